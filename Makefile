@@ -1,0 +1,39 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+.PHONY: setup run test check fmt bench generate clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml setup.py src/tidelog/record/_kernel.c
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,check]'
+	touch $@
+
+run: setup
+	$(BIN)/tidelog serve --override log.dirs=.data
+
+test: setup
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+generate: setup
+	$(BIN)/python -m tidelog.protocol.generator
+
+bench: setup
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build src/tidelog.egg-info src/tidelog/record/_kernel*.so

@@ -222,3 +222,7 @@ class KafkaError(Exception):
         super().__init__(message or code.text)
         self.code = code
         self.message = message or code.text
+
+
+class StartupError(Exception):
+    """The broker cannot start; the message is what the operator reads."""

@@ -24,7 +24,7 @@ class ErrorCode(IntEnum):
     CORRUPT_MESSAGE = (
         2,
         True,
-        "The records fail their checksum, have an invalid size, lack a key on a compacted topic, or are otherwise corrupt.",
+        "The records fail their checksum, have an invalid size or are otherwise corrupt.",
     )
     UNKNOWN_TOPIC_OR_PARTITION = 3, True, "This broker does not host the topic-partition."
     INVALID_FETCH_SIZE = 4, False, "The requested fetch size is invalid."

@@ -1,0 +1,105 @@
+"""Fixtures shared by all tests: brokers to talk to and fresh topic names.
+
+`broker` is one broker a test process (read-mostly and per-topic tests share it), `start_broker`
+makes private ones. Both mark their tests as integration tests.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.broker_process import EXTERNAL_BOOTSTRAP, BrokerProcess
+
+if TYPE_CHECKING:
+    from tests.support.raw_client import RawClient
+
+THIRD_PARTY_WARNINGS = (
+    "ignore:(read|open)_text is deprecated:DeprecationWarning",
+    "ignore:unclosed.*socket.*raddr:ResourceWarning",
+)
+
+StartBroker = Callable[..., BrokerProcess]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in THIRD_PARTY_WARNINGS:
+        config.addinivalue_line("filterwarnings", line)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"broker", "start_broker"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.integration)
+
+
+@dataclass(frozen=True)
+class SharedBroker:
+    bootstrap: str
+    process: BrokerProcess | None  # None when TIDELOG_TEST_BOOTSTRAP names a broker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
+    if EXTERNAL_BOOTSTRAP:
+        yield SharedBroker(EXTERNAL_BOOTSTRAP, None)
+        return
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+        yield SharedBroker(process.bootstrap, process)
+        assert process.is_alive(), process.log_text()[-4000:]
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Starts brokers of this test's own: start_broker({"key": "value"}, name="b1")."""
+    if EXTERNAL_BOOTSTRAP:
+        pytest.skip("needs a broker of its own")
+    started: list[BrokerProcess] = []
+
+    def start(
+        overrides: Mapping[str, str] | None = None, *, name: str = "broker", **options: object
+    ) -> BrokerProcess:
+        process = BrokerProcess(tmp_path / name, overrides, **options)  # type: ignore[arg-type]
+        started.append(process)
+        return process.start()
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture
+def bootstrap(broker: SharedBroker) -> str:
+    return broker.bootstrap
+
+
+_topic_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A name no other test, process or run uses."""
+    import uuid
+
+    return f"t{next(_topic_numbers)}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[RawClient]:
+    from tests.support.raw_client import RawClient
+
+    with RawClient(bootstrap) as raw:
+        yield raw
+
+
+@pytest.fixture
+def topic(client: RawClient, topic_name: str) -> str:
+    """A fresh topic of one partition."""
+    from tests.support.raw_client import create_topic
+
+    create_topic(client, topic_name)
+    return topic_name

@@ -1,0 +1,105 @@
+"""`python -m bench`: runs the measures and prints the table of ratios.
+
+Exit code 0 also when targets are missed: the table says so, the benchmark itself worked. A measure
+that cannot run ends the run with the broker's own words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.arena import Arena, Size
+from bench.maven import KAFKA_VERSION, jars_or_reason
+from bench.peers import ApacheKafka, Peer, Tidelog
+from bench.table import Report
+
+CACHE = Path(__file__).resolve().parent.parent / ".bench"
+MEASURES = (
+    "produce",
+    "fetch",
+    "latency",
+    "kcat",
+    "confluent",
+    "java",
+    "start",
+    "memory",
+    "recovery",
+    "scaling",
+)
+
+
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, two rounds")
+    parser.add_argument("--only", default=",".join(MEASURES), help="measures, comma-separated")
+    parser.add_argument("--peers", default="kafka,tidelog", help="kafka, tidelog or both")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    chosen = parser.parse_args(given)
+    unknown = set(chosen.only.split(",")) - set(MEASURES)
+    if unknown:
+        parser.error(f"no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
+    return chosen
+
+
+def peers(names: Sequence[str]) -> list[Peer]:
+    found: list[Peer] = []
+    if "kafka" in names:
+        libs = jars_or_reason(CACHE)
+        if isinstance(libs, Path):
+            found.append(ApacheKafka(libs, CACHE))
+        else:
+            print(f"No Apache Kafka here, tidelog alone and no ratios: {libs}\n")
+    if "tidelog" in names:
+        found.append(Tidelog(Path(sys.executable).with_name("tidelog")))
+    return found
+
+
+def headline(size: Size) -> str:
+    return (
+        f"tidelog against Apache Kafka {KAFKA_VERSION} (KRaft, one broker, 1 GB heap): "
+        f"{os.cpu_count()} processors, Python {platform.python_version()}, "
+        f"{'quick' if size.quick else 'full'} run, best of the rounds\n"
+    )
+
+
+def main(given: Sequence[str]) -> int:
+    chosen = arguments(given)
+    CACHE.mkdir(exist_ok=True)
+    size = Size(quick=chosen.quick)
+    present = peers(chosen.peers.split(","))
+    print(headline(size), flush=True)
+    data = Path(tempfile.mkdtemp(prefix="data-", dir=CACHE))
+    started = time.monotonic()
+    reports: list[Report] = []
+    try:
+        arena = Arena(present, size, data)
+        for name in (name for name in MEASURES if name in chosen.only.split(",")):
+            report: Report = importlib.import_module(f"bench.measures.{name}").run(arena)
+            reports.append(report)
+            print(report.text(), flush=True)
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+    print(summary(reports, time.monotonic() - started))
+    if chosen.json:
+        chosen.json.write_text(json.dumps([report.plain() for report in reports], indent=1) + "\n")
+    return 0
+
+
+def summary(reports: Sequence[Report], seconds: float) -> str:
+    missed = [line for report in reports for line in report.misses()]
+    judged = "every target met" if not missed else "\n".join(["missed:", *missed])
+    return f"{judged}\n({seconds:,.0f} s in all)"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,56 @@
+"""The jars of Apache Kafka: fetched once from Maven Central by mvn into .bench/, never committed.
+
+jars_or_reason() gives the folder, or one sentence saying why this machine has none; the benchmark
+prints it and goes on with tidelog alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+KAFKA_VERSION = "3.9.2"
+ARTIFACTS = (
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    ("org.slf4j", "slf4j-reload4j", "1.7.36"),
+)
+FETCH_TIMEOUT_S = 600
+
+
+def pom() -> str:
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, artifact, version in ARTIFACTS
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>bench</groupId><artifactId>peers</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>\n"
+    )
+
+
+def jars_or_reason(cache: Path) -> Path | str:
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            return f"{program} is not on the PATH"
+    home = cache / f"kafka-{KAFKA_VERSION}"
+    libs, complete = home / "libs", home / "complete"
+    if complete.exists():
+        return libs
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "pom.xml").write_text(pom())
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
+    try:
+        done = subprocess.run(
+            command, cwd=home, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"mvn did not finish within {FETCH_TIMEOUT_S} s"
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        return f"mvn could not fetch Apache Kafka: {said[0] if said else 'no output'}"
+    complete.touch()
+    return libs

@@ -1,0 +1,170 @@
+"""Rows of figures, their targets, and how they are printed.
+
+A Figure compares peers: ratio = tidelog / kafka, held against a target that is a floor where more
+is better and a ceiling where less is better. A Series compares tidelog with itself at growing
+sizes: flat as long as the largest size costs at most FLAT_LIMIT times the smallest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from bench.arena import Sample
+
+CLIENT_BUSY_LIMIT = 0.85
+FLAT_LIMIT = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measure of all peers."""
+
+    label: str
+    unit: str
+    values: Mapping[str, Sample]
+    higher_is_better: bool
+    target: float | None = None
+    client_alone: float | None = None  # the same loop against a server that does nothing
+
+    @property
+    def ratio(self) -> float | None:
+        ours, theirs = self.values.get("tidelog"), self.values.get("kafka")
+        return ours.value / theirs.value if ours and theirs and theirs.value else None
+
+    @property
+    def verdict(self) -> str:
+        if self.ratio is None or self.target is None:
+            return ""
+        met = self.ratio >= self.target if self.higher_is_better else self.ratio <= self.target
+        return "ok" if met else "MISS"
+
+    @property
+    def notes(self) -> str:
+        bound = [
+            f"{name}: client {sample.client_busy:.0%} busy"
+            for name, sample in self.values.items()
+            if sample.client_busy is not None and sample.client_busy > CLIENT_BUSY_LIMIT
+        ]
+        if self.client_alone is not None:
+            bound.append(f"client alone {number(self.client_alone)}")
+        return "; ".join(bound)
+
+    def cells(self) -> list[str]:
+        sign = ">=" if self.higher_is_better else "<="
+        return [
+            self.label,
+            self.unit,
+            *(number(sample.value) if sample else "-" for sample in self._in_columns()),
+            f"{self.ratio:.2f}x" if self.ratio is not None else "-",
+            f"{sign} {self.target:g}x" if self.target is not None else "-",
+            self.verdict,
+            self.notes,
+        ]
+
+    def _in_columns(self) -> list[Sample | None]:
+        return [self.values.get("kafka"), self.values.get("tidelog")]
+
+    def plain(self) -> dict[str, object]:
+        return {
+            "label": self.label,
+            "unit": self.unit,
+            "values": {name: asdict(sample) for name, sample in self.values.items()},
+            "higher_is_better": self.higher_is_better,
+            "ratio": self.ratio,
+            "target": self.target,
+            "verdict": self.verdict,
+            "client_alone": self.client_alone,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One cost of tidelog at growing sizes; limit None is a figure to know, not to judge."""
+
+    label: str
+    unit: str
+    points: Sequence[tuple[str, float]]
+    limit: float | None = FLAT_LIMIT
+
+    @property
+    def growth(self) -> float:
+        return self.points[-1][1] / self.points[0][1]
+
+    @property
+    def verdict(self) -> str:
+        if self.limit is None:
+            return ""
+        return "flat" if self.growth <= self.limit else "NOT FLAT"
+
+    def cells(self) -> list[str]:
+        points = "  ".join(f"{size}: {number(value)}" for size, value in self.points)
+        growth = f"{self.growth:.2f}x" if len(self.points) > 1 else "-"
+        return [self.label, self.unit, points, growth, self.verdict]
+
+    def plain(self) -> dict[str, object]:
+        return {
+            "label": self.label,
+            "unit": self.unit,
+            "points": [list(point) for point in self.points],
+            "limit": self.limit,
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one measure gives back."""
+
+    title: str
+    figures: Sequence[Figure] = ()
+    series: Sequence[Series] = ()
+    remarks: Sequence[str] = field(default=())
+
+    def text(self) -> str:
+        parts = [f"## {self.title}"]
+        if self.figures:
+            head = ["measure", "unit", "kafka", "tidelog", "ratio", "target", "", "notes"]
+            parts.append(columns([head, *(figure.cells() for figure in self.figures)]))
+        if self.series:
+            head = ["tidelog at growing sizes", "unit", "figures", "growth", ""]
+            parts.append(columns([head, *(series.cells() for series in self.series)]))
+        parts += [f"({remark})" for remark in self.remarks]
+        return "\n".join(parts) + "\n"
+
+    def misses(self) -> list[str]:
+        missed = [
+            f"{self.title}: {figure.label}: {figure.ratio:.2f}x, target {figure.target:g}x"
+            for figure in self.figures
+            if figure.verdict == "MISS"
+        ]
+        return missed + [
+            f"{self.title}: {series.label}: grows {series.growth:.2f}x"
+            for series in self.series
+            if series.verdict == "NOT FLAT"
+        ]
+
+    def plain(self) -> dict[str, object]:
+        return {
+            "title": self.title,
+            "figures": [figure.plain() for figure in self.figures],
+            "series": [series.plain() for series in self.series],
+            "remarks": list(self.remarks),
+        }
+
+
+def number(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, padded so that it reads well in a terminal too."""
+    widths = [max(3, *(len(row[column]) for row in rows)) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])

@@ -1,0 +1,715 @@
+"""The kernel's twin in plain Python: the same answers, for machines without a C compiler.
+
+It is also the readable statement of what the C does; `kernel` documents the functions. Bounds are
+left to Python: every read past the end or past a record surfaces as IndexError or struct.error.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from tidelog.record.varint import decode_varint, decode_varlong, encode_varint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tidelog.record.kernel import Buffer, ColumnsTuple, Record, RecordsPart
+
+    BatchCheck = tuple[
+        int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int
+    ]
+    RecordsCheck = tuple[int, int, int, int, int]
+    BatchRow = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+    ProducerRow = tuple[int, int, int, int, int, int, int, int, int, int, int]
+    Scan = tuple[
+        int,
+        int,
+        int,
+        int,
+        int,
+        int,
+        int,
+        int,
+        int,
+        bytes,
+        bytes,
+        list[tuple[int, int]],
+        list[ProducerRow],
+    ]
+    Found = tuple[int, int, int, int, int]
+
+_OK, _NO_BATCH, _BAD_SIZE, _BAD_MAGIC, _OLD_FORMAT, _BAD_CRC, _BAD_RECORDS = range(7)
+_AT_END, _INCOMPLETE, _BAD_OFFSET, _AT_LIMIT = 0, 1, 7, 8
+_WALKED, _NULL_KEY, _SPARSE_OFFSETS = 1, 2, 4
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_OFFSET_AND_SIZE = Struct(">qi")
+_V1_TIMESTAMP = Struct(">q")
+_CRC = Struct(">I")
+_OFFSET_ENTRY = Struct(">ii")
+_TIME_ENTRY = Struct(">qI")
+_CONTROL_KEY = Struct(">hh")
+_CONTROL_VALUE = Struct(">hi")
+_OVERHEAD = 12
+_MAGIC = 16
+_V0_SIZE_MIN = 14
+_V1_SIZE_MIN = 22
+_HEADER_SIZE = 61
+_CRC_START = 21
+_INT32_MAX = (1 << 31) - 1
+_INT64_MAX = (1 << 63) - 1
+_COLUMN_BYTES_MAX = _INT32_MAX
+
+
+def _crc_tables() -> list[list[int]]:
+    first = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        first.append(crc)
+    tables = [first]
+    for _ in range(7):
+        tables.append([crc >> 8 ^ first[crc & 0xFF] for crc in tables[-1]])
+    return tables
+
+
+_TABLES: list[list[int]] = []
+_WORDS = Struct("<II")
+
+
+def crc32c(data: Buffer, crc: int = 0, /) -> int:
+    if not _TABLES:
+        _TABLES.extend(_crc_tables())
+    t0, t1, t2, t3, t4, t5, t6, t7 = _TABLES
+    view = memoryview(data).cast("B")
+    crc = crc & 0xFFFFFFFF ^ 0xFFFFFFFF
+    whole = len(view) & ~7
+    for low, high in _WORDS.iter_unpack(view[:whole]):
+        low ^= crc
+        crc = (
+            t7[low & 0xFF]
+            ^ t6[low >> 8 & 0xFF]
+            ^ t5[low >> 16 & 0xFF]
+            ^ t4[low >> 24]
+            ^ t3[high & 0xFF]
+            ^ t2[high >> 8 & 0xFF]
+            ^ t1[high >> 16 & 0xFF]
+            ^ t0[high >> 24]
+        )
+    for byte in view[whole:]:
+        crc = t0[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def _signed(value: int) -> int:
+    value &= 0xFFFFFFFFFFFFFFFF
+    return value - (1 << 64) if value >> 63 else value
+
+
+class _Malformed(ValueError):
+    pass
+
+
+def _skip_field(payload: memoryview, position: int, body_end: int) -> tuple[int, int]:
+    """(start or -1 for null, end) of a length-prefixed field that must lie inside its record."""
+    length, position = decode_varint(payload, position)
+    if length < 0:
+        return -1, position
+    if length > body_end - position:
+        raise _Malformed
+    return position, position + length
+
+
+def _walk(
+    payload: memoryview, records_count: int
+) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
+    """Each record's timestamp delta, offset delta, key start and end, value start and end, headers
+    count and headers start. _Malformed unless all fields, headers too, fit exactly."""
+    if records_count < 0:
+        raise _Malformed
+    end = len(payload)
+    position = 0
+    for _ in range(records_count):
+        try:
+            length, position = decode_varint(payload, position)
+            if length < 1 or length > end - position:
+                raise _Malformed
+            body = payload[: position + length]
+            body_end = position + length
+            timestamp_delta, position = decode_varlong(body, position + 1)
+            offset_delta, position = decode_varint(body, position)
+            key_start, key_end = _skip_field(body, position, body_end)
+            value_start, value_end = _skip_field(body, key_end, body_end)
+            headers_count, headers_start = decode_varint(body, value_end)
+            if headers_count < 0 or headers_count > body_end - headers_start:
+                raise _Malformed
+            position = headers_start
+            for _ in range(headers_count):
+                header_key_start, position = _skip_field(body, position, body_end)
+                if header_key_start < 0:
+                    raise _Malformed
+                _, position = _skip_field(body, position, body_end)
+        except (IndexError, ValueError) as problem:
+            raise _Malformed("malformed records") from problem
+        if position != body_end:
+            raise _Malformed("malformed records")
+        yield (
+            timestamp_delta,
+            offset_delta,
+            key_start,
+            key_end,
+            value_start,
+            value_end,
+            headers_count,
+            headers_start,
+        )
+    if position != end:
+        raise _Malformed("malformed records")
+
+
+def check_records(payload: Buffer, records_count: int, base_timestamp: int, /) -> RecordsCheck:
+    min_timestamp, largest_timestamp, delta_of_largest, flags = -1, -1, -1, _WALKED
+    view = memoryview(payload).cast("B")
+    try:
+        for index, (timestamp_delta, offset_delta, key_start, *_) in enumerate(
+            _walk(view, records_count)
+        ):
+            timestamp = _signed(base_timestamp + timestamp_delta)
+            if timestamp != -1 and (min_timestamp == -1 or timestamp < min_timestamp):
+                min_timestamp = timestamp
+            if timestamp > largest_timestamp:
+                largest_timestamp, delta_of_largest = timestamp, offset_delta
+            if key_start < 0:
+                flags |= _NULL_KEY
+            if offset_delta != index:
+                flags |= _SPARSE_OFFSETS
+    except _Malformed:
+        return _BAD_RECORDS, -1, -1, -1, 0
+    return _OK, min_timestamp, largest_timestamp, delta_of_largest, flags
+
+
+def check_batch(data: Buffer, /) -> BatchCheck:
+    view = memoryview(data).cast("B")
+    length = len(view)
+    if length < _OVERHEAD:
+        return _header_problem(_NO_BATCH)
+    size = int.from_bytes(view[8:12], "big", signed=True)
+    if size < _V0_SIZE_MIN:
+        return _header_problem(_BAD_SIZE)
+    size += _OVERHEAD
+    if length <= _MAGIC:
+        return _header_problem(_NO_BATCH)
+    magic = view[_MAGIC]
+    if magic > 2:
+        return _header_problem(_BAD_MAGIC)
+    if length < size:
+        return _header_problem(_NO_BATCH)
+    if magic < 2:
+        return _OLD_FORMAT, size, 0, magic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    if size < _HEADER_SIZE:
+        return _header_problem(_BAD_SIZE)
+    return _check_v2(view[:size], size)
+
+
+def _header_problem(status: int) -> BatchCheck:
+    return status, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+
+
+def _check_v2(batch: memoryview, size: int) -> BatchCheck:
+    (
+        base_offset,
+        _,
+        _,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        records_count,
+    ) = _HEADER.unpack_from(batch)
+    status, minimum, largest, delta, flags = _OK, -1, -1, -1, 0
+    if crc32c(batch[_CRC_START:]) != crc:
+        status = _BAD_CRC
+    elif attributes & 7 == 0:
+        status, minimum, largest, delta, flags = check_records(
+            batch[_HEADER_SIZE:], records_count, base_timestamp
+        )
+    return (
+        status,
+        size,
+        base_offset,
+        magic,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        records_count,
+        minimum,
+        largest,
+        delta,
+        flags,
+    )
+
+
+def _row_at(view: memoryview, position: int, end: int) -> tuple[int, BatchRow | None]:
+    """(why there is no header, None) or (AT_END, the header) of the batch at `position`."""
+    left = end - position
+    if left < _MAGIC + 1:
+        return _INCOMPLETE, None
+    offset, size = _OFFSET_AND_SIZE.unpack_from(view, position)
+    if size < _V0_SIZE_MIN:
+        return _BAD_SIZE, None
+    magic = view[position + _MAGIC]
+    if magic > 2:
+        return _BAD_MAGIC, None
+    if magic == 2:
+        return _v2_row(view, position, left, size + _OVERHEAD)
+    timestamp = -1
+    if magic == 1:
+        if size < _V1_SIZE_MIN:
+            return _BAD_SIZE, None
+        if left < 26:
+            return _INCOMPLETE, None
+        timestamp = _V1_TIMESTAMP.unpack_from(view, position + 18)[0]
+    elif left < 18:
+        return _INCOMPLETE, None
+    attributes = view[position + 17]
+    count = -1 if attributes & 7 else 1
+    return _AT_END, (
+        position,
+        size + _OVERHEAD,
+        magic,
+        attributes,
+        offset,
+        offset,
+        -1,
+        timestamp,
+        timestamp,
+        -1,
+        -1,
+        -1,
+        count,
+    )
+
+
+def _v2_row(view: memoryview, position: int, left: int, size: int) -> tuple[int, BatchRow | None]:
+    if size < _HEADER_SIZE:
+        return _BAD_SIZE, None
+    if left < _HEADER_SIZE:
+        return _INCOMPLETE, None
+    (
+        base_offset,
+        _,
+        leader_epoch,
+        magic,
+        _,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        records_count,
+    ) = _HEADER.unpack_from(view, position)
+    return _AT_END, (
+        position,
+        size,
+        magic,
+        attributes,
+        base_offset,
+        _signed(base_offset + last_offset_delta),
+        leader_epoch,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        records_count,
+    )
+
+
+def _require_range(view: memoryview, position: int, end: int) -> None:
+    if not 0 <= position <= end <= len(view):
+        raise ValueError("position and end do not lie inside the buffer")
+
+
+def list_batches(
+    buffer: Buffer, position: int, end: int, batches_max: int, /
+) -> tuple[int, int, list[BatchRow]]:
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        _require_range(view, position, end)
+        rows: list[BatchRow] = []
+        while position < end:
+            if len(rows) >= batches_max:
+                return position, _AT_LIMIT, rows
+            why, row = _row_at(view, position, end)
+            if row is None:
+                return position, why, rows
+            if row[1] > end - position:
+                return position, _INCOMPLETE, rows
+            rows.append(row)
+            position += row[1]
+        return position, _AT_END, rows
+
+
+def find_offset(buffer: Buffer, position: int, end: int, target_offset: int, /) -> Found:
+    return _find(buffer, position, end, target_offset, None)
+
+
+def find_timestamp(
+    buffer: Buffer, position: int, end: int, target_timestamp: int, starting_offset: int, /
+) -> Found:
+    return _find(buffer, position, end, starting_offset, target_timestamp)
+
+
+def _find(
+    buffer: Buffer, position: int, end: int, target_offset: int, target_timestamp: int | None
+) -> Found:
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        _require_range(view, position, end)
+        while position < end:
+            why, row = _row_at(view, position, end)
+            if row is None:
+                return (0 if why == _INCOMPLETE else -1), position, 0, 0, 0
+            if row[5] >= target_offset and (target_timestamp is None or row[8] >= target_timestamp):
+                return 1, position, row[1], row[4], row[5]
+            position += row[1]
+        return 0, position, 0, 0, 0
+
+
+def find_record(
+    payload: Buffer,
+    records_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    target_timestamp: int,
+    starting_offset: int,
+    /,
+) -> tuple[int, int] | None:
+    view = memoryview(payload).cast("B")
+    for timestamp_delta, offset_delta, *_ in _walk(view, records_count):
+        timestamp = _signed(base_timestamp + timestamp_delta)
+        offset = _signed(base_offset + offset_delta)
+        if timestamp >= target_timestamp and offset >= starting_offset:
+            return offset, timestamp
+    return None
+
+
+def _batch_crc_holds(view: memoryview, row: BatchRow) -> bool:
+    position, size, magic = row[:3]
+    if magic == 2:
+        stored: int = _CRC.unpack_from(view, position + 17)[0]
+        return crc32c(view[position + _CRC_START : position + size]) == stored
+    stored = _CRC.unpack_from(view, position + _OVERHEAD)[0]
+    return zlib.crc32(view[position + _MAGIC : position + size]) == stored
+
+
+def _control_of(view: memoryview, row: BatchRow) -> tuple[int, int]:
+    """(control type, coordinator epoch) of a control batch's first record; -1 what is not there."""
+    position, size, _, attributes = row[:4]
+    if attributes & 0x27 != 0x20 or row[12] < 1:
+        return -1, -1
+    payload = view[position + _HEADER_SIZE : position + size]
+    try:
+        _, place = decode_varint(payload, 0)
+        _, place = decode_varlong(payload, place + 1)
+        _, place = decode_varint(payload, place)
+        key_start, place = _skip_field(payload, place, len(payload))
+        key_length = place - key_start
+        value_start, place = _skip_field(payload, place, len(payload))
+    except (IndexError, ValueError):
+        return -1, -1
+    if key_start < 0 or key_length < 4:
+        return -1, -1
+    control_type: int = _CONTROL_KEY.unpack_from(payload, key_start)[1]
+    if value_start < 0 or place - value_start < 6:
+        return control_type, -1
+    return control_type, _CONTROL_VALUE.unpack_from(payload, value_start)[1]
+
+
+def _producer_row(view: memoryview, row: BatchRow, file_position: int) -> ProducerRow:
+    control_type, coordinator_epoch = _control_of(view, row)
+    base_sequence = row[11]
+    last_sequence = -1
+    if base_sequence != -1:
+        last_sequence = (base_sequence + row[5] - row[4]) & _INT32_MAX
+    return (
+        row[9],
+        row[10],
+        base_sequence,
+        last_sequence,
+        row[4],
+        row[5],
+        row[8],
+        row[3],
+        file_position + row[0],
+        control_type,
+        coordinator_epoch,
+    )
+
+
+def scan_log(
+    buffer: Buffer,
+    position: int,
+    end: int,
+    file_position: int,
+    segment_base_offset: int,
+    next_offset: int,
+    index_interval_bytes: int,
+    bytes_since_last_index_entry: int,
+    max_timestamp: int,
+    offset_of_max_timestamp: int,
+    last_time_index_timestamp: int,
+    leader_epoch: int,
+    verify_crc: int,
+    batches_max: int,
+    bytes_max: int,
+    /,
+) -> Scan:
+    offset_index, time_index = bytearray(), bytearray()
+    epochs: list[tuple[int, int]] = []
+    producers: list[ProducerRow] = []
+    batches_count = 0
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        _require_range(view, position, end)
+        start = position
+        why = _AT_END
+        while position < end:
+            if batches_count >= batches_max or position - start >= bytes_max:
+                why = _AT_LIMIT
+                break
+            why, row = _row_at(view, position, end)
+            if row is None:
+                break
+            size, magic, base_offset, last_offset = row[1], row[2], row[4], row[5]
+            if size > end - position:
+                why = _INCOMPLETE
+                break
+            if verify_crc and not _batch_crc_holds(view, row):
+                why = _BAD_CRC
+                break
+            place = file_position + position
+            if (
+                not next_offset <= base_offset <= last_offset < _INT64_MAX
+                or not 0 <= last_offset - segment_base_offset <= _INT32_MAX
+                or place > _INT32_MAX
+            ):
+                why = _BAD_OFFSET
+                break
+            if row[8] > max_timestamp:
+                max_timestamp, offset_of_max_timestamp = row[8], last_offset
+            if bytes_since_last_index_entry > index_interval_bytes:
+                offset_index += _OFFSET_ENTRY.pack(last_offset - segment_base_offset, place)
+                if max_timestamp > last_time_index_timestamp:
+                    time_index += _TIME_ENTRY.pack(
+                        max_timestamp, (offset_of_max_timestamp - segment_base_offset) & 0xFFFFFFFF
+                    )
+                    last_time_index_timestamp = max_timestamp
+                bytes_since_last_index_entry = 0
+            bytes_since_last_index_entry += size
+            if magic == 2 and row[6] > leader_epoch:
+                leader_epoch = row[6]
+                epochs.append((leader_epoch, base_offset))
+            if row[9] >= 0:
+                producers.append(_producer_row(view, row, file_position))
+            next_offset = last_offset + 1
+            batches_count += 1
+            position += size
+            why = _AT_END
+    return (
+        position,
+        why,
+        next_offset,
+        max_timestamp,
+        offset_of_max_timestamp,
+        bytes_since_last_index_entry,
+        last_time_index_timestamp,
+        leader_epoch,
+        batches_count,
+        bytes(offset_index),
+        bytes(time_index),
+        epochs,
+        producers,
+    )
+
+
+class _BinaryColumn:
+    """Arrow's layout of a nullable binary column, grown row by row."""
+
+    def __init__(self) -> None:
+        self.offsets = array("i", [0])
+        self.valid = bytearray()
+        self.data = bytearray()
+
+    def append(self, value: Buffer | None) -> None:
+        self.valid.append(value is not None)
+        if value is not None:
+            self.data += value
+        if len(self.data) > _COLUMN_BYTES_MAX:
+            raise ValueError("records beyond 2 GiB")
+        self.offsets.append(len(self.data))
+
+    def validity(self) -> bytearray:
+        bitmap = bytearray((len(self.valid) + 7) // 8)
+        for row, valid in enumerate(self.valid):
+            bitmap[row >> 3] |= valid << (row & 7)
+        return bitmap
+
+
+def _bytes_of(column: array[int]) -> bytearray:
+    return bytearray(column.tobytes())
+
+
+def _field(payload: memoryview, start: int, end: int) -> memoryview | None:
+    return None if start < 0 else payload[start:end]
+
+
+def records_to_columns(parts: Sequence[RecordsPart], /) -> ColumnsTuple:
+    offsets, timestamps, header_offsets = array("q"), array("q"), array("i", [0])
+    keys, values, header_keys, header_values = (_BinaryColumn() for _ in range(4))
+    for data, records_count, base_offset, base_timestamp, append_time in parts:
+        payload = memoryview(data).cast("B")
+        for record in _walk(payload, records_count):
+            timestamp_delta, offset_delta, key_start, key_end, value_start, value_end = record[:6]
+            headers_count, position = record[6:]
+            offsets.append(_signed(base_offset + offset_delta))
+            if append_time is None:
+                timestamps.append(_signed(base_timestamp + timestamp_delta))
+            else:
+                timestamps.append(append_time)
+            keys.append(_field(payload, key_start, key_end))
+            values.append(_field(payload, value_start, value_end))
+            for _ in range(headers_count):
+                start, position = _skip_field(payload, position, len(payload))
+                header_keys.append(payload[start:position])
+                start, position = _skip_field(payload, position, len(payload))
+                header_values.append(_field(payload, start, position))
+            header_offsets.append(header_offsets[-1] + headers_count)
+    return (
+        len(offsets),
+        _bytes_of(offsets),
+        _bytes_of(timestamps),
+        _bytes_of(keys.offsets),
+        keys.validity(),
+        keys.data,
+        _bytes_of(values.offsets),
+        values.validity(),
+        values.data,
+        _bytes_of(header_offsets),
+        _bytes_of(header_keys.offsets),
+        header_keys.data,
+        _bytes_of(header_values.offsets),
+        header_values.validity(),
+        header_values.data,
+    )
+
+
+def _append_field(body: bytearray, field: Buffer | None) -> None:
+    if field is None:
+        body.append(1)
+        return
+    content = bytes(field)
+    body += encode_varint(len(content))
+    body += content
+
+
+def _append_record(
+    encoded: bytearray,
+    timestamp_delta: int,
+    offset_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Sequence[tuple[str | bytes, Buffer | None]],
+) -> None:
+    body = bytearray(1)
+    body += encode_varint(_signed(timestamp_delta))
+    body += encode_varint(offset_delta)
+    _append_field(body, key)
+    _append_field(body, value)
+    body += encode_varint(len(headers))
+    for name, content in headers:
+        _append_field(body, name.encode() if isinstance(name, str) else name)
+        _append_field(body, content)
+    encoded += encode_varint(len(body))
+    encoded += body
+
+
+def encode_records(records: Sequence[Record], reserve_bytes: int, /) -> tuple[bytearray, int, int]:
+    encoded = bytearray(reserve_bytes)
+    base_timestamp = max_timestamp = -1
+    for index, (key, value, headers, timestamp) in enumerate(records):
+        if index == 0:
+            base_timestamp = timestamp
+        max_timestamp = max(max_timestamp, timestamp)
+        _append_record(encoded, timestamp - base_timestamp, index, key, value, headers)
+    return encoded, base_timestamp, max_timestamp
+
+
+class _Rows:
+    """Rows of a binary column, bounds checked as the compiled kernel does."""
+
+    def __init__(self, offsets: Buffer, validity: Buffer | None, data: Buffer) -> None:
+        self.offsets = array("i", bytes(offsets))
+        self.validity = validity if validity is None else memoryview(validity).cast("B")
+        self.data = memoryview(data).cast("B")
+
+    def __getitem__(self, row: int) -> memoryview | None:
+        if self.validity is not None and not self.validity[row >> 3] >> (row & 7) & 1:
+            return None
+        start, end = self.offsets[row], self.offsets[row + 1]
+        if not 0 <= start <= end <= len(self.data):
+            raise IndexError
+        return self.data[start:end]
+
+    def must_get(self, row: int) -> memoryview:
+        value = self[row]
+        assert value is not None
+        return value
+
+
+def encode_columns(
+    columns: ColumnsTuple, start: int, stop: int, base_offset: int | None, reserve_bytes: int, /
+) -> tuple[bytearray, int, int]:
+    offsets, timestamps = array("q", bytes(columns[1])), array("q", bytes(columns[2]))
+    keys = _Rows(columns[3], columns[4], columns[5])
+    values = _Rows(columns[6], columns[7], columns[8])
+    header_offsets = array("i", bytes(columns[9]))
+    header_keys = _Rows(columns[10], None, columns[11])
+    header_values = _Rows(columns[12], columns[13], columns[14])
+    if not 0 <= start <= stop <= columns[0]:
+        raise ValueError("rows outside the columns")
+    encoded = bytearray(reserve_bytes)
+    base_timestamp = max_timestamp = -1
+    try:
+        for row in range(start, stop):
+            timestamp = timestamps[row]
+            if row == start:
+                base_timestamp = timestamp
+            max_timestamp = max(max_timestamp, timestamp)
+            delta = row - start if base_offset is None else offsets[row] - base_offset
+            if not -(1 << 31) <= delta <= _INT32_MAX:
+                raise ValueError("offset delta beyond 32 bits")
+            first, last = header_offsets[row], header_offsets[row + 1]
+            if not 0 <= first <= last:
+                raise IndexError
+            headers = [
+                (bytes(header_keys.must_get(i)), header_values[i]) for i in range(first, last)
+            ]
+            _append_record(
+                encoded, timestamp - base_timestamp, delta, keys[row], values[row], headers
+            )
+    except IndexError as problem:
+        raise ValueError("columns do not fit together") from problem
+    return encoded, base_timestamp, max_timestamp

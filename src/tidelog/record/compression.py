@@ -1,0 +1,304 @@
+"""The four codecs of record batches, as Kafka frames them, with bounded output.
+
+gzip    one or more members, any zlib level
+snappy  written in the xerial framing of snappy-java (16-byte header, then blocks of at most 32 KiB,
+        each behind its i32 length); read in that framing or as one raw block
+lz4     one frame with independent 64 KiB blocks. Linked blocks (the default of most libraries) are
+        refused, as Kafka's reader does. Magic 0 writes the header checksum that old clients expect,
+        taken over the frame's magic number too; on reading magic 0 the checksum is not looked at
+zstd    one frame or several
+
+`decompress` stops while it streams as soon as more than `limit_bytes` have come out and raises
+RecordsTooLarge; data that does not decompress raises UndecodableRecords. Libraries are imported
+when a codec is first used.
+"""
+
+from __future__ import annotations
+
+import zlib
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from tidelog.record.batch import Codec
+from tidelog.record.errors import RecordsTooLarge, UndecodableRecords
+
+if TYPE_CHECKING:
+    from tidelog.record.kernel import Buffer
+
+DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024  # as socket.request.max.bytes
+
+DEFAULT_LEVELS: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
+
+_CHUNK = 256 * 1024
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK = 32 * 1024
+_BLOCK_LENGTH = Struct(">i")
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_BLOCK_LENGTH = Struct("<I")
+_LZ4_BLOCK_SIZES = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
+_LZ4_UNCOMPRESSED = 1 << 31
+
+
+def codec_of(attributes: int) -> Codec:
+    """The codec in a batch's attributes; an unknown one cannot be decoded."""
+    try:
+        return Codec(attributes & 7)
+    except ValueError:
+        raise UndecodableRecords(f"Unknown compression type id: {attributes & 7}") from None
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None, magic: int = 2) -> bytes:
+    if codec == Codec.NONE:
+        return bytes(data)
+    if level is None:
+        level = DEFAULT_LEVELS.get(codec, -1)
+    if codec == Codec.GZIP:
+        return _gzip(data, level)
+    if codec == Codec.SNAPPY:
+        return _xerial(data)
+    if codec == Codec.LZ4:
+        return _lz4(data, level, magic)
+    return _zstd(data, level)
+
+
+def decompress(
+    codec: Codec,
+    data: Buffer,
+    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+    magic: int = 2,
+) -> bytes | bytearray:
+    view = memoryview(data).cast("B")
+    if codec == Codec.NONE:
+        return bytes(view)
+    if codec == Codec.GZIP:
+        return _gunzip(view, limit_bytes)
+    if codec == Codec.SNAPPY:
+        return _unsnappy(view, limit_bytes)
+    if codec == Codec.LZ4:
+        return _unlz4(view, limit_bytes, magic)
+    return _unzstd(view, limit_bytes)
+
+
+def _too_large(limit_bytes: int) -> RecordsTooLarge:
+    return RecordsTooLarge(f"Compressed records inflate beyond {limit_bytes} bytes.")
+
+
+def _undecodable(codec: str, why: object) -> UndecodableRecords:
+    return UndecodableRecords(f"Failed to decompress {codec} records: {why}")
+
+
+def _gzip(data: Buffer, level: int) -> bytes:
+    stream = zlib.compressobj(level, zlib.DEFLATED, 31)
+    return stream.compress(data) + stream.flush()
+
+
+def _gunzip(view: memoryview, limit_bytes: int) -> bytearray:
+    inflated = bytearray()
+    rest: bytes | memoryview = view
+    try:
+        while True:
+            stream = zlib.decompressobj(31)
+            inflated += stream.decompress(rest, limit_bytes + 1 - len(inflated))
+            if len(inflated) > limit_bytes:
+                raise _too_large(limit_bytes)
+            if not stream.eof:
+                raise _undecodable("gzip", "the stream ends early")
+            rest = stream.unused_data
+            if rest[:2] != b"\x1f\x8b":
+                return inflated
+    except zlib.error as problem:
+        raise _undecodable("gzip", problem) from None
+
+
+def _xerial(data: Buffer) -> bytes:
+    import cramjam
+
+    view = memoryview(data).cast("B")
+    framed = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
+        framed += _BLOCK_LENGTH.pack(len(block))
+        framed += block
+    return bytes(framed)
+
+
+def _unsnappy(view: memoryview, limit_bytes: int) -> bytes | bytearray:
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _unsnap_block(view, limit_bytes)
+    inflated = bytearray()
+    position = len(_XERIAL_HEADER)
+    end = len(view)
+    if end < position:
+        raise _undecodable("snappy", "the header ends early")
+    while position < end:
+        if end - position < 4:
+            raise _undecodable("snappy", "a block length ends early")
+        length = _BLOCK_LENGTH.unpack_from(view, position)[0]
+        position += 4
+        if length < 0 or length > end - position:
+            raise _undecodable("snappy", "a block ends early")
+        inflated += _unsnap_block(view[position : position + length], limit_bytes - len(inflated))
+        position += length
+    return inflated
+
+
+def _unsnap_block(block: memoryview, limit_bytes: int) -> bytes:
+    """A block announces its length, so that a bomb is known before it is inflated."""
+    import cramjam
+
+    try:
+        length = cramjam.snappy.decompress_raw_len(block)
+        if length > limit_bytes:
+            raise _too_large(limit_bytes)
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as problem:
+        raise _undecodable("snappy", problem) from None
+
+
+def _lz4(data: Buffer, level: int, magic: int) -> bytes:
+    import lz4.frame
+
+    frame: bytes = lz4.frame.compress(
+        bytes(data),
+        compression_level=level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        content_checksum=False,
+        block_checksum=False,
+        store_size=False,
+    )
+    if magic == 0:
+        return frame[:6] + bytes([_old_descriptor_checksum(frame[:6])]) + frame[7:]
+    return frame
+
+
+def _old_descriptor_checksum(frame_start: bytes) -> int:
+    return xxh32(frame_start) >> 8 & 0xFF
+
+
+def _unlz4(view: memoryview, limit_bytes: int, magic: int) -> bytearray:
+    import lz4.block
+
+    if len(view) < 7 or view[:4] != _LZ4_MAGIC:
+        raise _undecodable("lz4", "no frame")
+    flags = view[4]
+    if flags >> 6 != 1:
+        raise _undecodable("lz4", "unknown frame version")
+    if not flags & 0x20:
+        raise _undecodable("lz4", "linked blocks are not supported")
+    if flags & 0x03 or view[5] & 0x8F:
+        raise _undecodable("lz4", "reserved bits are set")
+    block_bytes_max = _LZ4_BLOCK_SIZES.get(view[5] >> 4)
+    if block_bytes_max is None:
+        raise _undecodable("lz4", "unknown block size")
+    position = 14 if flags & 0x08 else 6
+    if len(view) <= position:
+        raise _undecodable("lz4", "the header ends early")
+    if magic > 0 and view[position] != xxh32(view[4:position]) >> 8 & 0xFF:
+        raise _undecodable("lz4", "the header fails its checksum")
+    position += 1
+    checksum_bytes = 4 if flags & 0x10 else 0
+    inflated = bytearray()
+    end = len(view)
+    while True:
+        if end - position < 4:
+            raise _undecodable("lz4", "a block length ends early")
+        length = _LZ4_BLOCK_LENGTH.unpack_from(view, position)[0]
+        position += 4
+        if length == 0:
+            return inflated
+        stored = length & _LZ4_UNCOMPRESSED
+        length &= ~_LZ4_UNCOMPRESSED
+        if length > block_bytes_max or length + checksum_bytes > end - position:
+            raise _undecodable("lz4", "a block ends early")
+        block = view[position : position + length]
+        position += length
+        if checksum_bytes:
+            if xxh32(block) != _LZ4_BLOCK_LENGTH.unpack_from(view, position)[0]:
+                raise _undecodable("lz4", "a block fails its checksum")
+            position += checksum_bytes
+        if stored:
+            inflated += block
+        else:
+            try:
+                inflated += lz4.block.decompress(block, uncompressed_size=block_bytes_max)
+            except lz4.block.LZ4BlockError as problem:
+                raise _undecodable("lz4", problem) from None
+        if len(inflated) > limit_bytes:
+            raise _too_large(limit_bytes)
+
+
+_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
+    0x9E3779B1,
+    0x85EBCA77,
+    0xC2B2AE3D,
+    0x27D4EB2F,
+    0x165667B1,
+)
+_LANES = Struct("<4I")
+_LANE = Struct("<I")
+
+
+def xxh32(data: Buffer) -> int:
+    """xxHash-32 with seed 0: checksums of LZ4 headers and, where a client sends them, of blocks."""
+    view = memoryview(data).cast("B")
+    length = len(view)
+    whole = length & ~15
+    if whole:
+        lanes = [
+            (_PRIME_1 + _PRIME_2) & 0xFFFFFFFF,
+            _PRIME_2,
+            0,
+            -_PRIME_1 & 0xFFFFFFFF,
+        ]
+        for words in _LANES.iter_unpack(view[:whole]):
+            for lane in range(4):
+                mixed = (lanes[lane] + words[lane] * _PRIME_2) & 0xFFFFFFFF
+                lanes[lane] = _rotate(mixed, 13) * _PRIME_1 & 0xFFFFFFFF
+        digest = sum(_rotate(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True))
+    else:
+        digest = _PRIME_5
+    digest += length
+    position = whole
+    while length - position >= 4:
+        digest = (digest + _LANE.unpack_from(view, position)[0] * _PRIME_3) & 0xFFFFFFFF
+        digest = _rotate(digest, 17) * _PRIME_4
+        position += 4
+    for byte in view[position:]:
+        digest = (digest + byte * _PRIME_5) & 0xFFFFFFFF
+        digest = _rotate(digest, 11) * _PRIME_1
+    digest &= 0xFFFFFFFF
+    digest = (digest ^ digest >> 15) * _PRIME_2 & 0xFFFFFFFF
+    digest = (digest ^ digest >> 13) * _PRIME_3 & 0xFFFFFFFF
+    return digest ^ digest >> 16
+
+
+def _rotate(value: int, by: int) -> int:
+    return (value << by | value >> (32 - by)) & 0xFFFFFFFF
+
+
+def _zstd(data: Buffer, level: int) -> bytes:
+    import zstandard
+
+    compressor = zstandard.ZstdCompressor(level=level, write_content_size=False)
+    return compressor.compress(memoryview(data))
+
+
+def _unzstd(view: memoryview, limit_bytes: int) -> bytearray:
+    import zstandard
+
+    inflated = bytearray()
+    try:
+        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
+            view, read_across_frames=True
+        )
+        while chunk := reader.read(_CHUNK):
+            inflated += chunk
+            if len(inflated) > limit_bytes:
+                raise _too_large(limit_bytes)
+    except zstandard.ZstdError as problem:
+        raise _undecodable("zstd", problem) from None
+    return inflated

@@ -1,0 +1,63 @@
+"""Every API this broker serves: one row each, the truth for dispatch, ApiVersions and the docs.
+
+A row names the handler's module and is imported on the first request for it, so that start-up
+pays only for what is used. A handler is `handle(context, request)` and returns the response, a
+`Pending` for one that comes later, a coroutine, or None where the client expects no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final
+
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.registry import request_class
+
+Handler = Callable[[Any, Any], Any]
+
+
+class Api:
+    """A row: the key, the versions served, and (once loaded) the request class and handler."""
+
+    __slots__ = ("_handler_module", "handle", "key", "max_version", "min_version", "request")
+
+    def __init__(
+        self, key: ApiKey, min_version: int, max_version: int, handler_module: str
+    ) -> None:
+        self.key = key
+        self.min_version = min_version
+        self.max_version = max_version
+        self._handler_module = f"tidelog.broker.handlers.{handler_module}"
+        self.handle: Handler | None = None
+        self.request: Any = None
+
+    def load(self) -> Handler:
+        self.request = request_class(self.key)
+        self.handle = handle = import_module(self._handler_module).handle
+        return handle  # type: ignore[no-any-return]
+
+    @property
+    def handler_module(self) -> str:
+        return self._handler_module
+
+
+API_TABLE: Final = (
+    Api(ApiKey.PRODUCE, 0, 13, "produce"),
+    Api(ApiKey.FETCH, 0, 18, "fetch"),
+    Api(ApiKey.LIST_OFFSETS, 0, 11, "list_offsets"),
+    Api(ApiKey.METADATA, 0, 13, "metadata"),
+    Api(ApiKey.API_VERSIONS, 0, 4, "api_versions"),
+    Api(ApiKey.CREATE_TOPICS, 0, 7, "create_topics"),
+    Api(ApiKey.DELETE_TOPICS, 0, 6, "delete_topics"),
+    Api(ApiKey.DELETE_RECORDS, 0, 2, "delete_records"),
+    Api(ApiKey.INIT_PRODUCER_ID, 0, 5, "init_producer_id"),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, "offset_for_leader_epoch"),
+    Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, "describe_configs"),
+    Api(ApiKey.ALTER_CONFIGS, 0, 2, "alter_configs"),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, "describe_log_dirs"),
+    Api(ApiKey.CREATE_PARTITIONS, 0, 3, "create_partitions"),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "incremental_alter_configs"),
+    Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, "describe_cluster"),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions"),
+)

@@ -1,0 +1,38 @@
+"""Everything a handler can reach, in one place; `server.py` builds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.broker.dynamic_config import DynamicConfig
+    from tidelog.broker.fetch_sessions import FetchSessions
+    from tidelog.broker.metadata_cache import MetadataCache
+    from tidelog.clock import Clock, Timer
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.controller.metadata_store import MetadataStore
+    from tidelog.controller.producer_ids import ProducerIds
+    from tidelog.controller.topics import TopicCatalogue
+    from tidelog.log.log_manager import LogManager
+    from tidelog.replication.flusher import LogFlusher
+    from tidelog.replication.replica_manager import ReplicaManager
+
+
+@dataclass(slots=True)
+class Broker:
+    """One broker's parts; touched only on its loop."""
+
+    broker_id: int
+    config: BrokerConfig  # effective: static values with dynamic ones on top
+    clock: Clock
+    timer: Timer
+    store: MetadataStore
+    topics: TopicCatalogue
+    dynamic_config: DynamicConfig
+    metadata: MetadataCache
+    logs: LogManager
+    replicas: ReplicaManager
+    flusher: LogFlusher
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions

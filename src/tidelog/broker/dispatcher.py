@@ -1,0 +1,113 @@
+"""From a request frame to a handler and back.
+
+Whatever does not parse closes the connection, as Kafka does; the one exception is ApiVersions,
+which answers an unknown version in its version 0 with UNSUPPORTED_VERSION and the list of what
+is served, so that a newer client can step down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.api_table import API_TABLE, Api
+from tidelog.broker.context import CloseConnection, RequestContext
+from tidelog.network.connection import IncomingRequest
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.header import (
+    RequestHeader,
+    UnsupportedApi,
+    decode_request_header,
+    encode_response_header,
+)
+from tidelog.protocol.primitives import DecodeError
+from tidelog.replication.pending import Pending
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+
+class RequestDispatcher:
+    """The network layer's handler; runs on the broker loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._apis: dict[int, Api] = {int(api.key): api for api in API_TABLE}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, request: IncomingRequest) -> None:
+        frame = request.frame
+        try:
+            header = decode_request_header(frame)
+        except UnsupportedApi as unsupported:
+            self._refuse(
+                request, unsupported.api_key, unsupported.api_version, unsupported.correlation_id
+            )
+            return
+        except DecodeError as error:
+            request.close(f"bad request header: {error}")
+            return
+        api = self._apis.get(header.api_key)
+        if api is None or not api.min_version <= header.api_version <= api.max_version:
+            self._refuse(request, header.api_key, header.api_version, header.correlation_id)
+            return
+        handle = api.handle or api.load()
+        try:
+            message = api.request.decode(frame, header.body_position, header.api_version)
+        except DecodeError as error:
+            request.close(f"{api.key.name} v{header.api_version} does not parse: {error}")
+            return
+        answer = handle(RequestContext(self._broker, request.connection, header), message)
+        if type(answer) is Pending:
+            answer.then(lambda response: self._respond(request, header, response))
+        elif type(answer) is CoroutineType:
+            self._run(request, header, answer)
+        else:
+            self._respond(request, header, answer)
+
+    def _respond(self, request: IncomingRequest, header: RequestHeader, response: Any) -> None:
+        if response is None:
+            request.respond_nothing()
+            return
+        if isinstance(response, CloseConnection):
+            request.close(response.reason)
+            return
+        version = header.api_version
+        head = encode_response_header(header.correlation_id, header.api_key, version)
+        if header.api_key == ApiKey.FETCH:
+            request.respond([head, *response.encode_parts(version)])
+        else:
+            request.respond((head, response.encode(version)))
+
+    def _run(
+        self, request: IncomingRequest, header: RequestHeader, work: Coroutine[Any, Any, Any]
+    ) -> None:
+        """Admin requests that wait for the metadata store; a failure closes the connection."""
+
+        async def answer() -> None:
+            self._respond(request, header, await work)
+
+        def finished(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                request.close("the request failed")
+                task.get_loop().call_exception_handler(
+                    {"message": "request failed", "exception": task.exception(), "task": task}
+                )
+
+        task = asyncio.get_running_loop().create_task(answer())
+        self._tasks.add(task)
+        task.add_done_callback(finished)
+
+    def _refuse(
+        self, request: IncomingRequest, api_key: int, version: int, correlation_id: int
+    ) -> None:
+        if api_key != ApiKey.API_VERSIONS:
+            request.close(f"api key {api_key} version {version} is not served")
+            return
+        from tidelog.broker.handlers.api_versions import unsupported_version
+
+        head = encode_response_header(correlation_id, ApiKey.API_VERSIONS, 0)
+        request.respond((head, unsupported_version().encode(0)))

@@ -1,0 +1,48 @@
+"""DescribeCluster v0-v2: the cluster id, the controller and the live brokers.
+
+Behaviour
+- Endpoint type 1 (brokers) is served; 2 (controllers) is MISMATCHED_ENDPOINT_TYPE, any other
+  UNSUPPORTED_ENDPOINT_TYPE.
+- Authorised operations are the whole set while no authoriser is configured; the smallest
+  integer when not asked for.
+Versions: v1 endpoint type (KIP-919), v2 fenced brokers.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS = 1
+CONTROLLERS = 2
+
+
+def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        mismatch = request.endpoint_type == CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if mismatch
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"this endpoint serves brokers, not type {request.endpoint_type}",
+        )
+    metadata = context.broker.metadata
+    return DescribeClusterResponse(
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=node.broker_id, host=node.host, port=node.port, rack=node.rack
+            )
+            for node in metadata.nodes(context.connection.listener_name)
+        ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_REQUESTED,
+    )

@@ -1,0 +1,95 @@
+"""DescribeTopicPartitions v0 (KIP-966): partitions of topics, page by page.
+
+Behaviour
+- Topics are answered in the order of their names; no topics means all. A page ends after
+  response_partition_limit partitions (bounded by max.request.partition.size.limit), and the
+  cursor names where the next one begins.
+- Unknown topics are UNKNOWN_TOPIC_OR_PARTITION, bad names INVALID_TOPIC_EXCEPTION; a cursor
+  with a negative partition index or a limit below 1 is INVALID_REQUEST for the topics asked.
+Not done: eligible leader replicas, which are null while there is one replica.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
+from tidelog.broker.context import RequestContext
+from tidelog.controller.topics import PartitionImage, TopicImage
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+def handle(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    names = sorted({topic.name for topic in request.topics}) or sorted(
+        image.name for image in context.broker.metadata.all_topics()
+    )
+    if request.response_partition_limit < 1 or (cursor is not None and cursor.partition_index < 0):
+        rows = [_failed(name, ErrorCode.INVALID_REQUEST) for name in names]
+        return DescribeTopicPartitionsResponse(topics=rows)
+    first = 0
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        if names and names[0] == cursor.topic_name:
+            first = cursor.partition_index
+    room = min(
+        request.response_partition_limit, context.broker.config["max.request.partition.size.limit"]
+    )
+    return _page(context, names, first, room)
+
+
+def _page(
+    context: RequestContext, names: list[str], first: int, room: int
+) -> DescribeTopicPartitionsResponse:
+    rows: list[DescribeTopicPartitionsResponseTopic] = []
+    next_cursor: Cursor | None = None
+    for name in names:
+        if room <= 0:
+            next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        image = context.broker.metadata.topic(name)
+        if image is None:
+            rows.append(_failed(name, context.broker.topics.missing_topic_error(name)))
+            continue
+        page = list(enumerate(image.partitions))[first : first + room]
+        rows.append(_row(image, page))
+        room -= len(page)
+        if page and page[-1][0] + 1 < len(image.partitions):
+            next_cursor = Cursor(topic_name=name, partition_index=page[-1][0] + 1)
+            break
+        first = 0
+    return DescribeTopicPartitionsResponse(topics=rows, next_cursor=next_cursor)
+
+
+def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+
+
+def _row(
+    image: TopicImage, page: list[tuple[int, PartitionImage]]
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=image.name,
+        topic_id=image.topic_id,
+        is_internal=image.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                eligible_leader_replicas=None,
+                last_known_elr=None,
+            )
+            for index, partition in page
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

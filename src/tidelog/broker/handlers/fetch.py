@@ -1,0 +1,202 @@
+"""Fetch v0-v18: read batches from partitions this broker leads.
+
+Behaviour
+- Parks until min_bytes are readable or max_wait_ms passes; a read error answers at once.
+- Consumers see what lies below the high watermark, read_committed ones what lies below the last
+  stable offset together with the aborted transactions. An offset at the end is empty, beyond it
+  OFFSET_OUT_OF_RANGE. Errors carry -1 offsets.
+- max_bytes bounds the whole answer and partition_max_bytes each partition; the first non-empty
+  partition returns at least one whole batch (v3+). The last batch may be cut short.
+- Records leave as slices of the segment file (sendfile); only v0-v3 convert them down.
+Checks, in order: session, topic known, partition hosted, leader epoch, replica, last fetched
+epoch, offset in range.
+Versions: v3 max_bytes, v4 isolation level and record batches, v7 sessions (KIP-227), v9 leader
+epoch (KIP-320), v10 zstd, v12 last fetched epoch and flexible, v13 topic ids, v15 replica state,
+v16 node endpoints, v17 directory ids, v18 high watermark of followers.
+Not done: rack-aware replica choice (KIP-392), followers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.context import RequestContext
+from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from tidelog.replication.delayed_fetch import DelayedFetch
+from tidelog.replication.partition import Partition
+from tidelog.replication.pending import Pending
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+READ_COMMITTED = 1
+LAST_VERSION_OF_MAGIC_0 = 1
+LAST_VERSION_OF_MAGIC_1 = 3
+LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
+FIRST_VERSION_WITH_MAX_BYTES = 3
+FIRST_VERSION_WITH_ZSTD = 10
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_REPLICA_STATE = 15
+
+
+def handle(
+    context: RequestContext, request: FetchRequest
+) -> FetchResponse | Pending[FetchResponse]:
+    broker = context.broker
+    plan = broker.fetch_sessions.resolve(request, context.api_version, broker.clock.time_ms())
+    fetch = _Fetch(context, request, plan)
+    rows = fetch.read_all()
+    if fetch.is_satisfied(rows):
+        return plan.answer(rows)
+    return _Parked(fetch).answer
+
+
+class _Fetch:
+    """One request's reads; may be read again when more has arrived."""
+
+    __slots__ = (
+        "_by_id",
+        "_context",
+        "_replica_id",
+        "broker",
+        "bytes_read",
+        "failed",
+        "partitions",
+        "plan",
+        "request",
+        "version",
+    )
+
+    def __init__(self, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
+        self._context = context
+        self.broker: Broker = context.broker
+        self.request = request
+        self.version = version = context.api_version
+        self.plan = plan
+        self._by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        self._replica_id = (
+            request.replica_state.replica_id
+            if version >= FIRST_VERSION_WITH_REPLICA_STATE
+            else request.replica_id
+        )
+        self.bytes_read = 0
+        self.failed = False  # a partition that is hosted here could not be read
+        self.partitions: list[Partition] = []  # those that were read, and may be waited for
+
+    def read_all(self) -> list[FetchedRow]:
+        self.bytes_read = 0
+        self.failed = False
+        self.partitions = []
+        budget = min(self.request.max_bytes, self.broker.config.fetch_max_bytes)
+        rows: list[FetchedRow] = []
+        for wanted in self.plan.partitions:
+            row = self._read(wanted, budget - self.bytes_read)
+            if row.records:
+                self.bytes_read += len(row.records)
+            rows.append((wanted, row))
+        return rows
+
+    def is_satisfied(self, rows: list[FetchedRow]) -> bool:
+        return (
+            self.bytes_read >= self.request.min_bytes
+            or self.failed
+            or self.request.max_wait_ms <= 0
+            or not self.partitions
+            or any(row.diverging_epoch.end_offset != -1 for _, row in rows)
+        )
+
+    def _read(self, wanted: FetchedPartition, budget: int) -> PartitionData:
+        topic = wanted.topic
+        if self._by_id:
+            image = self.broker.topics.by_id.get(wanted.topic_id)
+            if image is None:
+                return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_ID)
+            topic = image.name
+        partition = self.broker.replicas.get(topic, wanted.index)
+        if partition is None:
+            return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.partitions.append(partition)
+        version = self.version
+        strict = version < FIRST_VERSION_WITH_MAX_BYTES
+        try:
+            row = partition.read(
+                wanted.fetch_offset,
+                wanted.max_bytes if strict else min(wanted.max_bytes, max(budget, 0)),
+                min_one_batch=not strict and self.bytes_read == 0,
+                read_committed=self.request.isolation_level == READ_COMMITTED,
+                replica_id=self._replica_id,
+                current_leader_epoch=wanted.current_leader_epoch,
+                last_fetched_epoch=wanted.last_fetched_epoch,
+            )
+            if version < FIRST_VERSION_WITH_ZSTD and row.records:
+                self._convert(partition, wanted, row)
+        except KafkaError as error:
+            self.failed = True
+            return _failed(wanted.index, self._in_version(error.code))
+        return row
+
+    def _convert(self, partition: Partition, wanted: FetchedPartition, row: PartitionData) -> None:
+        """Old clients read only what their version of the message format can say."""
+        config = partition.log.config
+        if config.compression_type == "zstd":
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if self.version > LAST_VERSION_OF_MAGIC_1:
+            return
+        if not config.message_downconversion_enable:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        from tidelog.record.conversion import down_convert
+
+        magic = 0 if self.version <= LAST_VERSION_OF_MAGIC_0 else 1
+        stored = row.records.read() if hasattr(row.records, "read") else row.records
+        row.records = down_convert(memoryview(stored), magic, wanted.fetch_offset)
+
+    def _in_version(self, code: ErrorCode) -> ErrorCode:
+        if (
+            code is ErrorCode.KAFKA_STORAGE_ERROR
+            and self.version <= LAST_VERSION_WITHOUT_STORAGE_ERROR
+        ):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return code
+
+
+class _Parked:
+    """A fetch that waits: it looks again when woken, and answers at its deadline at the latest."""
+
+    __slots__ = ("_deadline", "_fetch", "answer")
+
+    def __init__(self, fetch: _Fetch) -> None:
+        self._fetch = fetch
+        self._deadline = fetch.broker.clock.monotonic() + fetch.request.max_wait_ms / 1000
+        self.answer: Pending[FetchResponse] = Pending()
+        self._park()
+
+    def _park(self) -> None:
+        fetch = self._fetch
+        delayed = DelayedFetch(
+            fetch.partitions,
+            fetch.request.min_bytes - fetch.bytes_read,
+            fetch.broker.timer,
+            self._look_again,
+        )
+        delayed.park((self._deadline - fetch.broker.clock.monotonic()) * 1000)
+
+    def _look_again(self) -> None:
+        fetch = self._fetch
+        rows = fetch.read_all()
+        if fetch.is_satisfied(rows) or fetch.broker.clock.monotonic() >= self._deadline:
+            self.answer.complete(fetch.plan.answer(rows))
+        else:
+            self._park()
+
+
+def _failed(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        records=b"",
+    )

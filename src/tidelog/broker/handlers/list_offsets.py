@@ -1,0 +1,134 @@
+"""ListOffsets v0-v11: offsets by position or by time.
+
+Behaviour
+- Timestamps below zero ask for a position: -1 latest, -2 earliest, -3 largest timestamp (v7),
+  -4 earliest local (v8), -5 latest tiered (v9), -6 earliest not yet tiered (v11). Without tiered
+  storage -4 is the log start and -5, -6 are unknown (-1). One that its version does not
+  have is UNSUPPORTED_VERSION.
+- "Latest" is the high watermark, with read_committed the last stable offset; a replica sees the
+  log end. A time look-up is exact inside a batch and finds nothing (-1) at or above "latest".
+- A partition named twice is INVALID_REQUEST.
+- v0 answers a list: segment base offsets and the latest, newest first, below the time asked for.
+Checks, in order: duplicate, hosted and led here, leader epoch, timestamp known to the version.
+Versions: v1 one offset with its timestamp, v2 isolation level, v4 leader epochs, v6 flexible,
+v10 timeout.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tidelog.replication.partition import DEBUGGING_REPLICA_ID, Partition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+FIRST_VERSION_OF: Final = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+READ_COMMITTED: Final = 1
+
+
+def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    named = [
+        (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
+    ]
+    twice = (
+        {key for key in named if named.count(key) > 1} if len(set(named)) < len(named) else set()
+    )
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _answer(context, request, topic.name, row, twice) for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic: str,
+    row: ListOffsetsPartition,
+    twice: set[tuple[str, int]],
+) -> ListOffsetsPartitionResponse:
+    index = row.partition_index
+    try:
+        if (topic, index) in twice:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        partition = context.broker.replicas.leader(topic, index)
+        partition.require_leader_epoch(row.current_leader_epoch)
+        if context.api_version == 0:
+            offsets = _old_style_offsets(partition, row)
+            return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=offsets)
+        if row.timestamp < 0 and FIRST_VERSION_OF.get(row.timestamp, 99) > context.api_version:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        offset, timestamp, epoch = _find(partition, row.timestamp, _latest(partition, request))
+    except KafkaError as error:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+    return ListOffsetsPartitionResponse(
+        partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=epoch
+    )
+
+
+def _latest(partition: Partition, request: ListOffsetsRequest) -> int:
+    log = partition.log
+    if request.replica_id >= 0 or request.replica_id == DEBUGGING_REPLICA_ID:
+        return log.log_end_offset
+    if request.isolation_level == READ_COMMITTED:
+        return log.last_stable_offset
+    return log.high_watermark
+
+
+def _find(partition: Partition, timestamp: int, latest: int) -> tuple[int, int, int]:
+    """Offset, timestamp and leader epoch; -1 each where nothing is found."""
+    log = partition.log
+    if timestamp == LATEST:
+        return latest, -1, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.log_start_offset, -1, log.epoch_at(log.log_start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1, -1
+    found = (
+        log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    )
+    if found is None or found.offset >= latest:
+        return -1, -1, -1
+    return found.offset, found.timestamp, log.epoch_at(found.offset)
+
+
+def _old_style_offsets(partition: Partition, row: ListOffsetsPartition) -> list[int]:
+    log = partition.log
+    high_watermark = log.high_watermark
+    if row.timestamp == EARLIEST:
+        offsets = [log.log_start_offset]
+    else:
+        bases = log.segment_base_offsets(
+            modified_before_ms=None if row.timestamp == LATEST else row.timestamp
+        )
+        offsets = sorted({max(base, log.log_start_offset) for base in bases}, reverse=True)
+        if row.timestamp == LATEST:
+            offsets = sorted({high_watermark, *offsets}, reverse=True)
+    offsets = [offset for offset in offsets if offset <= high_watermark]
+    return offsets[: max(row.max_num_offsets, 0)]

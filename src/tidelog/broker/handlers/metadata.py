@@ -1,0 +1,155 @@
+"""Metadata v0-v13: brokers, controller, topics and who leads their partitions.
+
+Behaviour
+- No topics: v0 an empty list means all, v1+ null means all and an empty list none.
+- A topic that does not exist is created where auto.create.topics.enable and (v4+) the request
+  allow it, and answered as it then is. A bad name is INVALID_TOPIC_EXCEPTION, a topic that is
+  not created UNKNOWN_TOPIC_OR_PARTITION, an id nobody has UNKNOWN_TOPIC_ID (v12).
+- Authorised operations are the whole set while no authoriser is configured; the smallest
+  integer when not asked for.
+Versions: v1 controller, rack, internal flag; v2 cluster id; v4 auto-creation flag; v5 offline
+replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 topic ids; v12 look-up by
+id; v13 top-level error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from tidelog.broker.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    NOT_REQUESTED,
+    TOPIC_OPERATIONS,
+)
+from tidelog.broker.context import RequestContext
+from tidelog.controller.topics import TopicImage
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tidelog.types import ZERO_UUID
+
+FIRST_VERSION_WITH_CREATION_FLAG = 4
+
+
+def handle(
+    context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    topics = request.topics
+    if topics is None or (context.api_version == 0 and not topics):
+        images = context.broker.metadata.all_topics()
+        return _response(context, request, [_row(image, request) for image in images])
+    missing = _to_create(context, request, topics)
+    if missing:
+        return _create_then_answer(context, request, missing)
+    return _response(context, request, [_named(context, request, topic, {}) for topic in topics])
+
+
+def _to_create(
+    context: RequestContext, request: MetadataRequest, topics: list[MetadataRequestTopic]
+) -> list[str]:
+    if not context.broker.config.auto_create_topics_enable:
+        return []
+    if (
+        context.api_version >= FIRST_VERSION_WITH_CREATION_FLAG
+        and not request.allow_auto_topic_creation
+    ):
+        return []
+    metadata = context.broker.metadata
+    return [
+        topic.name
+        for topic in topics
+        if topic.name is not None and metadata.topic(topic.name) is None
+    ]
+
+
+async def _create_then_answer(
+    context: RequestContext, request: MetadataRequest, missing: list[str]
+) -> MetadataResponse:
+    errors: dict[str, ErrorCode] = {}
+    for name in missing:
+        try:
+            await context.broker.topics.auto_create(name)
+        except KafkaError as error:
+            errors[name] = error.code
+    rows = [_named(context, request, topic, errors) for topic in request.topics or ()]
+    return _response(context, request, rows)
+
+
+def _named(
+    context: RequestContext,
+    request: MetadataRequest,
+    topic: MetadataRequestTopic,
+    errors: dict[str, ErrorCode],
+) -> MetadataResponseTopic:
+    if topic.name is None:
+        image = context.broker.topics.by_id.get(topic.topic_id)
+        if image is None:
+            return _failed(None, topic, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _row(image, request)
+    image = context.broker.metadata.topic(topic.name)
+    if image is None:
+        code = errors.get(topic.name)
+        if code is None:
+            code = context.broker.topics.missing_topic_error(topic.name)
+        return _failed(topic.name, topic, code)
+    return _row(image, request)
+
+
+def _failed(
+    name: str | None, topic: MetadataRequestTopic, code: ErrorCode
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=topic.topic_id if name is None else ZERO_UUID,
+        topic_authorized_operations=NOT_REQUESTED,
+    )
+
+
+def _row(image: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=image.name,
+        topic_id=image.topic_id,
+        is_internal=image.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+            )
+            for index, partition in enumerate(image.partitions)
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS
+        if request.include_topic_authorized_operations
+        else NOT_REQUESTED,
+    )
+
+
+def _response(
+    context: RequestContext, request: MetadataRequest, rows: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    metadata = context.broker.metadata
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack
+            )
+            for node in metadata.nodes(context.connection.listener_name)
+        ],
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id,
+        topics=rows,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_REQUESTED,
+    )

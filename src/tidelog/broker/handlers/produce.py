@@ -1,0 +1,161 @@
+"""Produce v0-v13: append record batches to partitions this broker leads.
+
+Behaviour
+- acks 1 and -1 are answered when the records are in the log (and flushed, where flush.messages
+  says so); acks 0 gets no answer, and an error closes the connection, as Kafka does.
+- Each partition has its own error; a partition named twice is appended once (the last one).
+- An idempotent duplicate is no error: the answer carries the offsets of the first append.
+Checks, in order: acks, topic and partition hosted here, then those of the log's validator.
+Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
+v8 record errors, v9 flexible, v10 current leader, v13 topic ids.
+Not done: transactions (a transactional id is refused with INVALID_TXN_STATE).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.context import CloseConnection, RequestContext
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from tidelog.replication.partition import Partition
+from tidelog.replication.pending import Pending
+
+if TYPE_CHECKING:
+    from tidelog.replication.flusher import LogFlusher
+
+Answer = ProduceResponse | CloseConnection | None
+Row = tuple[PartitionProduceResponse, Partition]
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
+
+
+def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending[Answer]:
+    append = _Append(context, request)
+    responses = [append.topic(topic) for topic in request.topic_data]
+    response = ProduceResponse(responses=responses)
+    if append.unflushed:
+        return _answer_when_flushed(context.broker.flusher, append, response)
+    return append.answer(response)
+
+
+class _Append:
+    """One request's appends, and what came of them."""
+
+    __slots__ = ("_broker", "acks", "refusal", "unflushed", "version")
+
+    def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+        self._broker = context.broker
+        self.version = context.api_version
+        self.acks = request.acks
+        self.unflushed: list[Row] = []  # appended, to be flushed before the answer
+        self.refusal: ErrorCode | None = None  # applies to every partition
+        if not -1 <= request.acks <= 1:
+            self.refusal = ErrorCode.INVALID_REQUIRED_ACKS
+        elif request.transactional_id is not None:
+            self.refusal = ErrorCode.INVALID_TXN_STATE
+
+    def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
+        name = topic.name
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            image = self._broker.topics.by_id.get(topic.topic_id)
+            name = "" if image is None else image.name
+            if image is None:
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        rows = topic.partition_data
+        if len(rows) > 1:
+            rows = list({row.index: row for row in rows}.values())
+        return TopicProduceResponse(
+            name=name,
+            topic_id=topic.topic_id,
+            partition_responses=[self._partition(name, row, unknown) for row in rows],
+        )
+
+    def _partition(
+        self, topic: str, row: PartitionProduceData, unknown: ErrorCode
+    ) -> PartitionProduceResponse:
+        index = row.index
+        if self.refusal is not None:
+            return _failed(index, KafkaError(self.refusal))
+        partition = self._broker.replicas.get(topic, index)
+        if partition is None:
+            return _failed(index, KafkaError(unknown))
+        if row.records is None:
+            return _failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
+        try:
+            info = partition.append(row.records, self.version)
+        except KafkaError as error:
+            return _failed(index, self._in_version(error))
+        answer = PartitionProduceResponse(
+            index=index,
+            base_offset=info.base_offset,
+            log_append_time_ms=info.log_append_time_ms,
+            log_start_offset=info.log_start_offset,
+        )
+        if partition.flush_due:
+            self.unflushed.append((answer, partition))
+        return answer
+
+    def _in_version(self, error: KafkaError) -> KafkaError:
+        """Old clients do not know KAFKA_STORAGE_ERROR and would not retry."""
+        if (
+            error.code is ErrorCode.KAFKA_STORAGE_ERROR
+            and self.version <= LAST_VERSION_WITHOUT_STORAGE_ERROR
+        ):
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return error
+
+    def answer(self, response: ProduceResponse) -> Answer:
+        if self.acks != 0:
+            return response
+        for topic in response.responses:
+            for row in topic.partition_responses:
+                if row.error_code:
+                    code = ErrorCode(row.error_code).name
+                    return CloseConnection(f"acks=0 produce failed with {code}")
+        return None
+
+
+def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        error_message=error.message,
+    )
+
+
+def _answer_when_flushed(
+    flusher: LogFlusher, append: _Append, response: ProduceResponse
+) -> Pending[Answer]:
+    pending: Pending[Answer] = Pending()
+    remaining = len(append.unflushed)
+
+    def flushed(row: PartitionProduceResponse, partition: Partition, error: OSError | None) -> None:
+        nonlocal remaining
+        if error is None:
+            partition.advance_high_watermark()
+        else:
+            row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            row.error_message = str(error)
+        remaining -= 1
+        if not remaining:
+            pending.complete(append.answer(response))
+
+    for row, partition in append.unflushed:
+        flusher.flush(
+            partition.log,
+            lambda error, row=row, partition=partition: flushed(row, partition, error),  # type: ignore[misc]
+        )
+    return pending

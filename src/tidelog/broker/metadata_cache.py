@@ -1,0 +1,38 @@
+"""What clients are told of the cluster: its brokers, its controller, its topics.
+
+A view over the topic catalogue and the broker's own registration; it holds no copy of either.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.controller.topics import TopicCatalogue, TopicImage
+
+
+class Node(NamedTuple):
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class MetadataCache:
+    def __init__(self, cluster_id: str, controller_id: int, topics: TopicCatalogue) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self._topics = topics
+        self._nodes: dict[str, list[Node]] = {}
+
+    def advertise(self, listener_name: str, nodes: list[Node]) -> None:
+        """Clients are told of brokers by the listener they came by."""
+        self._nodes[listener_name] = nodes
+
+    def nodes(self, listener_name: str) -> list[Node]:
+        return self._nodes.get(listener_name, [])
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self._topics.topics.get(name)
+
+    def all_topics(self) -> list[TopicImage]:
+        return list(self._topics.topics.values())

@@ -1,0 +1,73 @@
+"""A Fetch that waits in the purgatory until enough bytes have arrived or its time is over.
+
+It is registered with every partition it reads. An append tells each waiting fetch of that
+partition how many bytes came in; that is a subtraction, so a produce pays the same however many
+partitions the waiting fetch names. The answer itself is put together from the timer, not inside
+the append: the producer is answered first, and a pipelined run of appends wakes the reader once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tidelog.clock import Timer, TimerHandle
+
+if TYPE_CHECKING:
+    from tidelog.replication.partition import Partition
+
+
+class DelayedFetch:
+    """Lives from `park` until it wakes, once: by bytes, by a change of a partition, by time or
+    by `cancel`.
+    """
+
+    __slots__ = ("_bytes_missing", "_handle", "_partitions", "_timer", "_wake")
+
+    def __init__(
+        self,
+        partitions: Sequence[Partition],
+        bytes_missing: int,
+        timer: Timer,
+        wake: Callable[[], object],
+    ) -> None:
+        self._partitions = partitions
+        self._bytes_missing = bytes_missing
+        self._timer = timer
+        self._wake: Callable[[], object] | None = wake
+        self._handle: TimerHandle | None = None
+
+    def park(self, wait_ms: float) -> None:
+        for partition in self._partitions:
+            partition.watch(self)
+        self._handle = self._timer.call_later(wait_ms / 1000.0, self._fire)
+
+    def appended(self, size_bytes: int) -> None:
+        self._bytes_missing -= size_bytes
+        if self._bytes_missing <= 0:
+            self.wake_soon()
+
+    def wake_soon(self) -> None:
+        """Answer on the next turn of the loop; further calls until then change nothing."""
+        if self._handle is not None:
+            self._handle.cancel()
+        self._leave()
+        self._handle = self._timer.call_later(0.0, self._fire)
+
+    def cancel(self) -> None:
+        """The reader is gone: wake nobody."""
+        self._wake = None
+        if self._handle is not None:
+            self._handle.cancel()
+        self._leave()
+
+    def _leave(self) -> None:
+        for partition in self._partitions:
+            partition.unwatch(self)
+        self._partitions = ()
+
+    def _fire(self) -> None:
+        self._leave()
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            wake()

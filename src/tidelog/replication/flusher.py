@@ -1,0 +1,58 @@
+"""Flushes logs off the broker loop.
+
+fsync blocks for milliseconds, so it runs in a thread. One flush of a log runs at a time; whoever
+asks meanwhile shares the next one (group commit). Callers are told on the loop, with the error if
+the disk refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from tidelog.log.partition_log import PartitionLog
+
+FlushCallback = Callable[[OSError | None], object]
+
+
+class LogFlusher:
+    """Touched only on the broker loop; `FlushTicket.run` is the one thing that runs in a thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor | None = None) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._waiting: dict[PartitionLog, list[tuple[int, FlushCallback]]] = {}
+
+    def flush(self, log: PartitionLog, callback: FlushCallback) -> None:
+        """Call back once everything now in the log is on disk."""
+        waiting = self._waiting.get(log)
+        if waiting is not None:
+            waiting.append((log.log_end_offset, callback))
+            return
+        self._waiting[log] = [(log.log_end_offset, callback)]
+        self._start(log)
+
+    def _start(self, log: PartitionLog) -> None:
+        ticket = log.flush_begin()
+        future = self._loop.run_in_executor(self._executor, ticket.run)
+
+        def finished(done: asyncio.Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                log.flush_done(ticket)
+            elif not isinstance(error, OSError):
+                raise error
+            self._finish(log, ticket.end_offset, error)
+
+        future.add_done_callback(finished)
+
+    def _finish(self, log: PartitionLog, flushed_offset: int, error: OSError | None) -> None:
+        waiting = self._waiting.pop(log)
+        later = [] if error else [entry for entry in waiting if entry[0] > flushed_offset]
+        if later:
+            self._waiting[log] = later
+            self._start(log)
+        for offset, callback in waiting:
+            if error or offset <= flushed_offset:
+                callback(error)

@@ -1,0 +1,35 @@
+"""An answer that is not ready yet.
+
+A handler that cannot answer at once returns a `Pending`; whoever brings about the answer
+completes it, on the broker loop, exactly once. It is a bare callback slot and not a future: hot
+requests pay for no scheduling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_UNSET = object()
+
+
+class Pending(Generic[T]):
+    __slots__ = ("_callback", "_result")
+
+    def __init__(self) -> None:
+        self._callback: Callable[[T], object] | None = None
+        self._result: object = _UNSET
+
+    def then(self, callback: Callable[[T], object]) -> None:
+        assert self._callback is None, "a pending answer has one reader"
+        self._callback = callback
+        if self._result is not _UNSET:
+            callback(self._result)  # type: ignore[arg-type]
+
+    def complete(self, result: T) -> None:
+        assert self._result is _UNSET, "completed twice"
+        self._result = result
+        if self._callback is not None:
+            self._callback(result)

@@ -1,0 +1,315 @@
+"""The broker's configuration: all keys of Kafka 3.9's server.properties, parsed and checked.
+
+The rows are in `tidelog.config.keys`. Defaults are Kafka's, but for two: `listeners` is on the
+loopback interface, and `num.network.threads` is 1. A key no row has is refused with the nearest
+known one (Kafka would only warn); a key that nothing here acts on is accepted and named in
+`warnings`.
+
+`listener.name.<name>.<key>` is accepted for every known key, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tidelog.config.definition import (
+    BLANKS,
+    ConfigError,
+    ConfigTable,
+    InvalidValue,
+    Key,
+    UnknownKey,
+    Value,
+    is_digits,
+)
+from tidelog.config.keys import (
+    coordination,
+    coordinator,
+    log,
+    measurement,
+    network,
+    replication,
+    security,
+    server,
+    tiered,
+)
+from tidelog.config.listeners import (
+    Endpoint,
+    parse_endpoints,
+    parse_protocol_map,
+    require_distinct_ports,
+    require_served,
+    split_list,
+)
+from tidelog.config.properties import load_properties
+
+# Subject and rows, in the order of docs/config.md.
+SUBJECTS: Final = (
+    ("Server", server),
+    ("Network", network),
+    ("Log", log),
+    ("Replication", replication),
+    ("Coordinators", coordinator),
+    ("Coordination", coordination),
+    ("Security", security),
+    ("Measurement", measurement),
+    ("Tiered storage", tiered),
+)
+BROKER_TABLE: Final = ConfigTable(key for _, module in SUBJECTS for key in module.KEYS)
+DYNAMIC_ONLY_TABLE: Final = ConfigTable(replication.DYNAMIC_ONLY_KEYS)
+
+LISTENER_PREFIX: Final = "listener.name."
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+
+
+class BrokerConfig:
+    """Typed values of all broker keys. Never changes: a dynamic change makes a new one.
+
+    `originals` are the texts that were set, `warnings` what the operator should know about them.
+    """
+
+    __slots__ = (
+        "_values",
+        "advertised_listeners",
+        "inter_broker_listener_name",
+        "listeners",
+        "log_dirs",
+        "max_connections_per_ip_overrides",
+        "originals",
+        "warnings",
+    )
+
+    def __init__(self, properties: Mapping[str, str] | None = None) -> None:
+        self.originals: dict[str, str] = dict(properties or {})
+        self._values: dict[str, Value] = BROKER_TABLE.defaults()
+        for name, text in self.originals.items():
+            self._values[name] = must_find_key(name).parse(text)
+        self._settle_broker_id()
+        self.log_dirs: tuple[Path, ...] = self._parse_log_dirs()
+        self._parse_listeners()
+        self.max_connections_per_ip_overrides: dict[str, int] = self._parse_ip_overrides()
+        self._check()
+        self.warnings: tuple[str, ...] = tuple(self._find_warnings())
+
+    @classmethod
+    def from_properties(
+        cls, path: Path | None, overrides: Mapping[str, str] | None = None
+    ) -> BrokerConfig:
+        """The configuration of a server.properties file, with single keys overridden."""
+        properties = load_properties(path) if path is not None else {}
+        return cls({**properties, **(overrides or {})})
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
+        return BrokerConfig({**self.originals, **overrides})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def values(self) -> Mapping[str, Value]:
+        return self._values
+
+    def get_int(self, name: str) -> int:
+        value = self._values[name]
+        assert isinstance(value, int), name
+        return value
+
+    def get_bool(self, name: str) -> bool:
+        value = self._values[name]
+        assert isinstance(value, bool), name
+        return value
+
+    def get_str(self, name: str) -> str:
+        value = self._values[name]
+        assert isinstance(value, str), name
+        return value
+
+    @property
+    def broker_id(self) -> int:
+        return self.get_int("broker.id")
+
+    @property
+    def broker_id_is_set(self) -> bool:
+        """False if the number may still be taken from meta.properties."""
+        return any(
+            BROKER_TABLE[name].parse(self.originals.get(name, "-1")) != -1
+            for name in ("broker.id", "node.id")
+        )
+
+    @property
+    def rack(self) -> str | None:
+        value = self._values["broker.rack"]
+        assert value is None or isinstance(value, str)
+        return value
+
+    @property
+    def log_retention_ms(self) -> int:
+        """log.retention.ms, else .minutes, else .hours; -1 if negative."""
+        ms = self._first_set(
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", MINUTE_MS),
+            ("log.retention.hours", HOUR_MS),
+        )
+        return max(ms, -1)
+
+    @property
+    def log_roll_ms(self) -> int:
+        return self._first_set(("log.roll.ms", 1), ("log.roll.hours", HOUR_MS))
+
+    @property
+    def log_roll_jitter_ms(self) -> int:
+        return self._first_set(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS))
+
+    @property
+    def log_flush_interval_ms(self) -> int:
+        return self._first_set(("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1))
+
+    def _first_set(self, *names: tuple[str, int]) -> int:
+        for name, factor in names:
+            value = self._values[name]
+            if value is not None:
+                assert isinstance(value, int), name
+                return value * factor
+        raise AssertionError(names)
+
+    def _settle_broker_id(self) -> None:
+        """broker.id and node.id are one number; not set, it is 0 until meta.properties tells."""
+        broker_id, node_id = self.get_int("broker.id"), self.get_int("node.id")
+        both_set = "broker.id" in self.originals and "node.id" in self.originals
+        if both_set and broker_id != node_id:
+            raise ConfigError(f"node.id ({node_id}) and broker.id ({broker_id}) must be the same")
+        settled = broker_id if "broker.id" in self.originals else node_id
+        if settled < -1:
+            raise InvalidValue("broker.id", settled, "Value must be at least -1")
+        self._values["broker.id"] = self._values["node.id"] = max(settled, 0)
+
+    def _parse_log_dirs(self) -> tuple[Path, ...]:
+        text = self._values["log.dirs"] or self._values["log.dir"]
+        assert isinstance(text, str)
+        directories = split_list(text)
+        if not directories:
+            raise ConfigError("at least one log directory must be set in log.dirs or log.dir")
+        if len(set(directories)) < len(directories):
+            raise InvalidValue("log.dirs", text, "a directory is named twice")
+        return tuple(map(Path, directories))
+
+    def _parse_listeners(self) -> None:
+        protocols = parse_protocol_map(
+            "listener.security.protocol.map", self.get_str("listener.security.protocol.map")
+        )
+        controllers = {
+            name.upper() for name in split_list(self._values_text("controller.listener.names"))
+        }
+        if "listener.security.protocol.map" not in self.originals:
+            protocols.update((name, "PLAINTEXT") for name in controllers - protocols.keys())
+        listeners = parse_endpoints("listeners", self.get_str("listeners"), protocols)
+        require_distinct_ports("listeners", listeners)
+        self.listeners = tuple(item for item in listeners if item.name not in controllers)
+        if not self.listeners:
+            raise InvalidValue("listeners", self["listeners"], "at least one listener is needed")
+        require_served("listeners", self.listeners)
+        self.advertised_listeners: tuple[Endpoint, ...] = self._parse_advertised(
+            protocols, controllers
+        )
+        self.inter_broker_listener_name: str = self._find_inter_broker_listener()
+
+    def _parse_advertised(
+        self, protocols: Mapping[str, str], controllers: set[str]
+    ) -> tuple[Endpoint, ...]:
+        text = self._values["advertised.listeners"]
+        advertised = self.listeners
+        if isinstance(text, str):
+            parsed = parse_endpoints("advertised.listeners", text, protocols)
+            advertised = tuple(item for item in parsed if item.name not in controllers)
+        unheard = {item.name for item in advertised} - {item.name for item in self.listeners}
+        if unheard:
+            raise InvalidValue(
+                "advertised.listeners", text, f"listeners has no {', '.join(sorted(unheard))}"
+            )
+        if any(endpoint.host == "0.0.0.0" for endpoint in advertised):
+            raise ConfigError(
+                "0.0.0.0 cannot be advertised to clients: set advertised.listeners to an address "
+                "they can reach"
+            )
+        return advertised
+
+    def _find_inter_broker_listener(self) -> str:
+        key = "inter.broker.listener.name"
+        name = self._values[key]
+        if name is not None and "security.inter.broker.protocol" in self.originals:
+            raise ConfigError(f"only one of {key} and security.inter.broker.protocol may be set")
+        if name is None:
+            key = "security.inter.broker.protocol"
+            name = self._values[key]
+        assert isinstance(name, str)
+        if name.upper() not in {endpoint.name for endpoint in self.advertised_listeners}:
+            advertised = ",".join(map(str, self.advertised_listeners))
+            raise InvalidValue(key, name, f"no such listener among those advertised, {advertised}")
+        return name.upper()
+
+    def _values_text(self, name: str) -> str:
+        value = self._values[name]
+        return value if isinstance(value, str) else ""
+
+    def _parse_ip_overrides(self) -> dict[str, int]:
+        key = "max.connections.per.ip.overrides"
+        overrides: dict[str, int] = {}
+        for item in split_list(self.get_str(key)):
+            host, colon, count = (part.strip(BLANKS) for part in item.rpartition(":"))
+            if not colon or not host or not is_digits(count):
+                raise InvalidValue(key, item, "an override has the form host:count")
+            overrides[host] = int(count)
+        return overrides
+
+    def _check(self) -> None:
+        if self.log_roll_ms < 1:
+            raise InvalidValue("log.roll.ms", self.log_roll_ms, "Value must be at least 1")
+        if self.log_roll_jitter_ms < 0:
+            raise InvalidValue(
+                "log.roll.jitter.ms", self.log_roll_jitter_ms, "Value must be at least 0"
+            )
+        if self.log_retention_ms == 0:
+            raise InvalidValue(
+                "log.retention.ms", 0, "Value must be at least 1, or -1 for no bound"
+            )
+        if self["log.cleaner.min.compaction.lag.ms"] > self["log.cleaner.max.compaction.lag.ms"]:
+            raise ConfigError(
+                "log.cleaner.min.compaction.lag.ms must not be above "
+                "log.cleaner.max.compaction.lag.ms"
+            )
+        if self["replica.fetch.wait.max.ms"] > self["replica.socket.timeout.ms"]:
+            raise ConfigError(
+                "replica.fetch.wait.max.ms must not be above replica.socket.timeout.ms"
+            )
+        if self["replica.fetch.wait.max.ms"] > self["replica.lag.time.max.ms"]:
+            raise ConfigError("replica.fetch.wait.max.ms must not be above replica.lag.time.max.ms")
+        if self["remote.log.storage.system.enable"]:
+            raise ConfigError("remote.log.storage.system.enable: there is no tiered storage here")
+
+    def _find_warnings(self) -> Iterator[str]:
+        inert = sorted(name for name in self.originals if must_find_key(name).inert)
+        if inert:
+            yield f"accepted, but without effect here: {', '.join(inert)}"
+
+
+def find_key(name: str) -> Key | None:
+    """The row of a broker key; a listener's own key has the row of the key it overrides."""
+    key = BROKER_TABLE.get(name)
+    if key is None and name.startswith(LISTENER_PREFIX):
+        _, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
+        while base and key is None:
+            key = BROKER_TABLE.get(base)
+            _, _, base = base.partition(".")
+    return key
+
+
+def must_find_key(name: str) -> Key:
+    key = find_key(name)
+    if key is None:
+        raise UnknownKey(name, BROKER_TABLE.nearest(name))
+    return key

@@ -1,0 +1,1 @@
+"""The rows of the broker's configuration table, one module a subject."""

@@ -1,0 +1,107 @@
+"""Listener lists such as PLAINTEXT://127.0.0.1:9092,EXTERNAL://:9093, and their protocols.
+
+Only PLAINTEXT is served: a listener of another security protocol is refused at start-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from tidelog.config.definition import BLANKS, ConfigError, InvalidValue
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+HOST_CHARACTERS: Final = frozenset(
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:"
+)
+
+
+class Endpoint(NamedTuple):
+    name: str  # upper case
+    host: str  # "" stands for all interfaces
+    port: int  # 0 stands for any free one
+    security_protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_protocol_map(key: str, text: str) -> dict[str, str]:
+    protocols: dict[str, str] = {}
+    for item in split_list(text):
+        name, colon, protocol = (part.strip(BLANKS) for part in item.rpartition(":"))
+        if not colon or not name:
+            raise InvalidValue(key, text, f"{item} is not of the form NAME:PROTOCOL")
+        if protocol not in SECURITY_PROTOCOLS:
+            allowed = ", ".join(SECURITY_PROTOCOLS)
+            raise InvalidValue(key, text, f"{protocol} is not a security protocol ({allowed})")
+        protocols[name.upper()] = protocol
+    return protocols
+
+
+def parse_endpoints(key: str, text: str, protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    endpoints = tuple(parse_endpoint(key, item, protocols) for item in split_list(text))
+    names = [endpoint.name for endpoint in endpoints]
+    if len(set(names)) < len(names):
+        raise InvalidValue(key, text, "each listener must have a different name")
+    return endpoints
+
+
+def parse_endpoint(key: str, item: str, protocols: Mapping[str, str]) -> Endpoint:
+    name, separator, address = item.partition("://")
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    well_formed = separator and colon and set(host) <= HOST_CHARACTERS
+    if not well_formed or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InvalidValue(key, item, "a listener has the form NAME://host:port")
+    protocol = protocols.get(name.upper())
+    if protocol is None:
+        raise InvalidValue(
+            key, item, f"listener.security.protocol.map has no protocol for {name.upper()}"
+        )
+    return Endpoint(name.upper(), host, int(port), protocol)
+
+
+def require_distinct_ports(key: str, endpoints: Sequence[Endpoint]) -> None:
+    """Two listeners share a port only if one has an IPv4 and the other an IPv6 address."""
+    by_port: dict[int, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        if endpoint.port:
+            by_port.setdefault(endpoint.port, []).append(endpoint)
+    for port, sharing in by_port.items():
+        families = {":" in endpoint.host for endpoint in sharing}
+        if len(sharing) > 1 and (len(families) < len(sharing) or not all(map(is_ip, sharing))):
+            texts = ",".join(map(str, sharing))
+            raise InvalidValue(key, texts, f"each listener must have a different port, not {port}")
+
+
+def is_ip(endpoint: Endpoint) -> bool:
+    return ":" in endpoint.host or endpoint.host.replace(".", "").isdigit()
+
+
+def require_served(key: str, endpoints: Sequence[Endpoint]) -> None:
+    for endpoint in endpoints:
+        if endpoint.security_protocol not in SERVED_PROTOCOLS:
+            raise ConfigError(
+                f"{key}: {endpoint} needs {endpoint.security_protocol}, but only "
+                f"{', '.join(SERVED_PROTOCOLS)} listeners are served"
+            )
+
+
+def advertise(
+    endpoints: Sequence[Endpoint], bound_ports: Mapping[str, int], local_host: str
+) -> tuple[Endpoint, ...]:
+    """What clients are told: port 0 becomes the bound port, an empty host this machine's name."""
+    return tuple(
+        endpoint._replace(
+            host=endpoint.host or local_host, port=endpoint.port or bound_ports[endpoint.name]
+        )
+        for endpoint in endpoints
+    )
+
+
+def split_list(text: str) -> list[str]:
+    return [item for item in (part.strip(BLANKS) for part in text.split(",")) if item]

@@ -9,6 +9,7 @@ import time
 import pytest
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+
 from tests.support.raw_batch import batch
 from tests.support.raw_client import (
     ClosedByBroker,

@@ -22,8 +22,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
+import pytest
 
 EXTERNAL_BOOTSTRAP = os.environ.get("TIDELOG_TEST_BOOTSTRAP")
+unlike_apache_kafka = pytest.mark.skipif(
+    EXTERNAL_BOOTSTRAP is not None, reason="Apache Kafka is deliberately not followed here"
+)
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 

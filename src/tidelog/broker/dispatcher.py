@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api_table import API_TABLE, Api
 from tidelog.broker.context import CloseConnection, RequestContext
-from tidelog.network.connection import IncomingRequest
+from tidelog.network.request import IncomingRequest
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.header import (
     RequestHeader,

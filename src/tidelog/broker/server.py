@@ -1,0 +1,296 @@
+"""The composition root: builds a broker from its configuration, runs it, and stops it.
+
+Start: lock and load the log directories, open the metadata store, join the cluster, host every
+partition under a new leader epoch, listen, print the ready line. Stop (SIGTERM, SIGINT): take no
+more requests, answer those in hand, flush, checkpoint, write the clean-shutdown marker, exit 0. A
+second signal exits at once, as a crash would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.dispatcher import RequestDispatcher
+from tidelog.broker.duties import Duty
+from tidelog.broker.dynamic_config import DynamicConfig
+from tidelog.broker.fetch_sessions import FetchSessions
+from tidelog.broker.metadata_cache import MetadataCache, Node
+from tidelog.clock import SystemClock
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.listeners import advertise
+from tidelog.controller.embedded_store import EmbeddedStore
+from tidelog.controller.producer_ids import ProducerIds
+from tidelog.controller.registration import join_cluster, register_broker
+from tidelog.controller.topics import TopicCatalogue, TopicChange, TopicImage
+from tidelog.controller.znodes import Endpoint as RegisteredEndpoint
+from tidelog.log.log_manager import LogManager
+from tidelog.network.listener import SocketServer
+from tidelog.network.settings import Endpoint, NetworkSettings
+from tidelog.replication.flusher import LogFlusher
+from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+DRAIN_TIMEOUT_S: Final = 5.0
+
+
+def run(config: BrokerConfig) -> int:
+    """Serve until a signal; the exit code."""
+    loop = _new_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(_serve(config, loop))
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
+    stop = asyncio.Event()
+    signals = 0
+
+    def on_signal(number: int) -> None:
+        nonlocal signals
+        signals += 1
+        if signals > 1:
+            os._exit(128 + number)
+        logger.info("stopping", extra={"signal": signal.Signals(number).name})
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    server = Server(config, loop)
+    await server.start()
+    _settle_garbage_collector()
+    sys.stdout.write(server.ready_line() + "\n")
+    sys.stdout.flush()
+    await stop.wait()
+    await server.stop()
+    return 0
+
+
+def _settle_garbage_collector() -> None:
+    """What lives after start-up lives until the end: do not let the collector walk it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
+
+
+class Server:
+    """One broker in this process."""
+
+    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self._static_config = config
+        self._loop = loop
+        self._clock = SystemClock()
+        self._duties: list[Duty] = []
+        self.broker: Broker
+        self.network: SocketServer
+        self._advertised: list[str] = []
+
+    async def start(self) -> None:
+        raise_file_limit()
+        config = self._static_config
+        for warning in config.warnings:
+            logger.warning(warning)
+        logs = LogManager(config.log_dirs, broker_config=config, clock=self._clock)
+        meta = logs.open()
+        broker_id = config.broker_id
+        if meta is not None and not config.broker_id_is_set:
+            broker_id = meta.broker_id
+        store = EmbeddedStore.open(config.log_dirs[0], clock=self._clock)
+        membership = join_cluster(
+            store,
+            broker_id,
+            self._clock,
+            known_cluster_id=None if meta is None else meta.cluster_id,
+        )
+        logs.claim(broker_id, membership.cluster_id)
+        dynamic_config = DynamicConfig(config, store, broker_id)
+        dynamic_config.load()
+        topics = TopicCatalogue(store, broker_id, settings=config, rack=config.rack)
+        topics.controller_epoch = membership.controller_epoch
+        topics.load()
+        logs.start(dynamic_config.log_config)
+        topics.start_broker_epoch()
+        self.broker = Broker(
+            broker_id=broker_id,
+            config=dynamic_config.broker_config,
+            clock=self._clock,
+            timer=self._loop,
+            store=store,
+            topics=topics,
+            dynamic_config=dynamic_config,
+            metadata=MetadataCache(membership.cluster_id, membership.controller_id, topics),
+            logs=logs,
+            replicas=ReplicaManager(broker_id, logs),
+            flusher=LogFlusher(self._loop),
+            producer_ids=ProducerIds(store, broker_id),
+            fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
+        )
+        for image in topics.topics.values():
+            self._host(image)
+        topics.on_change(self._topic_changed)
+        dynamic_config.on_topic_change(self._topic_config_changed)
+        dynamic_config.on_broker_change(self._broker_config_changed)
+        self._listen()
+        self._start_duties()
+
+    def ready_line(self) -> str:
+        broker = self.broker
+        return (
+            f"tidelog ready broker.id={broker.broker_id} "
+            f"cluster.id={broker.metadata.cluster_id} listeners={','.join(self._advertised)}"
+        )
+
+    async def stop(self) -> None:
+        for duty in self._duties:
+            duty.stop()
+        self.network.stop_accepting()
+        await self.network.drain(DRAIN_TIMEOUT_S)
+        self.network.close()
+        await self.broker.store.close()
+        self.broker.logs.shutdown()
+        logger.info("stopped")
+
+    def _host(self, image: TopicImage) -> None:
+        for index, partition in enumerate(image.partitions):
+            self.broker.replicas.host(
+                TopicPartition(image.name, index),
+                image.topic_id,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replicas=partition.replicas,
+                isr=partition.isr,
+            )
+
+    def _topic_changed(self, change: TopicChange, image: TopicImage) -> None:
+        if change is TopicChange.DELETED:
+            for index in range(len(image.partitions)):
+                self.broker.replicas.drop(TopicPartition(image.name, index))
+        else:
+            self._host(image)
+
+    def _topic_config_changed(self, topic: str) -> None:
+        config = self.broker.dynamic_config.log_config(topic)
+        image = self.broker.topics.topics.get(topic)
+        for index in range(len(image.partitions) if image else 0):
+            partition = self.broker.replicas.get(topic, index)
+            if partition is not None:
+                partition.log.update_config(config)
+
+    def _broker_config_changed(self, config: BrokerConfig) -> None:
+        self.broker.config = config
+        for topic in self.broker.topics.topics:
+            self._topic_config_changed(topic)
+
+    def _listen(self) -> None:
+        broker, config = self.broker, self.broker.config
+        endpoints = [
+            Endpoint(e.name, e.host, e.port, e.security_protocol) for e in config.listeners
+        ]
+        self.network = SocketServer(
+            endpoints,
+            RequestDispatcher(broker),
+            loop=self._loop,
+            settings=_network_settings(config),
+            clock=self._clock,
+        )
+        ports = self.network.start()
+        advertised = advertise(config.advertised_listeners, ports, socket.gethostname())
+        for endpoint in advertised:
+            node = Node(broker.broker_id, endpoint.host, endpoint.port, config.rack)
+            broker.metadata.advertise(endpoint.name, [node])
+        register_broker(
+            broker.store,
+            broker.broker_id,
+            [RegisteredEndpoint(*endpoint) for endpoint in advertised],
+            self._clock,
+            rack=config.rack,
+        )
+        self._advertised = [str(endpoint) for endpoint in advertised]
+
+    def _start_duties(self) -> None:
+        logs = self.broker.logs
+        rows: tuple[tuple[str, str, Callable[[], object]], ...] = (
+            ("retention", "log.retention.check.interval.ms", logs.delete_old_segments),
+            ("flush", "log.flush.scheduler.interval.ms", self._flush_due_logs),
+            (
+                "recovery points",
+                "log.flush.offset.checkpoint.interval.ms",
+                logs.checkpoint_recovery_points,
+            ),
+            (
+                "log starts",
+                "log.flush.start.offset.checkpoint.interval.ms",
+                logs.checkpoint_log_start_offsets,
+            ),
+            (
+                "high watermarks",
+                "replica.high.watermark.checkpoint.interval.ms",
+                logs.checkpoint_high_watermarks,
+            ),
+        )
+        for name, key, duty in rows:
+            self._duties.append(
+                Duty(name, lambda key=key: self.broker.config[key], duty, self._loop)
+            )  # type: ignore[misc]
+        self._duties.append(
+            Duty("deleted files", lambda: 1000, logs.delete_scheduled_files, self._loop)
+        )
+        for made in self._duties:
+            made.start()
+
+    def _flush_due_logs(self) -> None:
+        for log in self.broker.logs.logs_to_flush():
+            self.broker.flusher.flush(log, lambda error, log=log: _note_flush(log, error))  # type: ignore[misc]
+
+
+def _note_flush(log: object, error: OSError | None) -> None:
+    if error is not None:
+        logger.error("flush failed", extra={"log": str(log), "error": str(error)})
+
+
+def _network_settings(config: BrokerConfig) -> NetworkSettings:
+    return NetworkSettings(
+        request_max_bytes=config["socket.request.max.bytes"],
+        max_connections=config["max.connections"],
+        max_connections_per_ip=config["max.connections.per.ip"],
+        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        inter_broker_listener_name=config.inter_broker_listener_name,
+        connections_max_idle_ms=config["connections.max.idle.ms"],
+        queued_max_requests=config["queued.max.requests"],
+        network_threads=config["num.network.threads"],
+        send_buffer_bytes=config["socket.send.buffer.bytes"],
+        receive_buffer_bytes=config["socket.receive.buffer.bytes"],
+        backlog=config["socket.listen.backlog.size"],
+    )
+
+
+def raise_file_limit() -> None:
+    """Every segment stays open: ask for all the file descriptors this process may have."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

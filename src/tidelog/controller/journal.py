@@ -1,0 +1,320 @@
+"""The two files of the embedded store: a journal of transactions and a snapshot of all nodes.
+
+`tidelog-metadata.journal`, big-endian:
+    header        16 bytes: "tdlgmeta", u32 format (1), u32 CRC-32 of the 12 bytes before
+    record        4  "tdl\\n", so that a reader can find the next one behind a damaged one
+                  4  u32 length of the payload
+                  4  u32 CRC-32 of the payload
+    payload       8  zxid, greater than that of the record before
+                  8  durable_zxid: the last zxid known to be on disk when this one was written
+                  8  time in ms
+                  4  count of changes, each: u8 kind, u64 created_children of the parent,
+                     u32 path length, u32 data length, path in UTF-8, data
+`tidelog-metadata.snapshot`:
+    header        8  "tdlgsnap", u64 zxid, u32 count of nodes, u64 body length, u32 CRC-32 of body
+    node          five u64 (czxid, mzxid, pzxid, ctime, mtime), u32 version,
+                  u64 created_children, u32 path length, u32 data length, path, data
+
+Ephemeral nodes are in neither file: they end with the process anyway.
+
+A snapshot is written beside the old one, synced, renamed over it, and the directory synced; only
+then is the journal cut back to its header. A crash between the two leaves records that the
+snapshot has already: they are skipped by zxid.
+
+On load the journal ends at its first bad record. What lies behind was being written when the
+process or the machine stopped and nobody was told that it is done, so it is cut off. If a later
+record shows by its durable_zxid that more had been on disk, the damage is of another kind and
+loading refuses: cutting there would forget what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from tidelog.controller.metadata_store import StoreUnavailable
+from tidelog.controller.node_tree import Change, ChangeKind, Node, NodeTree, Transaction
+from tidelog.errors import StartupError
+
+JOURNAL_NAME: Final = "tidelog-metadata.journal"
+SNAPSHOT_NAME: Final = "tidelog-metadata.snapshot"
+
+MAGIC: Final = b"tdlgmeta\0\0\0\x01"
+HEADER: Final = MAGIC + crc32(MAGIC).to_bytes(4, "big")
+MARKER: Final = b"tdl\n"
+RECORD: Final = struct.Struct(">4sII")
+PAYLOAD: Final = struct.Struct(">QQQI")
+CHANGE: Final = struct.Struct(">BQII")
+SNAPSHOT_HEADER: Final = struct.Struct(">8sQIQI")
+SNAPSHOT_MAGIC: Final = b"tdlgsnap"
+NODE: Final = struct.Struct(">QQQQQIQII")
+
+log = logging.getLogger(__name__)
+
+KINDS: Final = {int(kind): kind for kind in ChangeKind}
+
+
+class CorruptStore(StartupError):
+    """The metadata on disk is damaged where it had been acknowledged."""
+
+
+class StoreLocked(StartupError):
+    """Another process has the metadata open."""
+
+
+class _BadRecord(Exception):
+    pass
+
+
+def encode_transaction(transaction: Transaction, durable_zxid: int) -> bytes:
+    """The journal record; empty if the transaction only touches ephemeral nodes."""
+    parts = [b""]
+    count = 0
+    for kind, path, data, owner, created_children in transaction.changes:
+        if owner:
+            continue
+        name = path.encode()
+        parts.append(CHANGE.pack(kind, created_children, len(name), len(data)))
+        parts.append(name)
+        parts.append(data)
+        count += 1
+    if not count:
+        return b""
+    parts[0] = PAYLOAD.pack(transaction.zxid, durable_zxid, transaction.time_ms, count)
+    payload = b"".join(parts)
+    return RECORD.pack(MARKER, len(payload), crc32(payload)) + payload
+
+
+def _payload_at(data: bytes, position: int) -> memoryview:
+    """The checked payload of the record at this position."""
+    if position + RECORD.size > len(data):
+        raise _BadRecord("it is cut short")
+    marker, length, crc = RECORD.unpack_from(data, position)
+    if marker != MARKER or length < PAYLOAD.size:
+        raise _BadRecord("there is no record")
+    start = position + RECORD.size
+    payload = memoryview(data)[start : start + length]
+    if len(payload) < length:
+        raise _BadRecord("it is cut short")
+    if crc32(payload) != crc:
+        raise _BadRecord("its checksum is wrong")
+    return payload
+
+
+def _decode_transaction(payload: memoryview) -> Transaction:
+    zxid, _durable_zxid, time_ms, count = PAYLOAD.unpack_from(payload, 0)
+    position = PAYLOAD.size
+    changes = []
+    for _ in range(count):
+        kind, created_children, path_length, data_length = CHANGE.unpack_from(payload, position)
+        position += CHANGE.size
+        path = str(payload[position : position + path_length], "utf-8")
+        position += path_length
+        data = bytes(payload[position : position + data_length])
+        position += data_length
+        changes.append(Change(KINDS[kind], path, data, 0, created_children))
+    return Transaction(zxid, time_ms, changes)
+
+
+class Journal:
+    """Appends records durably. Used by one thread at a time; the store sees to that."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._path = directory / JOURNAL_NAME
+        self._snapshot_path = directory / SNAPSHOT_NAME
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._directory_synced = False
+        self._broken = False
+        self.size = 0  # end of the last good record; what is behind it is overwritten
+        self.snapshot_bytes = 0
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise StoreLocked(f"{self._path} is in use by another process") from error
+
+    def load(self) -> NodeTree:
+        tree = NodeTree()
+        self._load_snapshot(tree)
+        data = self._path.read_bytes()
+        if len(data) < len(HEADER):
+            self._start_over()
+            return tree
+        if not data.startswith(HEADER):
+            raise CorruptStore(f"{self._path} does not start as a metadata journal of this version")
+        self._replay(data, tree)
+        return tree
+
+    def _start_over(self) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, HEADER, 0)
+        self.size = len(HEADER)
+
+    def _replay(self, data: bytes, tree: NodeTree) -> None:
+        self.size = position = len(HEADER)
+        while position < len(data):
+            try:
+                payload = _payload_at(data, position)
+            except _BadRecord as reason:
+                self._require_unacknowledged(data, position, tree.zxid)
+                log.warning(
+                    "cut %d bytes off %s at position %d: the last record was not finished (%s)",
+                    len(data) - position,
+                    self._path,
+                    position,
+                    reason,
+                )
+                os.ftruncate(self._descriptor, position)
+                return
+            transaction = _decode_transaction(payload)
+            if transaction.zxid > tree.zxid:
+                tree.apply(transaction)
+            position += RECORD.size + len(payload)
+            self.size = position
+
+    def _require_unacknowledged(self, data: bytes, position: int, last_zxid: int) -> None:
+        bad_position = position
+        while (position := data.find(MARKER, position + 1)) >= 0:
+            try:
+                payload = _payload_at(data, position)
+            except _BadRecord:
+                continue
+            durable_zxid = PAYLOAD.unpack_from(payload, 0)[1]
+            if durable_zxid > last_zxid:
+                raise CorruptStore(
+                    f"{self._path} is damaged at position {bad_position}, and acknowledged "
+                    f"transactions follow; restore it, or cut it there to go without them"
+                )
+
+    def append(self, records: bytes) -> None:
+        """Returns once the records are on disk; after an error none of them is."""
+        if self._broken:
+            raise StoreUnavailable(str(self._path))
+        try:
+            self._write(records)
+            os.fdatasync(self._descriptor)
+            if not self._directory_synced:
+                self._sync_directory()
+        except OSError as error:
+            log.error("cannot write %s: %s", self._path, error)
+            self._roll_back()
+            raise StoreUnavailable(f"{self._path}: {error}") from error
+        self.size += len(records)
+
+    def _write(self, records: bytes) -> None:
+        view = memoryview(records)
+        position = self.size
+        while view:
+            written = os.pwrite(self._descriptor, view, position)
+            view = view[written:]
+            position += written
+
+    def _roll_back(self) -> None:
+        # The bytes may have reached the disk although the sync failed: they must be seen to go,
+        # or a restart would bring back writes whose makers were told that they failed.
+        try:
+            os.ftruncate(self._descriptor, self.size)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            self._broken = True
+            log.error("cannot cut %s back to %d bytes: %s", self._path, self.size, error)
+
+    def wants_snapshot(self, journal_bytes_max: int) -> bool:
+        return self.size > max(journal_bytes_max, 2 * self.snapshot_bytes)
+
+    def write_snapshot(self, zxid: int, rows: Iterable[tuple[str, Node]]) -> None:
+        """Rows are frozen: nobody changes them while this runs. Empties the journal."""
+        data = encode_snapshot(zxid, rows)
+        temporary = self._snapshot_path.with_suffix(".snapshot.tmp")
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._snapshot_path)
+            self._sync_directory()
+            os.ftruncate(self._descriptor, len(HEADER))
+            os.fsync(self._descriptor)
+        except OSError as error:
+            log.error("cannot write %s: %s", self._snapshot_path, error)
+            return
+        self.snapshot_bytes = len(data)
+        self.size = len(HEADER)
+
+    def _load_snapshot(self, tree: NodeTree) -> None:
+        try:
+            data = self._snapshot_path.read_bytes()
+        except FileNotFoundError:
+            return
+        self.snapshot_bytes = len(data)
+        if len(data) < SNAPSHOT_HEADER.size:
+            raise CorruptStore(f"{self._snapshot_path} is cut short")
+        magic, zxid, count, length, crc = SNAPSHOT_HEADER.unpack_from(data)
+        body = memoryview(data)[SNAPSHOT_HEADER.size :]
+        if magic != SNAPSHOT_MAGIC or len(body) != length or crc32(body) != crc:
+            raise CorruptStore(f"{self._snapshot_path} is damaged")
+        for path, node in _decode_nodes(body, count):
+            tree.restore(path, node)
+        tree.zxid = zxid
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self._directory_synced = True
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def encode_snapshot(zxid: int, rows: Iterable[tuple[str, Node]]) -> bytes:
+    parts = [b""]
+    count = 0
+    for path, node in rows:
+        name = path.encode()
+        parts.append(
+            NODE.pack(
+                node.czxid,
+                node.mzxid,
+                node.pzxid,
+                node.ctime_ms,
+                node.mtime_ms,
+                node.version,
+                node.created_children,
+                len(name),
+                len(node.data),
+            )
+        )
+        parts.append(name)
+        parts.append(node.data)
+        count += 1
+    body = b"".join(parts)
+    return SNAPSHOT_HEADER.pack(SNAPSHOT_MAGIC, zxid, count, len(body), crc32(body)) + body
+
+
+def _decode_nodes(body: memoryview, count: int) -> Iterable[tuple[str, Node]]:
+    position = 0
+    for _ in range(count):
+        czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, created, path_length, data_length = (
+            NODE.unpack_from(body, position)
+        )
+        position += NODE.size
+        path = str(body[position : position + path_length], "utf-8")
+        position += path_length
+        node = Node(bytes(body[position : position + data_length]), czxid, ctime_ms, 0)
+        position += data_length
+        node.mzxid = mzxid
+        node.pzxid = pzxid
+        node.mtime_ms = mtime_ms
+        node.version = version
+        node.created_children = created
+        yield path, node

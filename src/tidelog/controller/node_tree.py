@@ -1,0 +1,154 @@
+"""The nodes in memory: what is durable, nothing else.
+
+`NodeTree` applies changes that were checked before; applying cannot fail. A change says what
+happened and not what was asked for, so replaying a journal needs no rules.
+
+`children` of a node is None until it has one: most nodes never do. `created_children` counts the
+children ever made and numbers sequence nodes; it travels with each created child, since ephemeral
+siblings count but are not kept across a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from tidelog.controller.metadata_store import NoNode, Stat, parent_of
+
+
+class ChangeKind(IntEnum):
+    CREATED = 1
+    SET = 2
+    DELETED = 3
+
+
+class Change(NamedTuple):
+    kind: ChangeKind
+    path: str
+    data: bytes
+    ephemeral_owner: int  # of the node, whatever the kind: 0 if it is persistent
+    created_children: int  # of the parent, after a creation
+
+
+class Transaction(NamedTuple):
+    zxid: int
+    time_ms: int
+    changes: list[Change]
+
+
+class Node:
+    __slots__ = (
+        "children",
+        "created_children",
+        "ctime_ms",
+        "czxid",
+        "data",
+        "ephemeral_owner",
+        "mtime_ms",
+        "mzxid",
+        "pzxid",
+        "version",
+    )
+
+    def __init__(self, data: bytes, zxid: int, time_ms: int, ephemeral_owner: int) -> None:
+        self.data = data
+        self.version = 0
+        self.czxid = self.mzxid = self.pzxid = zxid
+        self.ctime_ms = self.mtime_ms = time_ms
+        self.ephemeral_owner = ephemeral_owner
+        self.created_children = 0
+        self.children: dict[str, None] | None = None
+
+    def frozen(self) -> Node:
+        """A copy without children that a thread may read while this one changes."""
+        copy = Node(self.data, self.czxid, self.ctime_ms, self.ephemeral_owner)
+        copy.mzxid = self.mzxid
+        copy.pzxid = self.pzxid
+        copy.mtime_ms = self.mtime_ms
+        copy.version = self.version
+        copy.created_children = self.created_children
+        return copy
+
+    def stat(self) -> Stat:
+        count = len(self.children) if self.children else 0
+        return Stat(
+            self.czxid,
+            self.mzxid,
+            self.pzxid,
+            self.ctime_ms,
+            self.mtime_ms,
+            self.version,
+            2 * self.created_children - count,
+            self.ephemeral_owner,
+            len(self.data),
+            count,
+        )
+
+
+class NodeTree:
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0)}
+        self.zxid = 0  # of the last transaction applied
+
+    def node(self, path: str) -> Node:
+        found = self.nodes.get(path)
+        if found is None:
+            raise NoNode(path)
+        return found
+
+    def apply(self, transaction: Transaction) -> None:
+        zxid, time_ms, changes = transaction
+        assert zxid > self.zxid, (zxid, self.zxid)
+        nodes = self.nodes
+        for kind, path, data, owner, created_children in changes:
+            if kind == ChangeKind.SET:
+                node = nodes[path]
+                node.data = data
+                node.version += 1
+                node.mzxid = zxid
+                node.mtime_ms = time_ms
+                continue
+            parent = nodes[parent_of(path)]
+            parent.pzxid = zxid
+            name = path[path.rindex("/") + 1 :]
+            if kind == ChangeKind.CREATED:
+                nodes[path] = Node(data, zxid, time_ms, owner)
+                if parent.children is None:
+                    parent.children = {}
+                parent.children[name] = None
+                parent.created_children = created_children
+            else:
+                del nodes[path]
+                assert parent.children is not None
+                del parent.children[name]
+        self.zxid = zxid
+
+    def restore(self, path: str, node: Node) -> None:
+        """Puts a node of a snapshot back; the parent is there already and counts it already."""
+        self.nodes[path] = node
+        if path != "/":
+            parent = self.nodes[parent_of(path)]
+            if parent.children is None:
+                parent.children = {}
+            parent.children[path[path.rindex("/") + 1 :]] = None
+
+    def subtree(self, path: str) -> Iterator[tuple[str, Node]]:
+        """Parents first, siblings by name."""
+        start = self.nodes.get(path)
+        if start is None:
+            return
+        waiting: list[tuple[str, Node]] = [(path, start)]
+        while waiting:
+            path, node = waiting.pop()
+            yield path, node
+            prefix = "" if path == "/" else path
+            waiting += [
+                (child, self.nodes[child])
+                for child in (
+                    f"{prefix}/{name}" for name in sorted(node.children or (), reverse=True)
+                )
+            ]
+
+    def ephemerals_of(self, session_id: int) -> Iterable[str]:
+        return [path for path, node in self.nodes.items() if node.ephemeral_owner == session_id]

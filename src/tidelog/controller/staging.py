@@ -1,0 +1,200 @@
+"""Checks operations against what the tree will be once all writes under way are durable.
+
+The tree shows only durable state, but a write must be judged by everything accepted before it.
+`Staging` keeps an `Expected` for each node that an unfinished transaction touches, as ZooKeeper
+keeps its outstanding changes, and drops it when the last such transaction has been applied. If
+writes are lost, all of them are forgotten together: a later one may rest on an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelog.controller.metadata_store import (
+    ANY_VERSION,
+    BadArguments,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Outcome,
+    SetData,
+    StoreError,
+    parent_of,
+    require_valid_path,
+)
+from tidelog.controller.node_tree import Change, ChangeKind, NodeTree, Transaction
+
+
+class Expected:
+    """What a node will be; `exists` is false for one that will be gone."""
+
+    __slots__ = ("child_count", "created_children", "ephemeral_owner", "exists", "version", "zxid")
+
+    def __init__(self) -> None:
+        self.exists = False
+        self.version = 0
+        self.ephemeral_owner = 0
+        self.created_children = 0
+        self.child_count = 0
+        self.zxid = 0  # of the last transaction that touches it
+
+    def copy(self) -> Expected:
+        made = Expected()
+        made.exists = self.exists
+        made.version = self.version
+        made.ephemeral_owner = self.ephemeral_owner
+        made.created_children = self.created_children
+        made.child_count = self.child_count
+        return made
+
+
+class Staging:
+    def __init__(self, tree: NodeTree) -> None:
+        self._tree = tree
+        self._expected: dict[str, Expected] = {}
+        self.zxid = tree.zxid  # of the last transaction accepted
+
+    def stage(
+        self, operations: Sequence[Operation], session_id: int, time_ms: int
+    ) -> tuple[Transaction, list[Outcome]]:
+        """Accepts all the operations, or raises the first one's error and remembers nothing."""
+        draft = _Draft(self._tree, self._expected, session_id)
+        outcomes: list[Outcome] = []
+        for index, operation in enumerate(operations):
+            try:
+                outcomes.append(draft.perform(operation))
+            except StoreError as error:
+                error.index = index
+                raise
+        self.zxid += 1
+        for change in draft.changes:
+            for path in (change.path, parent_of(change.path)):
+                expected = self._expected[path] = draft.expect(path)
+                expected.zxid = self.zxid
+        return Transaction(self.zxid, time_ms, draft.changes), outcomes
+
+    def applied(self, transaction: Transaction) -> None:
+        for change in transaction.changes:
+            self._forget(change.path, transaction.zxid)
+            self._forget(parent_of(change.path), transaction.zxid)
+
+    def forget_all(self) -> None:
+        self._expected.clear()
+
+    def _forget(self, path: str, zxid: int) -> None:
+        expected = self._expected.get(path)
+        if expected is not None and expected.zxid == zxid:
+            del self._expected[path]
+
+
+class _Draft:
+    """One multi while it is being checked."""
+
+    def __init__(self, tree: NodeTree, outer: dict[str, Expected], session_id: int) -> None:
+        self._tree = tree
+        self._outer = outer
+        self._session_id = session_id
+        self.touched: dict[str, Expected] = {}
+        self.changes: list[Change] = []
+
+    def perform(self, operation: Operation) -> Outcome:
+        if isinstance(operation, SetData):
+            return self._set(operation)
+        if isinstance(operation, Create):
+            return self._create(operation)
+        if isinstance(operation, Delete):
+            self._delete(operation)
+        else:
+            assert isinstance(operation, Check)
+            require_valid_path(operation.path)
+            self._existing(operation.path, operation.version)
+        return None
+
+    def _create(self, operation: Create) -> str:
+        path = operation.path
+        require_valid_path(path + "0" if operation.sequence else path)
+        if path == "/":
+            raise NodeExists(path)
+        parent_path = parent_of(path)
+        parent = self.expect(parent_path)
+        if not parent.exists:
+            if not operation.make_parents:
+                raise NoNode(parent_path)
+            self._create(Create(parent_path, make_parents=True))
+        if parent.ephemeral_owner:
+            raise NoChildrenForEphemerals(path)
+        if operation.sequence:
+            path = f"{path}{parent.created_children:010d}"
+        node = self.expect(path)
+        if node.exists:
+            raise NodeExists(path)
+        node.exists = True
+        node.version = 0
+        node.ephemeral_owner = self._session_id if operation.ephemeral else 0
+        node.created_children = 0
+        parent.child_count += 1
+        parent.created_children += 1
+        self.changes.append(
+            Change(
+                ChangeKind.CREATED,
+                path,
+                operation.data,
+                node.ephemeral_owner,
+                parent.created_children,
+            )
+        )
+        return path
+
+    def _set(self, operation: SetData) -> int:
+        path = operation.path
+        require_valid_path(path)
+        node = self._existing(path, operation.version)
+        node.version += 1
+        self.changes.append(Change(ChangeKind.SET, path, operation.data, node.ephemeral_owner, 0))
+        return node.version
+
+    def _delete(self, operation: Delete) -> None:
+        path = operation.path
+        require_valid_path(path)
+        if path == "/":
+            raise BadArguments(path)
+        node = self._existing(path, operation.version)
+        if node.child_count:
+            raise NotEmpty(path)
+        node.exists = False
+        self.expect(parent_of(path)).child_count -= 1
+        self.changes.append(Change(ChangeKind.DELETED, path, b"", node.ephemeral_owner, 0))
+
+    def _existing(self, path: str, version: int) -> Expected:
+        node = self.expect(path)
+        if not node.exists:
+            raise NoNode(path)
+        if version not in (ANY_VERSION, node.version):
+            raise BadVersion(path)
+        return node
+
+    def expect(self, path: str) -> Expected:
+        expected = self.touched.get(path)
+        if expected is None:
+            expected = self.touched[path] = self._expected_before(path)
+        return expected
+
+    def _expected_before(self, path: str) -> Expected:
+        outer = self._outer.get(path)
+        if outer is not None:
+            return outer.copy()
+        expected = Expected()
+        node = self._tree.nodes.get(path)
+        if node is not None:
+            expected.exists = True
+            expected.version = node.version
+            expected.ephemeral_owner = node.ephemeral_owner
+            expected.created_children = node.created_children
+            expected.child_count = len(node.children) if node.children else 0
+        return expected

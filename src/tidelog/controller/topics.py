@@ -1,0 +1,454 @@
+"""The topics: an image in memory of what the metadata store says, and the only way to change it.
+
+A change is one atomic multi. It reaches the image, and those who asked with `on_change`, on the
+loop once it is durable; a reader of the image therefore never sees a topic that a crash could
+take back. Changes of one topic, and of topics whose names collide, happen one after another in the
+order asked for. A caller that is cancelled or gives up does not stop a change that has begun.
+
+Images are replaced and never altered, so whoever holds one has a consistent view.
+
+Leader epochs: a broker that starts leads its partitions with an epoch one higher than before, so
+that clients and logs can tell what was written before and after.
+
+Not done: changes made by others in the store (the controller of a cluster of several brokers) are
+not followed; the catalogue is the only writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from tidelog.controller import znodes
+from tidelog.controller.metadata_store import (
+    Create,
+    Delete,
+    MetadataStore,
+    Operation,
+    SetData,
+    StoreUnavailable,
+)
+from tidelog.controller.placement import (
+    PlacementBroker,
+    RandomBelow,
+    place_more_partitions,
+    place_new_topic,
+)
+from tidelog.controller.topic_names import (
+    CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
+    collision_form,
+    is_internal,
+    must_be_valid,
+    reason_invalid,
+)
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.types import Uuid
+
+NO_LEADER: Final = -1
+NO_STATE: Final = -1  # partition_epoch while there is no state node
+
+T = TypeVar("T")
+
+
+class Settings(Protocol):
+    """The broker's configuration, by Kafka's key."""
+
+    def __getitem__(self, key: str, /) -> Any: ...
+
+
+class PartitionImage(NamedTuple):
+    partition: int
+    leader: int  # NO_LEADER if there is none
+    leader_epoch: int
+    replicas: list[int]  # the first is the preferred leader
+    isr: list[int]
+    partition_epoch: int  # version of the state node, as in Kafka over ZooKeeper
+
+
+class TopicImage:
+    __slots__ = ("configs", "is_internal", "name", "partitions", "topic_id")
+
+    def __init__(
+        self,
+        name: str,
+        topic_id: Uuid,
+        partitions: list[PartitionImage],
+        configs: Mapping[str, str],
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions  # the one numbered n at index n
+        self.configs = configs  # the overrides that the topic was created or loaded with
+        self.is_internal = is_internal(name)
+
+    @property
+    def assignment(self) -> list[list[int]]:
+        return [partition.replicas for partition in self.partitions]
+
+
+class FoundTopic(NamedTuple):
+    """A topic found in the log directories, with the last leader epoch of each partition's log."""
+
+    name: str
+    topic_id: Uuid | None
+    leader_epochs: Mapping[int, int]
+
+
+class TopicChange(Enum):
+    CREATED = "created"
+    DELETED = "deleted"
+    PARTITIONS_ADDED = "partitions added"
+
+
+Listener = Callable[[TopicChange, TopicImage], None]
+
+
+def _random_below(bound: int) -> int:
+    return int.from_bytes(os.urandom(8), "big") % bound
+
+
+class TopicCatalogue:
+    """Touched only on the broker's loop."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker_id: int,
+        *,
+        settings: Settings,
+        rack: str | None = None,
+        random_below: RandomBelow = _random_below,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._settings = settings
+        self._random_below = random_below
+        self._listeners: list[Listener] = []
+        self._names_by_form: dict[str, str] = {}
+        self._given_an_id: set[str] = set()  # topics whose new id is not in the store yet
+        self._latest_change: dict[str, asyncio.Task[Any]] = {}  # by collision form
+        self.controller_epoch = 0  # written into the state of partitions
+        self.brokers: list[PlacementBroker] = [PlacementBroker(broker_id, rack)]  # by id
+        self.topics: dict[str, TopicImage] = {}
+        self.by_id: dict[Uuid, TopicImage] = {}
+
+    def on_change(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def load(self) -> None:
+        """Reads all topics, blocking; for start-up."""
+        configs = {
+            path.rpartition("/")[2]: znodes.decode_config(data)
+            for path, data, _ in self._store.subtree(znodes.TOPIC_CONFIGS)
+            if path != znodes.TOPIC_CONFIGS
+        }
+        assignments: dict[str, znodes.TopicAssignment] = {}
+        states: dict[str, dict[int, tuple[znodes.PartitionState, int]]] = {}
+        for path, data, stat in self._store.subtree(znodes.TOPICS):
+            parts = path.split("/")  # "", brokers, topics, T, partitions, P, state
+            if len(parts) == 4:
+                assignments[parts[3]] = znodes.decode_topic(data)
+                states[parts[3]] = {}
+            elif len(parts) == 7:
+                states[parts[3]][int(parts[5])] = (znodes.decode_state(data), stat.version)
+        for name, (topic_id, replicas) in assignments.items():
+            partitions = _partition_images(replicas, states[name])
+            # Topics made by a Kafka before 2.8 have no id; start_broker_epoch writes this one.
+            self._put(
+                TopicImage(name, topic_id or Uuid.random(), partitions, configs.get(name, {}))
+            )
+
+    def start_broker_epoch(self) -> None:
+        """Leads every partition that this broker may lead, with a new epoch, in one durable multi.
+
+        Blocking; for start-up. About 10 us a partition.
+        """
+        operations: list[Operation] = []
+        for image in list(self.topics.values()):
+            led = [self._led(partition) for partition in image.partitions]
+            operations += self._lead_operations(image, led)
+            self._put(TopicImage(image.name, image.topic_id, led, image.configs))
+        if operations:
+            self._store.multi_now(operations)
+        self._given_an_id.clear()
+
+    def _led(self, before: PartitionImage) -> PartitionImage:
+        may_lead = self._broker_id in (before.isr or before.replicas)
+        return PartitionImage(
+            before.partition,
+            self._broker_id if may_lead else before.leader,
+            before.leader_epoch + 1,
+            before.replicas,
+            before.isr or [self._broker_id],
+            before.partition_epoch + 1,
+        )
+
+    def _lead_operations(
+        self, before: TopicImage, led: Sequence[PartitionImage]
+    ) -> Iterable[Operation]:
+        if before.name in self._given_an_id:
+            encoded = znodes.encode_topic(before.topic_id, before.assignment)
+            yield SetData(znodes.topic_path(before.name), encoded)
+        for partition in led:
+            path = znodes.state_path(before.name, partition.partition)
+            state = self._encode_state(partition)
+            if partition.partition_epoch == NO_STATE + 1:
+                yield Create(path, state, make_parents=True)
+            else:
+                yield SetData(path, state)
+
+    def adopt(self, found: Iterable[FoundTopic]) -> None:
+        """Takes in topics that are in the log directories but not in the store, in one multi.
+
+        For a directory that comes from an Apache Kafka. Blocking; for start-up, between load and
+        start_broker_epoch, which then goes on from the epochs found. Partitions missing between
+        those found are made anew.
+        """
+        operations: list[Operation] = []
+        for topic in found:
+            epochs = topic.leader_epochs
+            partitions = [
+                PartitionImage(
+                    n, self._broker_id, epochs.get(n, -1), [self._broker_id], [self._broker_id], 0
+                )
+                for n in range(max(epochs) + 1)
+            ]
+            image = TopicImage(topic.name, topic.topic_id or Uuid.random(), partitions, {})
+            config_path = znodes.config_path("topics", topic.name)
+            has_configs = any(True for _ in self._store.subtree(config_path))
+            operations += self._create_operations(image, SetData if has_configs else Create)
+            self._put(image)
+        if operations:
+            self._store.multi_now(operations)
+
+    def must_be_creatable(self, name: str) -> None:
+        must_be_valid(name)
+        if name in self.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        other = self._names_by_form.get(collision_form(name))
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {other}",
+            )
+
+    def must_get(self, name: str) -> TopicImage:
+        image = self.topics.get(name)
+        if image is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return image
+
+    def missing_topic_error(self, name: str) -> ErrorCode:
+        """What a client is told of a topic that is not there."""
+        if reason_invalid(name) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    def place(self, partition_count: int = -1, replication_factor: int = -1) -> list[list[int]]:
+        """Replicas for the partitions of a new topic; -1 means the broker's default."""
+        if partition_count == -1:
+            partition_count = self._settings["num.partitions"]
+        if replication_factor == -1:
+            replication_factor = self._settings["default.replication.factor"]
+        return place_new_topic(
+            self.brokers, partition_count, replication_factor, self._random_below
+        )
+
+    def place_more(self, image: TopicImage, additional: int) -> list[list[int]]:
+        return place_more_partitions(self.brokers, image.assignment, additional)
+
+    async def create(
+        self,
+        name: str,
+        assignment: Sequence[Sequence[int]],
+        configs: Mapping[str, str] | None = None,
+    ) -> TopicImage:
+        """The assignment lists the replicas of partition 0, 1, ...; see `place`."""
+        return await self._in_turn(name, lambda: self._create(name, assignment, configs or {}))
+
+    async def auto_create(self, name: str) -> TopicImage:
+        """The topic, made with the broker's defaults if there is none yet."""
+        if name in self.topics:
+            return self.topics[name]
+        return await self._in_turn(name, lambda: self._auto_create(name))
+
+    async def delete(self, name: str) -> TopicImage:
+        """The image as it was."""
+        return await self._in_turn(name, lambda: self._delete(name))
+
+    async def add_partitions(self, name: str, assignment: Sequence[Sequence[int]]) -> TopicImage:
+        """The assignment lists the replicas of the new partitions only; see `place_more`."""
+        return await self._in_turn(name, lambda: self._add_partitions(name, assignment))
+
+    async def _create(
+        self, name: str, assignment: Sequence[Sequence[int]], configs: Mapping[str, str]
+    ) -> TopicImage:
+        self.must_be_creatable(name)
+        partitions = self._new_partitions(assignment, 0)
+        image = TopicImage(name, Uuid.random(), partitions, dict(configs))
+        # Overrides may be left from a topic that another Kafka deleted halfway.
+        has_configs = await self._store.exists(znodes.config_path("topics", name)) is not None
+        await self._commit(self._create_operations(image, SetData if has_configs else Create))
+        self._put(image)
+        self._tell(TopicChange.CREATED, image)
+        return image
+
+    async def _auto_create(self, name: str) -> TopicImage:
+        if name in self.topics:
+            return self.topics[name]
+        settings = self._settings
+        if name == CONSUMER_OFFSETS:
+            assignment = self.place(
+                settings["offsets.topic.num.partitions"],
+                settings["offsets.topic.replication.factor"],
+            )
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings["offsets.topic.segment.bytes"]),
+            }
+        elif name == TRANSACTION_STATE:
+            assignment = self.place(
+                settings["transaction.state.log.num.partitions"],
+                settings["transaction.state.log.replication.factor"],
+            )
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(settings["transaction.state.log.min.isr"]),
+                "segment.bytes": str(settings["transaction.state.log.segment.bytes"]),
+                "unclean.leader.election.enable": "false",
+            }
+        else:
+            assignment, configs = self.place(), {}
+        return await self._create(name, assignment, configs)
+
+    async def _delete(self, name: str) -> TopicImage:
+        image = self.must_get(name)
+        operations: list[Operation] = []
+        for partition in image.partitions:
+            operations.append(Delete(znodes.state_path(name, partition.partition)))
+            operations.append(Delete(znodes.partition_path(name, partition.partition)))
+        operations += [Delete(znodes.partitions_path(name)), Delete(znodes.topic_path(name))]
+        config_path = znodes.config_path("topics", name)
+        if await self._store.exists(config_path) is not None:
+            operations.append(Delete(config_path))
+        await self._commit(operations)
+        del self.topics[name], self.by_id[image.topic_id]
+        del self._names_by_form[collision_form(name)]
+        self._tell(TopicChange.DELETED, image)
+        return image
+
+    async def _add_partitions(self, name: str, assignment: Sequence[Sequence[int]]) -> TopicImage:
+        before = self.must_get(name)
+        added = self._new_partitions(assignment, len(before.partitions))
+        image = TopicImage(name, before.topic_id, before.partitions + added, before.configs)
+        topic = znodes.encode_topic(image.topic_id, image.assignment)
+        operations: list[Operation] = [SetData(znodes.topic_path(name), topic)]
+        operations += self._partition_operations(name, added)
+        await self._commit(operations)
+        self._put(image)
+        self._tell(TopicChange.PARTITIONS_ADDED, image)
+        return image
+
+    def _new_partitions(
+        self, assignment: Sequence[Sequence[int]], first: int
+    ) -> list[PartitionImage]:
+        live = {broker.id for broker in self.brokers}
+        made = []
+        for partition, replicas in enumerate(assignment, first):
+            isr = [broker_id for broker_id in replicas if broker_id in live]
+            leader = isr[0] if isr else NO_LEADER
+            made.append(PartitionImage(partition, leader, 0, list(replicas), isr, 0))
+        return made
+
+    def _create_operations(
+        self, image: TopicImage, config_operation: type[Create] | type[SetData]
+    ) -> Iterable[Operation]:
+        yield config_operation(
+            znodes.config_path("topics", image.name), znodes.encode_config(image.configs)
+        )
+        yield Create(
+            znodes.topic_path(image.name), znodes.encode_topic(image.topic_id, image.assignment)
+        )
+        yield Create(znodes.partitions_path(image.name))
+        yield from self._partition_operations(image.name, image.partitions)
+
+    def _partition_operations(
+        self, name: str, partitions: Iterable[PartitionImage]
+    ) -> Iterable[Operation]:
+        for image in partitions:
+            yield Create(znodes.partition_path(name, image.partition))
+            yield Create(znodes.state_path(name, image.partition), self._encode_state(image))
+
+    def _encode_state(self, image: PartitionImage) -> bytes:
+        return znodes.encode_state(
+            image.leader, image.leader_epoch, self.controller_epoch, image.isr
+        )
+
+    async def _commit(self, operations: Iterable[Operation]) -> None:
+        try:
+            await self._store.multi(list(operations))
+        except StoreUnavailable as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "The metadata could not be written."
+            ) from error
+
+    def _put(self, image: TopicImage) -> None:
+        self.topics[image.name] = image
+        self.by_id[image.topic_id] = image
+        self._names_by_form[collision_form(image.name)] = image.name
+
+    def _tell(self, change: TopicChange, image: TopicImage) -> None:
+        for listener in self._listeners:
+            listener(change, image)
+
+    async def _in_turn(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs the work after all earlier changes of this name, in a task of its own."""
+        form = collision_form(name)
+        earlier = self._latest_change.get(form)
+        task = asyncio.get_running_loop().create_task(_after(earlier, work))
+        self._latest_change[form] = task
+        task.add_done_callback(lambda done: self._change_done(form, done))
+        return await asyncio.shield(task)
+
+    def _change_done(self, form: str, task: asyncio.Task[Any]) -> None:
+        if self._latest_change.get(form) is task:
+            del self._latest_change[form]
+        if not task.cancelled():
+            task.exception()  # marks it as seen: the caller may have gone
+
+
+async def _after(
+    earlier: asyncio.Task[Any] | None, work: Callable[[], Coroutine[Any, Any, T]]
+) -> T:
+    if earlier is not None:
+        await asyncio.wait([earlier])
+    return await work()
+
+
+def _partition_images(
+    replicas: Mapping[int, list[int]],
+    states: Mapping[int, tuple[znodes.PartitionState, int]],
+) -> list[PartitionImage]:
+    images = []
+    for partition in sorted(replicas):
+        known = states.get(partition)
+        if known is None:
+            image = PartitionImage(partition, NO_LEADER, -1, replicas[partition], [], NO_STATE)
+        else:
+            state, version = known
+            image = PartitionImage(
+                partition,
+                state.leader,
+                state.leader_epoch,
+                replicas[partition],
+                state.isr,
+                version,
+            )
+        images.append(image)
+    return images

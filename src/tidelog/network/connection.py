@@ -1,0 +1,477 @@
+"""One client connection: frames in, answers out, in order.
+
+A connection has two halves, which run on one thread when the broker loop is its processor:
+
+- the socket half, on the processor's loop: receives, queues and sends, mutes and unmutes, closes;
+- the request half, on the broker loop: takes frames, calls the handler, collects answers.
+
+The *turn* says which half may touch the frame reader. The socket half receives, then passes the
+turn (`_pass_turn`); the request half handles complete frames one after another and gives the turn
+back with the answers collected (`_deliver`):
+
+| the request half stops because            | turn is then | what happens next                   |
+|-------------------------------------------|--------------|-------------------------------------|
+| no complete frame is left                 | socket half  | receive                             |
+| a request is not answered yet (muted)     | request half | its answer brings the turn back     |
+| REQUESTS_PER_TURN, or enough answer bytes | socket half  | send, then the turn is passed again |
+| the connection is to close                | socket half  | send what is queued, then close     |
+
+An answer that comes later is sent at once, but further frames are handled from the loop and not
+from inside that call: handlers that complete each other's requests would nest without end.
+
+So one request is in hand at a time and nothing is received until it is answered, as in Kafka.
+Muting is lazy: the socket stays watched, and is unwatched only when it turns readable while it
+may not be read.
+
+Answers of one turn leave in one vectored write. A file part leaves by sendfile, its header held
+back with MSG_MORE so that both share a segment. Sending is tried at once; only when the socket is
+full is it watched for room. While unsent answers exceed `connection_bytes_in_flight_max` the turn
+is not passed: a slow reader is not read.
+
+Not here: TLS, SASL, quotas on bytes and requests.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from tidelog.network.counters import CloseReason
+from tidelog.network.framing import LENGTH_BYTES, FrameReader, InvalidFrame
+from tidelog.network.request import FileSlice, IncomingRequest, Part
+from tidelog.network.settings import KIB, MIB
+
+if TYPE_CHECKING:
+    from tidelog.network.processor import Processor
+
+logger = logging.getLogger(__name__)
+
+REQUESTS_PER_TURN = 128
+TURN_ANSWER_BYTES = 64 * KIB  # answers of a turn are sent when they reach this
+SEND_BYTES_PER_TURN = 4 * MIB  # then other connections have theirs
+JOIN_BYTES_MAX = 64 * KIB  # below this, copying the parts together beats a vectored write
+VECTOR_PARTS_MAX = 1024  # IOV_MAX
+
+_MEMORY_TYPES = frozenset((bytes, bytearray, memoryview))
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_pack_length = Struct(">i").pack
+_NO_FRAME = memoryview(b"")
+
+
+class _FileSend:
+    """What is left of a file part; holds the part, and so its file open, until it is sent."""
+
+    __slots__ = ("part", "position", "remaining")
+
+    def __init__(self, part: FileSlice) -> None:
+        self.part = part
+        self.position = part.position
+        self.remaining = part.length
+
+
+_Outgoing: TypeAlias = "bytes | bytearray | memoryview | _FileSend"
+
+
+class FileTruncated(Exception):
+    """A file part is shorter than it was when the answer was made."""
+
+
+class Connection:
+    """Made by the acceptor, owned by one processor until it closes."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        processor: Processor,
+        listener_name: str,
+        connection_id: str,
+        host: str,
+        port: int,
+    ) -> None:
+        self.id = connection_id
+        self.listener_name = listener_name
+        self.client_host = host
+        self.client_port = port
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+        self.open = True
+        self._close_callbacks: list[Callable[[Connection], object]] = []
+
+        self._processor = processor
+        self._handle = processor.handler.handle
+        self._reader = FrameReader(processor.buffers, processor.settings.request_max_bytes)
+        self._out_bytes_max = processor.settings.connection_bytes_in_flight_max
+
+        # The request half.
+        self._request: IncomingRequest | None = None  # in hand, not answered yet
+        self._serving = False  # inside _serve, which will notice an answer by itself
+        self._received_at = 0.0
+        self._answers: list[_Outgoing] = []  # of this turn, each after its length
+        self._answer_bytes = 0
+        self._answer_file_bytes = 0
+        self._close_after_answers: CloseReason | None = None
+
+        # The socket half.
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._recv_into = sock.recv_into
+        self._send = sock.send
+        self._has_turn = True  # the socket half may touch the reader and pass the turn
+        self._reader_watched = False
+        self._writer_watched = False
+        self._out: list[_Outgoing] = []
+        self._out_bytes = 0
+        self._out_file_bytes = 0  # part of _out_bytes that is not memory
+        self._parked = False  # the memory pool does not let it read
+        self._closing: CloseReason | None = None  # close when all is sent
+        self.held_bytes = 0  # as the memory pool knows it
+        self.last_active = processor.clock.monotonic()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.id}>"
+
+    def add_close_callback(self, callback: Callable[[Connection], object]) -> None:
+        """Called once on the broker loop when the connection has closed."""
+        self._close_callbacks.append(callback)
+
+    # The request half.
+
+    def answer(self, request: IncomingRequest, parts: Sequence[Part]) -> None:
+        if self._request is not request:
+            self._refuse_answer(request)
+            return
+        self._request = None
+        answers = self._answers
+        length_index = len(answers)
+        answers.append(b"")
+        size = 0
+        for part in parts:
+            part_bytes = len(part)
+            size += part_bytes
+            if part.__class__ in _MEMORY_TYPES:
+                answers.append(part)
+            elif part_bytes:
+                answers.append(_FileSend(cast("FileSlice", part)))
+                self._answer_file_bytes += part_bytes
+        answers[length_index] = _pack_length(size)
+        self._answer_bytes += size + LENGTH_BYTES
+        if not self._serving:
+            self._deliver()
+
+    def answer_nothing(self, request: IncomingRequest) -> None:
+        if self._request is not request:
+            self._refuse_answer(request)
+            return
+        self._request = None
+        if not self._serving:
+            self._deliver()
+
+    def answer_by_closing(self, request: IncomingRequest, reason: str) -> None:
+        if self._request is not request:
+            self._refuse_answer(request)
+            return
+        self._request = None
+        self._processor.log_closing(self, reason)
+        self._close_after_answers = CloseReason.BAD_REQUEST
+        if not self._serving:
+            self._deliver()
+
+    def _refuse_answer(self, request: IncomingRequest) -> None:
+        assert not self.open, f"a request of {self.id} was answered twice"
+
+    def _serve(self) -> None:
+        """Handles frames while the turn lasts; a handler may close this very connection."""
+        reader = self._reader
+        handle = self._handle
+        received_at = self._received_at
+        count = 0
+        self._serving = True
+        try:
+            while self._close_after_answers is None:
+                frame = reader.next_frame()
+                if frame is None:
+                    break
+                count += 1
+                self._request = request = IncomingRequest(self, frame, received_at)
+                handle(request)
+                if self._request is not None:
+                    request.frame = _NO_FRAME
+                    break
+                if count >= REQUESTS_PER_TURN or self._answer_bytes > TURN_ANSWER_BYTES:
+                    break
+        except InvalidFrame as error:
+            self._processor.log_closing(self, str(error))
+            self._close_after_answers = CloseReason.INVALID_FRAME
+        except Exception:
+            logger.exception("closing %s: its request could not be handled", self.id)
+            self._request = None
+            self._close_after_answers = CloseReason.HANDLER_ERROR
+        self._serving = False
+        self._processor.request_counters.requests += count
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Hands the answers, and the turn unless a request is in hand, to the socket half."""
+        answers = self._answers
+        if answers:
+            self._answers = []
+        answer_bytes = self._answer_bytes
+        file_bytes = self._answer_file_bytes
+        self._answer_bytes = self._answer_file_bytes = 0
+        self._take_answers(
+            answers, answer_bytes, file_bytes, self._request is None, self._close_after_answers
+        )
+
+    def run_close_callbacks(self) -> None:
+        self._request = None
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    # The socket half.
+
+    def start(self) -> None:
+        if self.open:
+            self._watch_reader()
+
+    def _on_readable(self) -> None:
+        if not self._has_turn or self._closing is not None or self._out_bytes > self._out_bytes_max:
+            self._unwatch_reader()
+            return
+        processor = self._processor
+        now = processor.clock.monotonic()
+        pool = processor.pool
+        most: int | None = None
+        if pool.used > pool.limit:
+            most = pool.allowance(self, now)
+            if most == 0:
+                self._parked = True
+                self._unwatch_reader()
+                return
+        reader = self._reader
+        try:
+            space = reader.space()
+            count = self._recv_into(space if most is None else space[:most])
+        except (BlockingIOError, InterruptedError):
+            reader.settle()
+            return
+        except OSError as error:
+            self._close_on_error(error)
+            return
+        if not count:
+            reader.settle()
+            self._close_when_sent(CloseReason.PEER_CLOSED)
+            return
+        reader.received(count)
+        processor.counters.bytes_in += count
+        self.last_active = self._received_at = now
+        self._pass_turn()
+
+    def _pass_turn(self) -> None:
+        self._has_turn = False
+        self._serve()
+
+    def _take_answers(
+        self,
+        answers: list[_Outgoing],
+        answer_bytes: int,
+        file_bytes: int,
+        turn: bool,
+        close_reason: CloseReason | None,
+    ) -> None:
+        """From the request half: answers to send and, if `turn`, the turn."""
+        self._has_turn = turn
+        if not self.open:
+            self._reader.clear()
+            return
+        self._reader.settle()
+        if close_reason is not None:
+            self._closing = close_reason
+        if answers:
+            self._out += answers
+            self._out_bytes += answer_bytes
+            self._out_file_bytes += file_bytes
+            if not self._writer_watched:
+                self._send_queued()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """After any change: close if it is time, account, and see to it that reading goes on."""
+        if not self.open:
+            return
+        if self._closing is not None and self._has_turn and not self._out:
+            self.close(self._closing)
+            return
+        held_bytes = self._reader.held_bytes + self._out_bytes - self._out_file_bytes
+        if held_bytes != self.held_bytes:
+            self._processor.pool.hold(self, held_bytes, self._processor.clock.monotonic())
+        if self._has_turn and self._closing is None and self._out_bytes <= self._out_bytes_max:
+            if self._reader.end and self._reader.has_frame():
+                self._processor.loop.call_soon(self._pass_turn_again)
+            elif not self._reader_watched:
+                self._watch_reader()
+
+    def _pass_turn_again(self) -> None:
+        if self.open and self._has_turn and self._closing is None:
+            self._pass_turn()
+
+    def _on_writable(self) -> None:
+        self._send_queued()
+        self._go_on()
+
+    def _send_queued(self) -> None:
+        """Sends until all is gone or the socket is full, and then watches it for room."""
+        try:
+            if not self._out_file_bytes and self._out_bytes <= JOIN_BYTES_MAX:
+                self._send_joined()
+            else:
+                self._send_parts()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except FileTruncated:
+            logger.error("closing %s: a file became shorter while it was being sent", self.id)
+            self.close(CloseReason.FILE_TRUNCATED)
+            return
+        except OSError as error:
+            self._close_on_error(error)
+            return
+        if self._out:
+            self._watch_writer()
+        elif self._writer_watched:
+            self._unwatch_writer()
+
+    def _send_joined(self) -> None:
+        data = b"".join(cast("list[bytes]", self._out))
+        sent = self._send(data)
+        self._note_sent(sent)
+        if sent == len(data):
+            self._out.clear()
+        else:
+            self._out = [memoryview(data)[sent:]]
+
+    def _send_parts(self) -> None:
+        budget = SEND_BYTES_PER_TURN
+        while self._out and budget > 0:
+            head = self._out[0]
+            if isinstance(head, _FileSend):
+                budget -= self._send_file(head)
+            else:
+                budget -= self._send_vector()
+
+    def _send_file(self, head: _FileSend) -> int:
+        sent = os.sendfile(self._fd, head.part.fileno(), head.position, head.remaining)
+        if not sent:
+            raise FileTruncated
+        counters = self._processor.counters
+        counters.sendfile_calls += 1
+        counters.sendfile_bytes += sent
+        self._out_file_bytes -= sent
+        self._note_sent(sent)
+        head.position += sent
+        head.remaining -= sent
+        if not head.remaining:
+            del self._out[0]
+        return sent
+
+    def _send_vector(self) -> int:
+        vector: list[bytes | bytearray | memoryview] = []
+        flags = 0
+        for part in self._out:
+            if isinstance(part, _FileSend):
+                flags = _MSG_MORE
+                break
+            if len(vector) == VECTOR_PARTS_MAX:
+                break
+            vector.append(part)
+        sent = self._socket.sendmsg(vector, (), flags)
+        self._note_sent(sent)
+        left = sent
+        for index, part in enumerate(vector):
+            if left < len(part):
+                self._out[:index] = []
+                self._out[0] = memoryview(part)[left:]
+                return sent
+            left -= len(part)
+        self._out[: len(vector)] = []
+        return sent
+
+    def _note_sent(self, sent: int) -> None:
+        self._out_bytes -= sent
+        self._processor.counters.bytes_out += sent
+        if self._writer_watched:
+            self.last_active = self._processor.clock.monotonic()
+
+    def _watch_reader(self) -> None:
+        self._reader_watched = True
+        self._processor.loop.add_reader(self._fd, self._on_readable)
+
+    def _unwatch_reader(self) -> None:
+        if self._reader_watched:
+            self._reader_watched = False
+            self._processor.loop.remove_reader(self._fd)
+
+    def _watch_writer(self) -> None:
+        if not self._writer_watched:
+            self._writer_watched = True
+            self._processor.loop.add_writer(self._fd, self._on_writable)
+
+    def _unwatch_writer(self) -> None:
+        if self._writer_watched:
+            self._writer_watched = False
+            self._processor.loop.remove_writer(self._fd)
+
+    # What the processor and the memory pool ask.
+
+    def wake(self) -> None:
+        self._parked = False
+        self.last_active = self._processor.clock.monotonic()
+        self._go_on()
+
+    def waits_for_peer(self) -> bool:
+        return bool(self._out) or (self._has_turn and not self._parked)
+
+    def evict(self) -> None:
+        self._processor.log_closing(self, "it holds memory and does not move while memory is short")
+        self.close(CloseReason.MEMORY_STALL)
+
+    def is_idle(self, since: float) -> bool:
+        """No byte has moved since then, and none was due from the broker."""
+        return self.last_active < since and self.waits_for_peer()
+
+    def drain(self) -> None:
+        """Takes no further request; closes when what is in hand is answered and sent."""
+        self._close_after_answers = CloseReason.SHUTDOWN
+        self._close_when_sent(CloseReason.SHUTDOWN)
+
+    def _close_when_sent(self, reason: CloseReason) -> None:
+        if self._closing is None:
+            self._closing = reason
+        self._unwatch_reader()
+        self._go_on()
+
+    def _close_on_error(self, error: OSError) -> None:
+        if error.errno == errno.ENOMEM:
+            self._processor.log_closing(self, f"no memory for its bytes: {error}")
+            self.close(CloseReason.OUT_OF_MEMORY)
+        else:
+            self.close(CloseReason.PEER_RESET)
+
+    def close(self, reason: CloseReason) -> None:
+        """At once: queued answers are dropped."""
+        if not self.open:
+            return
+        self.open = False
+        self._unwatch_reader()
+        self._unwatch_writer()
+        self._socket.close()
+        if self._has_turn:
+            self._reader.clear()
+        self._out.clear()
+        self._out_bytes = self._out_file_bytes = 0
+        self._processor.pool.leave(self, self._processor.clock.monotonic())
+        self._processor.forget(self, reason)

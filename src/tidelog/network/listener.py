@@ -1,0 +1,274 @@
+"""The socket server: listens on the endpoints, accepts, and gives each connection to a processor.
+
+Accepting happens on the broker loop and connections go to the processors in turn. Limits are
+those of connection_quotas.py. When no slot is free, or the process is out of file descriptors,
+the listening socket is not watched and clients wait in the kernel's backlog.
+
+Life: start() -> stop_accepting() -> drain() -> close(). All of it is called on the broker loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+from tidelog.errors import StartupError
+from tidelog.network.connection import Connection
+from tidelog.network.connection_quotas import ConnectionQuotas
+from tidelog.network.counters import CloseReason, Counters
+from tidelog.network.processor import Processor
+from tidelog.network.settings import Endpoint, NetworkSettings
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+
+    from tidelog.clock import Clock, TimerHandle
+    from tidelog.network.request import RequestHandler
+
+logger = logging.getLogger(__name__)
+
+ACCEPTS_PER_TURN = 32
+ACCEPT_RETRY_SECONDS = 0.5
+_OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+class PortTaken(StartupError):
+    """Another process listens on the port."""
+
+
+class Acceptor:
+    """The listening socket of one endpoint."""
+
+    def __init__(self, server: SocketServer, endpoint: Endpoint, sock: socket.socket) -> None:
+        self._server = server
+        self.endpoint = endpoint
+        self._socket = sock
+        self._watched = False
+        self._retry: TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def port(self) -> int:
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def watch(self) -> None:
+        if not self._watched and not self._closed:
+            self._watched = True
+            self._server.loop.add_reader(self._socket.fileno(), self._on_connectable)
+
+    def close(self) -> None:
+        self._closed = True
+        self._unwatch()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._socket.close()
+
+    def _unwatch(self) -> None:
+        if self._watched:
+            self._watched = False
+            self._server.loop.remove_reader(self._socket.fileno())
+
+    def _on_connectable(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if not self._server.quotas.slot_available(self.endpoint.name):
+                logger.warning("no more connections on %s until one closes", self.endpoint.name)
+                self._unwatch()
+                return
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_RESOURCES:
+                    raise
+                self._pause(error)
+                return
+            self._server.accept(sock, address, self.endpoint)
+
+    def _pause(self, error: OSError) -> None:
+        logger.error("cannot accept connections on %s for now: %s", self.endpoint.name, error)
+        self._unwatch()
+        self._retry = self._server.loop.call_later(ACCEPT_RETRY_SECONDS, self.watch)
+
+
+class SocketServer:
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        handler: RequestHandler,
+        *,
+        loop: AbstractEventLoop,
+        settings: NetworkSettings,
+        clock: Clock,
+    ) -> None:
+        self.loop = loop
+        self.quotas = ConnectionQuotas(settings, [endpoint.name for endpoint in endpoints])
+        self.connections: set[Connection] = set()  # open ones, as the broker loop knows them
+        self._endpoints = endpoints
+        self._settings = settings
+        self._acceptors: list[Acceptor] = []
+        self._refused = Counters()
+        self._request_counters = Counters()
+        self._connection_numbers = count()
+        self._all_closed: Future[None] | None = None
+        self._processors = [
+            Processor(0, loop, handler, settings, clock, self._request_counters, self._closed)
+        ]
+
+    @property
+    def counters(self) -> Counters:
+        """The totals of all processors at this moment."""
+        totals = Counters()
+        for part in (self._refused, self._request_counters):
+            totals.add(part)
+        for processor in self._processors:
+            totals.add(processor.counters)
+        return totals
+
+    def start(self) -> dict[str, int]:
+        """Binds all endpoints and serves them. Returns the bound port of each listener name."""
+        try:
+            for endpoint in self._endpoints:
+                sock = _listening_socket(endpoint, self._settings)
+                self._acceptors.append(Acceptor(self, endpoint, sock))
+        except StartupError:
+            self.stop_accepting()
+            raise
+        for processor in self._processors:
+            processor.start()
+        for acceptor in self._acceptors:
+            acceptor.watch()
+        return {acceptor.endpoint.name: acceptor.port for acceptor in self._acceptors}
+
+    def stop_accepting(self) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
+
+    async def drain(self, grace_seconds: float) -> bool:
+        """Takes no further requests and waits until those in hand are answered and sent.
+
+        False: not all were in time; `close()` cuts them off.
+        """
+        import asyncio
+
+        self._all_closed = self.loop.create_future()
+        for processor in self._processors:
+            processor.drain()
+        if not self.connections:
+            return True
+        done, _ = await asyncio.wait([self._all_closed], timeout=grace_seconds)
+        return bool(done)
+
+    def close(self) -> None:
+        self.stop_accepting()
+        for processor in self._processors:
+            processor.close()
+
+    def configure(self, settings: NetworkSettings) -> None:
+        """New connection limits; what else the settings hold stays as it was at the start."""
+        self.quotas.configure(settings)
+        self._watch_acceptors()
+
+    def accept(self, sock: socket.socket, address: tuple[str, int], endpoint: Endpoint) -> None:
+        """From an acceptor: a client has connected."""
+        host = _plain_host(address[0])
+        if not self.quotas.address_available(host):
+            logger.info("refused a connection from %s: it has as many as it may", host)
+            self._refused.closed_by[CloseReason.TOO_MANY_PER_IP] += 1
+            sock.close()
+            return
+        try:
+            _configure(sock, self._settings)
+            local_host, local_port = sock.getsockname()[:2]
+        except OSError as error:
+            logger.info("lost a connection from %s while accepting it: %s", host, error)
+            sock.close()
+            return
+        number = next(self._connection_numbers)
+        connection_id = f"{_plain_host(local_host)}:{local_port}-{host}:{address[1]}-{number}"
+        processor = self._processors[number % len(self._processors)]
+        connection = Connection(sock, processor, endpoint.name, connection_id, host, address[1])
+        self.quotas.increment(endpoint.name, host)
+        self.connections.add(connection)
+        processor.adopt(connection)
+        if self.quotas.is_exceeded():
+            self._close_least_recently_used()
+
+    def _close_least_recently_used(self) -> None:
+        candidates = [
+            connection
+            for connection in self.connections
+            if not self.quotas.is_protected(connection.listener_name)
+        ]
+        if candidates:
+            oldest = min(candidates, key=lambda connection: connection.last_active)
+            oldest.close(CloseReason.TOO_MANY)
+
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self.quotas.decrement(connection.listener_name, connection.client_host)
+        connection.run_close_callbacks()
+        self._watch_acceptors()
+        if not self.connections and self._all_closed is not None and not self._all_closed.done():
+            self._all_closed.set_result(None)
+
+    def _watch_acceptors(self) -> None:
+        for acceptor in self._acceptors:
+            if self.quotas.slot_available(acceptor.endpoint.name):
+                acceptor.watch()
+
+
+def _listening_socket(endpoint: Endpoint, settings: NetworkSettings) -> socket.socket:
+    where = f"{endpoint.host or '*'}:{endpoint.port}"
+    try:
+        family, address = _bind_address(endpoint)
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise StartupError(f"cannot listen on {where} ({endpoint.name}): {error}") from error
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and not endpoint.host:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if settings.receive_buffer_bytes != -1:
+            # Inherited by accepted sockets; must be set before the handshake to open the window.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+        sock.bind(address)
+        sock.listen(settings.backlog)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(
+                f"cannot listen on {where} ({endpoint.name}): the port is taken by another process"
+            ) from error
+        raise StartupError(f"cannot listen on {where} ({endpoint.name}): {error}") from error
+    return sock
+
+
+def _bind_address(endpoint: Endpoint) -> tuple[int, tuple[str, int]]:
+    if not endpoint.host:
+        if socket.has_dualstack_ipv6():
+            return socket.AF_INET6, ("::", endpoint.port)
+        return socket.AF_INET, ("0.0.0.0", endpoint.port)
+    rows = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = rows[0]
+    return family, (str(address[0]), endpoint.port)
+
+
+def _configure(sock: socket.socket, settings: NetworkSettings) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if settings.send_buffer_bytes != -1:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+
+
+def _plain_host(host: str) -> str:
+    """An IPv4 client of a dual-stack socket is known by its IPv4 address."""
+    return host.removeprefix("::ffff:")

@@ -1,0 +1,53 @@
+"""A request between the network layer and whoever handles it: a frame in, one answer out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from tidelog.network.connection import Connection
+
+
+class FileSlice(Protocol):
+    """Part of a file that is sent without being read, such as record.file_records.FileRecords."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    def fileno(self) -> int: ...
+    def __len__(self) -> int: ...
+
+
+Part: TypeAlias = "bytes | bytearray | memoryview | FileSlice"
+
+
+class IncomingRequest:
+    """Must be answered exactly once, inside `handle` or later on the broker loop, by `respond`,
+    `respond_nothing` or `close`. Answers after the connection has closed go nowhere.
+    """
+
+    __slots__ = ("connection", "frame", "received_at")
+
+    def __init__(self, connection: Connection, frame: memoryview, received_at: float) -> None:
+        self.connection = connection
+        self.frame = frame  # writable, without its length; emptied when `handle` returns
+        self.received_at = received_at  # clock.monotonic()
+
+    def respond(self, parts: Sequence[Part]) -> None:
+        """The parts in turn are the answer; its frame length is put before them."""
+        self.connection.answer(self, parts)
+
+    def respond_nothing(self) -> None:
+        """For requests without an answer (Produce with acks=0): the next one may come."""
+        self.connection.answer_nothing(self)
+
+    def close(self, reason: str) -> None:
+        """Closes the connection once earlier answers are sent: the request cannot be answered."""
+        self.connection.answer_by_closing(self, reason)
+
+
+class RequestHandler(Protocol):
+    def handle(self, request: IncomingRequest) -> None:
+        """Called on the broker loop. An exception closes the connection."""

@@ -57,10 +57,12 @@ SUBJECTS: Final = (
     ("Measurement", measurement),
     ("Tiered storage", tiered),
 )
-BROKER_TABLE: Final = ConfigTable(key for _, module in SUBJECTS for key in module.KEYS)
-DYNAMIC_ONLY_TABLE: Final = ConfigTable(replication.DYNAMIC_ONLY_KEYS)
+BROKER_TABLE: Final = ConfigTable(
+    (*(key for _, module in SUBJECTS for key in module.KEYS), *replication.DYNAMIC_ONLY_KEYS)
+)
 
 LISTENER_PREFIX: Final = "listener.name."
+ID_KEYS: Final = ("broker.id", "node.id")
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 
@@ -74,16 +76,21 @@ class BrokerConfig:
     __slots__ = (
         "_values",
         "advertised_listeners",
+        "auto_create_topics_enable",
+        "default_replication_factor",
+        "delete_topic_enable",
+        "fetch_max_bytes",
         "inter_broker_listener_name",
         "listeners",
         "log_dirs",
         "max_connections_per_ip_overrides",
+        "num_partitions",
         "originals",
         "warnings",
     )
 
     def __init__(self, properties: Mapping[str, str] | None = None) -> None:
-        self.originals: dict[str, str] = dict(properties or {})
+        self.originals: dict[str, str] = with_both_ids(properties or {})
         self._values: dict[str, Value] = BROKER_TABLE.defaults()
         for name, text in self.originals.items():
             self._values[name] = must_find_key(name).parse(text)
@@ -91,6 +98,11 @@ class BrokerConfig:
         self.log_dirs: tuple[Path, ...] = self._parse_log_dirs()
         self._parse_listeners()
         self.max_connections_per_ip_overrides: dict[str, int] = self._parse_ip_overrides()
+        self.auto_create_topics_enable: bool = self.get_bool("auto.create.topics.enable")
+        self.delete_topic_enable: bool = self.get_bool("delete.topic.enable")
+        self.num_partitions: int = self.get_int("num.partitions")
+        self.default_replication_factor: int = self.get_int("default.replication.factor")
+        self.fetch_max_bytes: int = self.get_int("fetch.max.bytes")
         self._check()
         self.warnings: tuple[str, ...] = tuple(self._find_warnings())
 
@@ -136,10 +148,7 @@ class BrokerConfig:
     @property
     def broker_id_is_set(self) -> bool:
         """False if the number may still be taken from meta.properties."""
-        return any(
-            BROKER_TABLE[name].parse(self.originals.get(name, "-1")) != -1
-            for name in ("broker.id", "node.id")
-        )
+        return BROKER_TABLE["broker.id"].parse(self.originals.get("broker.id", "-1")) != -1
 
     @property
     def rack(self) -> str | None:
@@ -180,13 +189,11 @@ class BrokerConfig:
     def _settle_broker_id(self) -> None:
         """broker.id and node.id are one number; not set, it is 0 until meta.properties tells."""
         broker_id, node_id = self.get_int("broker.id"), self.get_int("node.id")
-        both_set = "broker.id" in self.originals and "node.id" in self.originals
-        if both_set and broker_id != node_id:
+        if broker_id != node_id:
             raise ConfigError(f"node.id ({node_id}) and broker.id ({broker_id}) must be the same")
-        settled = broker_id if "broker.id" in self.originals else node_id
-        if settled < -1:
-            raise InvalidValue("broker.id", settled, "Value must be at least -1")
-        self._values["broker.id"] = self._values["node.id"] = max(settled, 0)
+        if broker_id < -1:
+            raise InvalidValue("broker.id", broker_id, "Value must be at least -1")
+        self._values["broker.id"] = self._values["node.id"] = max(broker_id, 0)
 
     def _parse_log_dirs(self) -> tuple[Path, ...]:
         text = self._values["log.dirs"] or self._values["log.dir"]
@@ -295,6 +302,14 @@ class BrokerConfig:
         inert = sorted(name for name in self.originals if must_find_key(name).inert)
         if inert:
             yield f"accepted, but without effect here: {', '.join(inert)}"
+
+
+def with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:
+    """broker.id and node.id are synonyms: who sets one has set the other, as in Kafka."""
+    ids = {properties[name] for name in ID_KEYS if name in properties}
+    if len(ids) == 1:
+        return {**properties, **dict.fromkeys(ID_KEYS, ids.pop())}
+    return dict(properties)
 
 
 def find_key(name: str) -> Key | None:

@@ -1,4 +1,4 @@
-"""Listeners, connections and sockets."""
+"""Listeners, connections and sockets. The listeners are fixed while the broker runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tidelog.config.definition import (
     INT_MAX,
     LONG,
     LOW,
-    PER_BROKER,
     STRING,
     Key,
     OneOf,
@@ -26,7 +25,6 @@ KEYS: Final = (
         "Addresses that clients are told to connect to, if they differ from listeners. "
         "0.0.0.0 cannot be advertised.",
         importance=HIGH,
-        dynamic=PER_BROKER,
     ),
     Key(
         "connection.failed.authentication.delay.ms",
@@ -72,7 +70,6 @@ KEYS: Final = (
         "Which security protocol each listener name stands for, as NAME:PROTOCOL,... Only "
         "PLAINTEXT is served.",
         importance=LOW,
-        dynamic=PER_BROKER,
     ),
     Key(
         "listeners",
@@ -81,7 +78,6 @@ KEYS: Final = (
         "Addresses to listen on, as NAME://host:port,... An empty host means all interfaces, "
         "port 0 any free port. Kafka's own default listens on all interfaces.",
         importance=HIGH,
-        dynamic=PER_BROKER,
     ),
     Key(
         "max.connection.creation.rate",

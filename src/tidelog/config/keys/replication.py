@@ -11,7 +11,6 @@ from tidelog.config.definition import (
     INT,
     LONG,
     LONG_MAX,
-    PER_BROKER,
     STRING,
     KafkaVersion,
     Key,
@@ -187,7 +186,7 @@ KEYS: Final = (
     ),
 )
 
-# Settable only while the broker runs, never in server.properties.
+# In Kafka settable only while the broker runs; shown only once set.
 DYNAMIC_ONLY_KEYS: Final = (
     Key(
         "follower.replication.throttled.rate",
@@ -195,8 +194,9 @@ DYNAMIC_ONLY_KEYS: Final = (
         LONG_MAX,
         "Bytes a second that throttled replicas fetch from their leaders.",
         valid=at_least(0),
-        dynamic=PER_BROKER,
+        dynamic=CLUSTER_WIDE,
         inert=True,
+        internal=True,
     ),
     Key(
         "leader.replication.throttled.rate",
@@ -204,8 +204,9 @@ DYNAMIC_ONLY_KEYS: Final = (
         LONG_MAX,
         "Bytes a second that leaders send to throttled replicas.",
         valid=at_least(0),
-        dynamic=PER_BROKER,
+        dynamic=CLUSTER_WIDE,
         inert=True,
+        internal=True,
     ),
     Key(
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -213,7 +214,8 @@ DYNAMIC_ONLY_KEYS: Final = (
         LONG_MAX,
         "Bytes a second that moves between log directories copy.",
         valid=at_least(0),
-        dynamic=PER_BROKER,
+        dynamic=CLUSTER_WIDE,
         inert=True,
+        internal=True,
     ),
 )

@@ -22,8 +22,8 @@ Written by `python -m tidelog.config.reference` from the rows in `src/tidelog/co
 
 - `listeners` is `PLAINTEXT://127.0.0.1:9092`: nobody but this machine connects unless you say so.
 - `num.network.threads` is 1.
-- `listeners`, `advertised.listeners` and `listener.security.protocol.map` cannot change while the
-  broker runs, and only `PLAINTEXT` is served.
+- `listeners`, `advertised.listeners`, `listener.security.protocol.map` and `num.network.threads`
+  cannot change while the broker runs, and only `PLAINTEXT` is served.
 - An unknown key is an error that names the nearest known one; Kafka ignores it.
 - Keys marked *inert* are known and checked, but nothing acts on them: setting one gives a warning.
 

@@ -119,7 +119,6 @@ KEYS: Final = (
         "is fastest on few cores. Kafka's own default is 3.",
         valid=at_least(1),
         importance=HIGH,
-        dynamic=CLUSTER_WIDE,
     ),
     Key(
         "queued.max.request.bytes",

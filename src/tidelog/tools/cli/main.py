@@ -1,0 +1,60 @@
+"""The `tidelog` command: finds the subcommand, runs it, and turns its failure into one line.
+
+A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> int`; only the one
+asked for is imported. Exit codes: 0 done (for `serve`: stopped cleanly), 1 it could not start or
+failed, 2 wrong usage, 130 interrupted before it had begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+from tidelog import __version__
+from tidelog.errors import StartupError
+
+COMMANDS: Final = {
+    "serve": "run a broker in the foreground",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = make_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+    try:
+        return int(import_module(command_module(arguments.command)).run(arguments))
+    except StartupError as error:
+        return fail(str(error))
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        import logging
+
+        logging.getLogger("tidelog").critical("a bug in tidelog", exc_info=error)
+        return fail(f"a bug in tidelog: {type(error).__name__}: {error}")
+
+
+def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidelog", description="A commit log that Kafka clients use."
+    )
+    parser.add_argument("--version", action="version", version=f"tidelog {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name in argv:
+            import_module(command_module(name)).add_arguments(command)
+    return parser
+
+
+def command_module(command: str) -> str:
+    return f"tidelog.tools.cli.{command}"
+
+
+def fail(message: str) -> int:
+    print(f"tidelog: error: {' '.join(message.split())}", file=sys.stderr)
+    return 1

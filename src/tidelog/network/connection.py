@@ -38,6 +38,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -122,6 +123,7 @@ class Connection:
         self._recv_into = sock.recv_into
         self._send = sock.send
         self._has_turn = True  # the socket half may touch the reader and pass the turn
+        self._frames_wait = False  # _pass_turn_again will be called; nothing is received before
         self._reader_watched = False
         self._writer_watched = False
         self._out: list[_Outgoing] = []
@@ -217,17 +219,19 @@ class Connection:
 
     def _deliver(self) -> None:
         """Hands the answers, and the turn unless a request is in hand, to the socket half."""
+        self._take_answers(*self._collect())
+
+    def _collect(self) -> tuple[list[_Outgoing], int, int, bool, CloseReason | None]:
         answers = self._answers
         if answers:
             self._answers = []
         answer_bytes = self._answer_bytes
         file_bytes = self._answer_file_bytes
         self._answer_bytes = self._answer_file_bytes = 0
-        self._take_answers(
-            answers, answer_bytes, file_bytes, self._request is None, self._close_after_answers
-        )
+        return answers, answer_bytes, file_bytes, self._request is None, self._close_after_answers
 
     def run_close_callbacks(self) -> None:
+        """From the socket server, on the broker loop, once the connection has closed."""
         self._request = None
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
@@ -240,7 +244,19 @@ class Connection:
             self._watch_reader()
 
     def _on_readable(self) -> None:
-        if not self._has_turn or self._closing is not None or self._out_bytes > self._out_bytes_max:
+        try:
+            self._receive()
+        except Exception:
+            logger.exception("closing %s: unexpected error", self.id)
+            self.close(CloseReason.INTERNAL_ERROR)
+
+    def _receive(self) -> None:
+        if (
+            not self._has_turn
+            or self._frames_wait
+            or self._out_bytes > self._out_bytes_max
+            or self._closing is not None
+        ):
             self._unwatch_reader()
             return
         processor = self._processor
@@ -312,17 +328,24 @@ class Connection:
             self._processor.pool.hold(self, held_bytes, self._processor.clock.monotonic())
         if self._has_turn and self._closing is None and self._out_bytes <= self._out_bytes_max:
             if self._reader.end and self._reader.has_frame():
-                self._processor.loop.call_soon(self._pass_turn_again)
+                if not self._frames_wait:
+                    self._frames_wait = True
+                    self._processor.loop.call_soon(self._pass_turn_again)
             elif not self._reader_watched:
                 self._watch_reader()
 
     def _pass_turn_again(self) -> None:
+        self._frames_wait = False
         if self.open and self._has_turn and self._closing is None:
             self._pass_turn()
 
     def _on_writable(self) -> None:
-        self._send_queued()
-        self._go_on()
+        try:
+            self._send_queued()
+            self._go_on()
+        except Exception:
+            logger.exception("closing %s: unexpected error", self.id)
+            self.close(CloseReason.INTERNAL_ERROR)
 
     def _send_queued(self) -> None:
         """Sends until all is gone or the socket is full, and then watches it for room."""
@@ -433,7 +456,7 @@ class Connection:
         self._go_on()
 
     def waits_for_peer(self) -> bool:
-        return bool(self._out) or (self._has_turn and not self._parked)
+        return bool(self._out) or (self._has_turn and not self._frames_wait and not self._parked)
 
     def evict(self) -> None:
         self._processor.log_closing(self, "it holds memory and does not move while memory is short")
@@ -460,6 +483,10 @@ class Connection:
             self.close(CloseReason.OUT_OF_MEMORY)
         else:
             self.close(CloseReason.PEER_RESET)
+
+    def close_soon(self, reason: CloseReason) -> None:
+        """From the broker loop: `close` on the processor's."""
+        self._processor.call(partial(self.close, reason))
 
     def close(self, reason: CloseReason) -> None:
         """At once: queued answers are dropped."""

@@ -11,6 +11,7 @@ class CloseReason(StrEnum):
     INVALID_FRAME = "invalid frame length"
     BAD_REQUEST = "bad request"
     HANDLER_ERROR = "handler error"
+    INTERNAL_ERROR = "internal error"
     FILE_TRUNCATED = "file truncated"
     IDLE = "idle"
     MEMORY_STALL = "stalled while memory is short"

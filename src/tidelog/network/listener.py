@@ -13,20 +13,22 @@ import errno
 import logging
 import socket
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from tidelog.errors import StartupError
-from tidelog.network.connection import Connection
 from tidelog.network.connection_quotas import ConnectionQuotas
 from tidelog.network.counters import CloseReason, Counters
 from tidelog.network.processor import Processor
+from tidelog.network.request_channel import Mailbox, RequestChannel
 from tidelog.network.settings import Endpoint, NetworkSettings
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
     from tidelog.clock import Clock, TimerHandle
+    from tidelog.network.connection import Connection
     from tidelog.network.request import RequestHandler
 
 logger = logging.getLogger(__name__)
@@ -116,8 +118,21 @@ class SocketServer:
         self._request_counters = Counters()
         self._connection_numbers = count()
         self._all_closed: Future[None] | None = None
-        self._processors = [
-            Processor(0, loop, handler, settings, clock, self._request_counters, self._closed)
+        self._mailbox = Mailbox(loop)
+        self._processors = self._new_processors(handler, clock)
+
+    def _new_processors(self, handler: RequestHandler, clock: Clock) -> Sequence[Processor]:
+        settings, requests = self._settings, self._request_counters
+        if settings.network_threads == 1:
+            return [Processor(0, self.loop, handler, settings, clock, requests, self._closed)]
+        from tidelog.network.processor_thread import ProcessorThread
+
+        channel = RequestChannel(self._mailbox, settings.queued_max_requests)
+        return [
+            ProcessorThread(
+                i, self.loop, channel, handler, settings, clock, requests, self._post_closed
+            )
+            for i in range(settings.network_threads)
         ]
 
     @property
@@ -159,7 +174,7 @@ class SocketServer:
 
         self._all_closed = self.loop.create_future()
         for processor in self._processors:
-            processor.drain()
+            processor.call(processor.drain)
         if not self.connections:
             return True
         done, _ = await asyncio.wait([self._all_closed], timeout=grace_seconds)
@@ -168,7 +183,8 @@ class SocketServer:
     def close(self) -> None:
         self.stop_accepting()
         for processor in self._processors:
-            processor.close()
+            processor.stop()
+        self._mailbox.run()
 
     def configure(self, settings: NetworkSettings) -> None:
         """New connection limits; what else the settings hold stays as it was at the start."""
@@ -193,10 +209,10 @@ class SocketServer:
         number = next(self._connection_numbers)
         connection_id = f"{_plain_host(local_host)}:{local_port}-{host}:{address[1]}-{number}"
         processor = self._processors[number % len(self._processors)]
-        connection = Connection(sock, processor, endpoint.name, connection_id, host, address[1])
+        connection = processor.new_connection(sock, endpoint.name, connection_id, host, address[1])
         self.quotas.increment(endpoint.name, host)
         self.connections.add(connection)
-        processor.adopt(connection)
+        processor.call(partial(processor.adopt, connection))
         if self.quotas.is_exceeded():
             self._close_least_recently_used()
 
@@ -208,7 +224,11 @@ class SocketServer:
         ]
         if candidates:
             oldest = min(candidates, key=lambda connection: connection.last_active)
-            oldest.close(CloseReason.TOO_MANY)
+            oldest.close_soon(CloseReason.TOO_MANY)
+
+    def _post_closed(self, connection: Connection) -> None:
+        """From a processor's thread."""
+        self._mailbox.post(partial(self._closed, connection))
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)

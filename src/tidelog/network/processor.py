@@ -14,15 +14,16 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidelog.network.connection import Connection
 from tidelog.network.counters import CloseReason, Counters
 from tidelog.network.framing import ReceiveBuffers
 from tidelog.network.memory_pool import MemoryPool
 
 if TYPE_CHECKING:
+    import socket
     from asyncio import AbstractEventLoop
 
     from tidelog.clock import Clock, TimerHandle
-    from tidelog.network.connection import Connection
     from tidelog.network.request import RequestHandler
     from tidelog.network.settings import NetworkSettings
 
@@ -64,6 +65,15 @@ class Processor:
     def start(self) -> None:
         self._arm_sweep()
 
+    def call(self, action: Callable[[], object]) -> None:
+        """Does it on the processor's loop."""
+        action()
+
+    def new_connection(
+        self, sock: socket.socket, listener_name: str, connection_id: str, host: str, port: int
+    ) -> Connection:
+        return Connection(sock, self, listener_name, connection_id, host, port)
+
     def adopt(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.counters.accepted += 1
@@ -96,7 +106,8 @@ class Processor:
         for connection in list(self.connections):
             connection.drain()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Closes all connections at once."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None

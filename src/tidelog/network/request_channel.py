@@ -1,0 +1,117 @@
+"""What stands between the broker loop and processors that run on threads of their own.
+
+processor thread                            broker loop receive, frame  --RequestChannel.offer-->
+handle        (at most queued.max.requests turns wait) queue, send     <--Mailbox.post----------
+answers, turn
+
+`Mailbox` carries calls to another loop, and wakes that loop once for all calls that are waiting.
+`RequestChannel` is the bounded way to the broker loop: a connection that finds it full waits on
+its processor, unread, until the broker loop has caught up; the processor goes on sending
+meanwhile, so the two cannot wait for each other. `ChannelConnection` is a connection whose two
+halves live on two threads; what it passes is the turn (see connection.py), not single requests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from tidelog.network.connection import Connection
+
+if TYPE_CHECKING:
+    import socket
+    from asyncio import AbstractEventLoop
+
+    from tidelog.network.processor_thread import ProcessorThread
+
+
+class Mailbox:
+    """Calls for one loop, posted from other threads and made in order."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[Callable[[], object]] = deque()
+        self._awake = False  # the loop will look; may be set twice, never missed
+
+    def post(self, call: Callable[[], object]) -> None:
+        self._calls.append(call)
+        if not self._awake:
+            self._awake = True
+            self._loop.call_soon_threadsafe(self.run)
+
+    def run(self) -> None:
+        # Cleared before looking: a call appended after len() was taken wakes the loop again.
+        self._awake = False
+        for _ in range(len(self._calls)):
+            self._calls.popleft()()
+
+
+class RequestChannel:
+    """Connections whose turn it is on the broker loop."""
+
+    def __init__(self, mailbox: Mailbox, queued_max_requests: int) -> None:
+        self._mailbox = mailbox
+        self._queued_max = queued_max_requests
+        self._lock = Lock()  # guards the two below
+        self._queued = 0
+        self._refused: list[Callable[[], object]] = []
+
+    def offer(self, connection: ChannelConnection, retry: Callable[[], object]) -> bool:
+        """False if the channel is full; `retry` is then called, once, on the broker loop."""
+        with self._lock:
+            if self._queued >= self._queued_max:
+                self._refused.append(retry)
+                return False
+            self._queued += 1
+        self._mailbox.post(partial(self._take, connection))
+        return True
+
+    def _take(self, connection: ChannelConnection) -> None:
+        connection.serve_turn()
+        with self._lock:
+            self._queued -= 1
+            if not self._refused:
+                return
+            refused, self._refused = self._refused, []
+        for retry in refused:
+            retry()
+
+
+class ChannelConnection(Connection):
+    """Socket half on the processor's thread, request half on the broker loop."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        processor: ProcessorThread,
+        listener_name: str,
+        connection_id: str,
+        host: str,
+        port: int,
+    ) -> None:
+        super().__init__(sock, processor, listener_name, connection_id, host, port)
+        self._channel = processor.channel
+        self._mailbox = processor.mailbox
+
+    def serve_turn(self) -> None:
+        """On the broker loop: the turn has come."""
+        if self.open:
+            self._serve()
+        else:
+            self._deliver()
+
+    def _pass_turn(self) -> None:
+        self._reader.settle()
+        if not self._reader.has_frame():
+            self._go_on()
+            return
+        self._has_turn = False
+        if not self._channel.offer(self, partial(self._mailbox.post, self._pass_turn_again)):
+            self._has_turn = True
+            self._frames_wait = True
+
+    def _deliver(self) -> None:
+        self._mailbox.post(partial(self._take_answers, *self._collect()))

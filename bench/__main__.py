@@ -20,10 +20,12 @@ from pathlib import Path
 
 from bench.arena import Arena, Size
 from bench.maven import KAFKA_VERSION, jars_or_reason
+from bench.page_cache import touch_page_cache
 from bench.peers import ApacheKafka, Peer, Tidelog
 from bench.table import Report
 
 CACHE = Path(__file__).resolve().parent.parent / ".bench"
+TOUCHED_BYTES = 6 << 30
 MEASURES = (
     "produce",
     "fetch",
@@ -84,6 +86,7 @@ def main(given: Sequence[str]) -> int:
     try:
         arena = Arena(present, size, data)
         for name in (name for name in MEASURES if name in chosen.only.split(",")):
+            touch_page_cache(data, TOUCHED_BYTES)
             report: Report = importlib.import_module(f"bench.measures.{name}").run(arena)
             reports.append(report)
             print(report.text(), flush=True)
@@ -96,9 +99,10 @@ def main(given: Sequence[str]) -> int:
 
 
 def summary(reports: Sequence[Report], seconds: float) -> str:
+    verdicts = [verdict for report in reports for verdict in report.verdicts()]
     missed = [line for report in reports for line in report.misses()]
-    judged = "every target met" if not missed else "\n".join(["missed:", *missed])
-    return f"{judged}\n({seconds:,.0f} s in all)"
+    lines = [f"{len(verdicts) - len(missed)} of {len(verdicts)} targets met", *missed]
+    return "\n".join([*lines, f"({seconds:,.0f} s in all)"])
 
 
 if __name__ == "__main__":

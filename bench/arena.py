@@ -58,6 +58,10 @@ class Arena:
         self._serial += 1
         return self._data / f"{peer.name}-{self._serial}"
 
+    def data_file(self, name: str) -> Path:
+        """A file for a client's input, on the same disk; whoever asks removes it."""
+        return self._data / name
+
     @contextmanager
     def laid_out(
         self, peer: Peer, overrides: Mapping[str, str] | None = None

@@ -86,7 +86,10 @@ class RawClient:
         return bytes(data)
 
     def create_topic(self, topic: str, partitions: int = 1, **configs: str) -> None:
-        """Creates a topic and waits until each partition has a leader."""
+        """Creates a topic and waits until the broker serves it.
+
+        Metadata may name a leader a moment before that leader knows it, hence the second wait.
+        """
         named = {name.replace("_", "."): value for name, value in configs.items()}
         error = wire.topic_error(
             self.ask(wire.create_topic_request(topic, partitions, named, timeout_ms=100_000))
@@ -99,6 +102,17 @@ class RawClient:
             if time.monotonic() > give_up_at:
                 raise wire.BadAnswer(f"{topic} has partitions without a leader")
             time.sleep(0.02)
+        while not self._serves(topic, partitions - 1):
+            if time.monotonic() > give_up_at:
+                raise wire.BadAnswer(f"{topic} is not served")
+            time.sleep(0.02)
+
+    def _serves(self, topic: str, partition: int) -> bool:
+        try:
+            self.end_offset(topic, partition)
+        except wire.BadAnswer:
+            return False
+        return True
 
     def delete_topic(self, topic: str) -> None:
         error = wire.topic_error(self.ask(wire.delete_topic_request(topic)))

@@ -132,6 +132,10 @@ class Report:
         parts += [f"({remark})" for remark in self.remarks]
         return "\n".join(parts) + "\n"
 
+    def verdicts(self) -> list[str]:
+        rows: list[Figure | Series] = [*self.figures, *self.series]
+        return [row.verdict for row in rows if row.verdict]
+
     def misses(self) -> list[str]:
         missed = [
             f"{self.title}: {figure.label}: {figure.ratio:.2f}x, target {figure.target:g}x"

@@ -1,0 +1,116 @@
+"""confluent-kafka (librdkafka under Python): produce one by one, consume in lists.
+
+Python's share of the client is large here; the notes say where it is all there is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench import wire
+from bench.arena import Arena, Sample, alternate, best
+from bench.peers import BrokerProcess
+from bench.table import Figure, Report
+
+TITLE = "confluent-kafka"
+TOPIC = "bench-confluent"
+LIST_RECORDS = 10_000
+GIVE_UP_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    label: str
+    record_bytes: int
+    records: int
+    partitions: int
+
+
+def cases(arena: Arena) -> list[Case]:
+    records = arena.size.of(200_000, 600_000)
+    return [
+        Case("100 B", 100, records, 1),
+        Case("1 KB", 1_000, records, 1),
+        Case("10 KB", 10_000, records // 10, 1),
+        Case("1 KB, 12 partitions", 1_000, records, 12),
+    ]
+
+
+def run(arena: Arena) -> Report:
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError:
+        return Report(TITLE, remarks=["confluent-kafka is not installed: nothing measured"])
+    figures: list[Figure] = []
+    with arena.brokers() as brokers:
+        for case in cases(arena):
+            figures += _figures(arena, brokers, case)
+    return Report(TITLE, figures)
+
+
+def _figures(arena: Arena, brokers: Sequence[BrokerProcess], case: Case) -> list[Figure]:
+    rounds = alternate(brokers, arena.size.rounds, lambda broker: _round(broker, case))
+    return [
+        Figure(f"{verb} {case.label}", "MB/s", best(rounds, position, higher=True), True, 1.0)
+        for position, verb in enumerate(("produce", "consume"))
+    ]
+
+
+def _round(broker: BrokerProcess, case: Case) -> list[Sample]:
+    with broker.connect() as client:
+        client.create_topic(TOPIC, case.partitions)
+        samples = [_produce(broker, case), _consume(broker, case)]
+        client.delete_topic(TOPIC)
+    return samples
+
+
+def _sample(case: Case, started: float, cpu_started: float) -> Sample:
+    seconds = time.perf_counter() - started
+    busy = (time.process_time() - cpu_started) / seconds
+    return Sample(case.records * case.record_bytes / seconds / 1e6, busy)
+
+
+def _produce(broker: BrokerProcess, case: Case) -> Sample:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "acks": 1})
+    value = b"x" * case.record_bytes
+    started, cpu_started = time.perf_counter(), time.process_time()
+    for _ in range(case.records):
+        while True:
+            try:
+                producer.produce(TOPIC, value)
+            except BufferError:
+                producer.poll(0.01)
+            else:
+                break
+    if producer.flush(GIVE_UP_S):
+        raise wire.BadAnswer("confluent-kafka could not deliver every record")
+    return _sample(case, started, cpu_started)
+
+
+def _consume(broker: BrokerProcess, case: Case) -> Sample:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{broker.port}",
+            "group.id": "bench",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign(
+        [TopicPartition(TOPIC, index, OFFSET_BEGINNING) for index in range(case.partitions)]
+    )
+    started, cpu_started = time.perf_counter(), time.process_time()
+    missing = case.records
+    while missing > 0:
+        messages = consumer.consume(min(missing, LIST_RECORDS), timeout=1.0)
+        missing -= sum(message.error() is None for message in messages)
+        if time.perf_counter() - started > GIVE_UP_S:
+            raise wire.BadAnswer(f"confluent-kafka lacks {missing} of {case.records} records")
+    sample = _sample(case, started, cpu_started)
+    consumer.close()
+    return sample

@@ -331,7 +331,6 @@ KEYS: Final = (
         "Partitions of the offsets topic; fixed once it exists.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "offsets.topic.replication.factor",
@@ -340,7 +339,6 @@ KEYS: Final = (
         "Replicas of the offsets topic.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "offsets.topic.segment.bytes",
@@ -349,7 +347,6 @@ KEYS: Final = (
         "Segment size of the offsets topic.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -403,7 +400,6 @@ KEYS: Final = (
         "min.insync.replicas of the transaction topic.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "transaction.state.log.num.partitions",
@@ -412,7 +408,6 @@ KEYS: Final = (
         "Partitions of the transaction topic; fixed once it exists.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "transaction.state.log.replication.factor",
@@ -421,7 +416,6 @@ KEYS: Final = (
         "Replicas of the transaction topic.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "transaction.state.log.segment.bytes",
@@ -430,7 +424,6 @@ KEYS: Final = (
         "Segment size of the transaction topic.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "transactional.id.expiration.ms",

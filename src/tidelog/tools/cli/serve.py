@@ -6,13 +6,10 @@ Prints nothing but errors; the broker itself prints the ready line. Logs go to s
 from __future__ import annotations
 
 import argparse
-import logging
 from pathlib import Path
 
 from tidelog.config.broker import BrokerConfig
 from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
-
-logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +38,6 @@ def override(text: str) -> tuple[str, str]:
 def run(arguments: argparse.Namespace) -> int:
     config = BrokerConfig.from_properties(arguments.config, dict(arguments.override))
     set_up_logging(arguments.log_format, arguments.log_level)
-    for warning in config.warnings:
-        logger.warning("configuration: %s", warning)
 
     from tidelog.broker.server import run as run_broker
 

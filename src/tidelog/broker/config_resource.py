@@ -1,0 +1,117 @@
+"""What a config request may name (a topic, this broker, all brokers), and changes to it.
+
+AlterConfigs and IncrementalAlterConfigs differ only in the edit: the first replaces all overrides
+of a resource, the second sets, deletes, appends and subtracts single keys.
+
+Checks of a change, in order, as Kafka 3.9: resource named twice, key named twice, null value,
+resource type, then for a broker its id, for a topic its name and existence, then the edit and the
+configuration it leads to. A refused key or value is INVALID_CONFIG; the rest is INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.broker.dynamic_config import unknown_topic
+from tidelog.config.broker import BROKER_TABLE
+from tidelog.config.definition import ConfigError, ConfigTable
+from tidelog.config.topic import TOPIC_TABLE
+from tidelog.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+
+class ResourceType(IntEnum):
+    """Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+Edit = Callable[[Mapping[str, str], ConfigTable], dict[str, str]]
+
+
+class ConfigChange(NamedTuple):
+    resource_type: int
+    resource_name: str
+    names: Sequence[str]  # keys it touches
+    null_names: Sequence[str]  # those of them that lack the value they need
+    edit: Edit
+
+
+async def apply_changes(
+    broker: Broker, changes: Sequence[ConfigChange], *, validate_only: bool
+) -> list[KafkaError | None]:
+    """What went wrong with each change, or None."""
+    named = Counter((change.resource_type, change.resource_name) for change in changes)
+    outcomes: list[KafkaError | None] = []
+    for change in changes:
+        try:
+            if named[change.resource_type, change.resource_name] > 1:
+                raise invalid_request("Each resource must appear at most once.")
+            await apply_change(broker, change, validate_only)
+        except ConfigError as error:
+            outcomes.append(KafkaError(ErrorCode.INVALID_CONFIG, str(error)))
+        except KafkaError as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(None)
+    return outcomes
+
+
+async def apply_change(broker: Broker, change: ConfigChange, validate_only: bool) -> None:
+    name = change.resource_name
+    if len(set(change.names)) < len(change.names):
+        raise invalid_request("Error due to duplicate config keys")
+    if change.null_names:
+        raise invalid_request(f"Null value not supported for: {', '.join(change.null_names)}")
+    if change.resource_type == ResourceType.TOPIC:
+        if not name:
+            raise invalid_request("Default topic resources are not allowed.")
+        if name not in broker.topics.topics:
+            raise unknown_topic(name)
+        await broker.dynamic_config.alter_topic(
+            name, lambda before: change.edit(before, TOPIC_TABLE), validate_only=validate_only
+        )
+    elif change.resource_type == ResourceType.BROKER:
+        await broker.dynamic_config.alter_broker(
+            this_broker_or_none(name, broker.broker_id),
+            lambda before: change.edit(before, BROKER_TABLE),
+            validate_only=validate_only,
+        )
+    else:
+        raise unsupported(change.resource_type)
+
+
+def this_broker_or_none(name: str, broker_id: int) -> int | None:
+    """The broker that a resource name means; None for the empty name, which means all brokers."""
+    if not name:
+        return None
+    try:
+        named = int(name)
+    except ValueError:
+        raise invalid_request(f"Broker id must be an integer, but it is: {name}") from None
+    if named != broker_id:
+        raise invalid_request(
+            f"Unexpected broker id, expected {broker_id} or empty string, but received {name}"
+        )
+    return named
+
+
+def unsupported(resource_type: int) -> KafkaError:
+    known = {int(member): member.name for member in ResourceType}
+    return invalid_request(
+        "Only topics and brokers have a configuration here, not resources of type "
+        f"{known.get(resource_type, resource_type)}."
+    )
+
+
+def invalid_request(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,273 @@
+"""Configuration that changes while the broker runs: overrides of topics and of brokers.
+
+Kept in the metadata store as Kafka keeps it, {"version":1,"config":{...}} at
+
+    /config/topics/T             overrides of a topic
+    /config/brokers/N            of one broker
+    /config/brokers/<default>    of all brokers
+
+A change is checked by building the configuration it leads to, written, and only then seen: the
+store, `broker_config`, `log_config` and those who asked to be told follow in this order. Changes
+happen one after another; a caller that gives up does not stop one that has begun. What is found in
+the store and does not fit (another Kafka may have put it there) is left out with a warning.
+
+Not done: /config/changes notifications, for there is one broker; passwords, which Kafka encrypts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from tidelog.config.broker import BROKER_TABLE, BrokerConfig, find_key, must_find_key
+from tidelog.config.definition import PER_BROKER, READ_ONLY, ConfigError
+from tidelog.config.description import BrokerLayers, Entry
+from tidelog.config.topic import LogConfig, log_config
+from tidelog.controller import znodes
+from tidelog.controller.metadata_store import (
+    Check,
+    Create,
+    MetadataStore,
+    NoNode,
+    SetData,
+    StoreUnavailable,
+)
+from tidelog.controller.topics import TopicCatalogue, TopicChange, TopicImage
+from tidelog.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_BROKER: Final = "<default>"
+LISTENER_ONLY_PREFIXES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
+
+Texts = Mapping[str, str]
+Edit = Callable[[Texts], dict[str, str]]
+
+
+class DynamicConfig:
+    """Touched only on the broker's loop."""
+
+    def __init__(self, config: BrokerConfig, store: MetadataStore, broker_id: int) -> None:
+        if config.broker_id != broker_id:
+            config = config.with_overrides({"broker.id": str(broker_id)})
+        self._store = store
+        self._broker_id = broker_id
+        self._topics: TopicCatalogue | None = None
+        self._overrides: dict[str, dict[str, str]] = {}  # by topic; the catalogue has the others
+        self._log_configs: dict[str, LogConfig] = {}  # of topics with overrides, as far as asked
+        self._topic_listeners: list[Callable[[str], None]] = []
+        self._broker_listeners: list[Callable[[BrokerConfig], None]] = []
+        self._changing = asyncio.Lock()
+        self._changes: set[asyncio.Task[None]] = set()  # the loop alone would not keep them alive
+        self.layers = BrokerLayers(config)
+        self._default_log_config = log_config(config, {})
+
+    @property
+    def broker_config(self) -> BrokerConfig:
+        """What holds for this broker: the static configuration with the dynamic one on top."""
+        return self.layers.effective
+
+    def load(self) -> None:
+        """Reads all overrides, blocking; for start-up."""
+        brokers = dict(self._stored("brokers"))
+        self._replace_layers(
+            BrokerLayers(
+                self.layers.static,
+                self._usable_broker_texts(brokers.get(DEFAULT_BROKER, {}), per_broker=False),
+                self._usable_broker_texts(brokers.get(str(self._broker_id), {}), per_broker=True),
+            )
+        )
+        self._overrides = {name: texts for name, texts in self._stored("topics") if texts}
+        self._log_configs.clear()
+
+    def follow(self, topics: TopicCatalogue) -> None:
+        """Learns of topics that are created with overrides, and forgets those deleted."""
+        self._topics = topics
+        topics.on_change(self._topic_changed)
+
+    def on_topic_change(self, listener: Callable[[str], None]) -> None:
+        """To be told the name of a topic whose overrides have changed."""
+        self._topic_listeners.append(listener)
+
+    def on_broker_change(self, listener: Callable[[BrokerConfig], None]) -> None:
+        """To be told the broker's new configuration; the configuration of topics follows it."""
+        self._broker_listeners.append(listener)
+
+    def topic_overrides(self, name: str) -> Texts:
+        overrides = self._overrides.get(name)
+        if overrides is None and self._topics is not None:
+            image = self._topics.topics.get(name)
+            return image.configs if image is not None else {}
+        return overrides or {}
+
+    def log_config(self, topic: str) -> LogConfig:
+        overrides = self.topic_overrides(topic)
+        if not overrides:
+            return self._default_log_config
+        config = self._log_configs.get(topic)
+        if config is None:
+            usable = self._usable_overrides(topic, overrides)
+            config = self._log_configs[topic] = log_config(self.broker_config, usable)
+        return config
+
+    def describe_topic(self, name: str) -> list[Entry]:
+        return self.layers.describe_topic(self._usable_overrides(name, self.topic_overrides(name)))
+
+    async def alter_topic(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
+        """Raises ConfigError if the edited overrides are not valid, KafkaError if it fails."""
+        await self._in_turn(self._alter_topic(name, edit, validate_only))
+
+    async def alter_broker(
+        self, broker_id: int | None, edit: Edit, *, validate_only: bool = False
+    ) -> None:
+        """None stands for all brokers. Raises ConfigError or KafkaError as `alter_topic` does."""
+        await self._in_turn(self._alter_broker(broker_id, edit, validate_only))
+
+    async def _alter_topic(self, name: str, edit: Edit, validate_only: bool) -> None:
+        overrides = edit(self.topic_overrides(name))
+        log_config(self.broker_config, overrides)
+        if validate_only:
+            return
+        await self._write_topic(name, znodes.encode_config(overrides))
+        self._overrides[name] = overrides
+        self._log_configs.pop(name, None)
+        logger.info("topic configuration changed", extra={"topic": name, "overrides": overrides})
+        for listener in self._topic_listeners:
+            listener(name)
+
+    async def _alter_broker(self, broker_id: int | None, edit: Edit, validate_only: bool) -> None:
+        old = self.layers
+        texts = edit(old.dynamic_default if broker_id is None else old.dynamic_broker)
+        must_be_dynamic(texts, per_broker=broker_id is not None)
+        layers = (
+            BrokerLayers(old.static, texts, old.dynamic_broker)
+            if broker_id is None
+            else BrokerLayers(old.static, old.dynamic_default, texts)
+        )
+        log_config(layers.effective, {})
+        if validate_only:
+            return
+        name = DEFAULT_BROKER if broker_id is None else str(broker_id)
+        await self._write_broker(name, znodes.encode_config(texts))
+        self._replace_layers(layers)
+        logger.info("broker configuration changed", extra={"broker": name, "overrides": texts})
+        for listener in self._broker_listeners:
+            listener(layers.effective)
+
+    async def _write_topic(self, name: str, data: bytes) -> None:
+        """Writes only while the topic exists: its deletion takes the overrides along."""
+        path, topic = znodes.config_path("topics", name), Check(znodes.topic_path(name))
+        try:
+            if await self._store.exists(path) is None:
+                await self._store.multi([topic, Create(path, data)])
+            else:
+                await self._store.multi([topic, SetData(path, data)])
+        except NoNode:
+            raise unknown_topic(name) from None
+        except StoreUnavailable as error:
+            raise not_written() from error
+
+    async def _write_broker(self, name: str, data: bytes) -> None:
+        path = znodes.config_path("brokers", name)
+        try:
+            if await self._store.exists(path) is None:
+                await self._store.create(path, data, make_parents=True)
+            else:
+                await self._store.set(path, data)
+        except StoreUnavailable as error:
+            raise not_written() from error
+
+    async def _in_turn(self, change: Awaitable[None]) -> None:
+        async def locked() -> None:
+            async with self._changing:
+                await change
+
+        task = asyncio.get_running_loop().create_task(locked())
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        await asyncio.shield(task)
+
+    def _replace_layers(self, layers: BrokerLayers) -> None:
+        self.layers = layers
+        self._default_log_config = log_config(layers.effective, {})
+        self._log_configs.clear()
+
+    def _topic_changed(self, change: TopicChange, image: TopicImage) -> None:
+        if change is not TopicChange.PARTITIONS_ADDED:
+            self._overrides.pop(image.name, None)
+            self._log_configs.pop(image.name, None)
+
+    def _stored(self, entity_type: str) -> list[tuple[str, dict[str, str]]]:
+        root = znodes.config_path(entity_type, "")[:-1]
+        found: list[tuple[str, dict[str, str]]] = []
+        for path, data, _ in self._store.subtree(root):
+            if path == root or data.endswith(b'"config":{}}'):
+                continue
+            try:
+                found.append((path.rpartition("/")[2], znodes.decode_config(data)))
+            except ValueError:
+                logger.warning("configuration left out: not readable", extra={"path": path})
+        return found
+
+    def _usable_overrides(self, topic: str, overrides: Texts) -> dict[str, str]:
+        usable: dict[str, str] = {}
+        for name, text in overrides.items():
+            try:
+                log_config(self.broker_config, {**usable, name: text})
+            except ConfigError as error:
+                logger.warning("override left out: %s", error, extra={"topic": topic})
+            else:
+                usable[name] = text
+        return usable
+
+    def _usable_broker_texts(self, texts: Texts, *, per_broker: bool) -> dict[str, str]:
+        usable: dict[str, str] = {}
+        for name, text in texts.items():
+            try:
+                must_be_dynamic({name: text}, per_broker=per_broker)
+                BrokerLayers(self.layers.static, {**usable, name: text})
+            except (ConfigError, KafkaError) as error:
+                logger.warning("broker override left out: %s", error, extra={"key": name})
+            else:
+                usable[name] = text
+        return usable
+
+
+def must_be_dynamic(texts: Texts, *, per_broker: bool) -> None:
+    """What Kafka refuses to change while a broker runs, in its order."""
+    fixed = [name for name in texts if name in BROKER_TABLE and is_read_only(name)]
+    if fixed:
+        raise refused("Cannot update these configs dynamically", fixed)
+    secured = [name for name in texts if name.startswith(LISTENER_ONLY_PREFIXES)]
+    if secured:
+        raise refused("These configs can be changed only with a listener prefix", secured)
+    for name, text in texts.items():
+        if must_find_key(name).sensitive:
+            raise ConfigError(f"{name}: passwords cannot be stored in dynamic configuration")
+        must_find_key(name).parse(text)
+    single = [name for name in texts if name not in BROKER_TABLE or is_per_broker(name)]
+    if single and not per_broker:
+        raise refused("Cannot update these configs for all brokers, a broker id is needed", single)
+
+
+def is_read_only(name: str) -> bool:
+    return BROKER_TABLE[name].dynamic == READ_ONLY
+
+
+def is_per_broker(name: str) -> bool:
+    key = find_key(name)
+    return key is not None and key.dynamic == PER_BROKER
+
+
+def refused(reason: str, names: list[str]) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: {', '.join(sorted(names))}")
+
+
+def unknown_topic(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+def not_written() -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The configuration could not be written.")

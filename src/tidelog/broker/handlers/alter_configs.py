@@ -1,0 +1,57 @@
+"""AlterConfigs v0-v2: replaces all overrides of a topic or a broker.
+
+Behaviour
+- What is not named goes back to its default. validate_only checks and changes nothing.
+- Resources succeed and fail singly; a resource named twice fails in both places.
+Checks: see `broker/config_resource.py`.
+Versions: v1 throttles after the answer, v2 flexible.
+Not done: broker loggers, client metrics and groups, which are refused with INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.broker.config_resource import ConfigChange, apply_changes
+from tidelog.broker.context import RequestContext
+from tidelog.config.definition import ConfigTable
+from tidelog.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    outcomes = await apply_changes(
+        context.broker,
+        [replacement(resource) for resource in request.resources],
+        validate_only=request.validate_only,
+    )
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error.code if error else 0,
+                error_message=error.message if error else None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, error in zip(request.resources, outcomes, strict=True)
+        ]
+    )
+
+
+def replacement(resource: AlterConfigsResource) -> ConfigChange:
+    def edit(before: Mapping[str, str], table: ConfigTable) -> dict[str, str]:
+        return {
+            config.name: config.value for config in resource.configs if config.value is not None
+        }
+
+    return ConfigChange(
+        resource.resource_type,
+        resource.resource_name,
+        [config.name for config in resource.configs],
+        [config.name for config in resource.configs if config.value is None],
+        edit,
+    )

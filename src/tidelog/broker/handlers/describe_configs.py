@@ -1,0 +1,87 @@
+"""DescribeConfigs v0-v4: the configuration of topics, of this broker, and of all brokers.
+
+Behaviour
+- A topic or this broker: every key, with its value, where that comes from, its type and (if asked
+  for) its synonyms and documentation. The broker "" lists only what was set for all brokers while
+  they ran. Internal keys are listed only where set.
+- configuration_keys picks keys, null or empty all; unknown ones are left out without an error.
+- Values of passwords are null.
+Checks, in order: resource type, then topic name valid and topic known, or broker id this one.
+Versions: v1 sources and synonyms instead of is_default (KIP-226), v3 types and documentation
+(KIP-569), v4 flexible.
+Not done: broker loggers, client metrics and groups, which are refused with INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.config_resource import ResourceType, this_broker_or_none, unsupported
+from tidelog.broker.context import RequestContext
+from tidelog.config.description import Entry, Source
+from tidelog.controller.topic_names import must_be_valid
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[describe(context, request, resource) for resource in request.resources]
+    )
+
+
+def describe(
+    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+    try:
+        entries = entries_of(context, resource)
+    except KafkaError as error:
+        result.error_code = error.code
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            result.error_message = error.message
+        return result
+    picked = set(resource.configuration_keys or ())
+    result.configs = [
+        row(entry, request) for entry in entries if not picked or entry.name in picked
+    ]
+    return result
+
+
+def entries_of(context: RequestContext, resource: DescribeConfigsResource) -> list[Entry]:
+    dynamic_config, name = context.broker.dynamic_config, resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        must_be_valid(name)
+        context.broker.topics.must_get(name)
+        return dynamic_config.describe_topic(name)
+    if resource.resource_type == ResourceType.BROKER:
+        if this_broker_or_none(name, context.broker.broker_id) is None:
+            return dynamic_config.layers.describe_broker_defaults()
+        return dynamic_config.layers.describe_broker()
+    raise unsupported(resource.resource_type)
+
+
+def row(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.source is Source.DEFAULT,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in (entry.synonyms if request.include_synonyms else ())
+        ],
+        config_type=entry.type,
+        documentation=entry.doc if request.include_documentation else None,
+    )

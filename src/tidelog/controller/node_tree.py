@@ -135,20 +135,18 @@ class NodeTree:
 
     def subtree(self, path: str) -> Iterator[tuple[str, Node]]:
         """Parents first, siblings by name."""
-        start = self.nodes.get(path)
+        nodes = self.nodes
+        start = nodes.get(path)
         if start is None:
             return
         waiting: list[tuple[str, Node]] = [(path, start)]
         while waiting:
             path, node = waiting.pop()
             yield path, node
-            prefix = "" if path == "/" else path
-            waiting += [
-                (child, self.nodes[child])
-                for child in (
-                    f"{prefix}/{name}" for name in sorted(node.children or (), reverse=True)
-                )
-            ]
+            if node.children:
+                prefix = "" if path == "/" else path
+                names = sorted(node.children, reverse=True)
+                waiting += [(child, nodes[child]) for child in (f"{prefix}/{n}" for n in names)]
 
     def ephemerals_of(self, session_id: int) -> Iterable[str]:
         return [path for path, node in self.nodes.items() if node.ephemeral_owner == session_id]

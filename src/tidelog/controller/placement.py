@@ -47,13 +47,13 @@ def place_more_partitions(
 def _require_possible(
     brokers: Collection[PlacementBroker], partition_count: int, replication_factor: int
 ) -> None:
-    if partition_count <= 0:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
-        )
     if replication_factor <= 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."
+        )
+    if partition_count <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
         )
     if replication_factor > len(brokers):
         raise KafkaError(

@@ -48,6 +48,8 @@ from tidelog.controller.topic_names import (
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import Uuid
 
+PARTITIONS_PER_REQUEST_MAX: Final = 10_000  # what KRaft's controller takes in one go
+
 NO_LEADER: Final = -1
 NO_STATE: Final = -1  # partition_epoch while there is no state node
 
@@ -280,9 +282,15 @@ class TopicCatalogue:
         """The image as it was."""
         return await self._in_turn(name, lambda: self._delete(name))
 
-    async def add_partitions(self, name: str, assignment: Sequence[Sequence[int]]) -> TopicImage:
-        """The assignment lists the replicas of the new partitions only; see `place_more`."""
-        return await self._in_turn(name, lambda: self._add_partitions(name, assignment))
+    async def add_partitions(
+        self, name: str, count: int, assignment: Sequence[Sequence[int]]
+    ) -> TopicImage:
+        """Grows the topic to count partitions; the assignment lists the replicas of the new ones.
+
+        The assignment comes from `place_more` or from a client. It is refused if the topic has
+        been given other partitions since it was made.
+        """
+        return await self._in_turn(name, lambda: self._add_partitions(name, count, assignment))
 
     async def _create(
         self, name: str, assignment: Sequence[Sequence[int]], configs: Mapping[str, str]
@@ -343,8 +351,15 @@ class TopicCatalogue:
         self._tell(TopicChange.DELETED, image)
         return image
 
-    async def _add_partitions(self, name: str, assignment: Sequence[Sequence[int]]) -> TopicImage:
+    async def _add_partitions(
+        self, name: str, count: int, assignment: Sequence[Sequence[int]]
+    ) -> TopicImage:
         before = self.must_get(name)
+        if increase(before, count) != len(assignment):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic has been given partitions meanwhile and has {len(before.partitions)} now.",
+            )
         added = self._new_partitions(assignment, len(before.partitions))
         image = TopicImage(name, before.topic_id, before.partitions + added, before.configs)
         topic = znodes.encode_topic(image.topic_id, image.assignment)
@@ -421,6 +436,19 @@ class TopicCatalogue:
             del self._latest_change[form]
         if not task.cancelled():
             task.exception()  # marks it as seen: the caller may have gone
+
+
+def increase(image: TopicImage, count: int) -> int:
+    """How many partitions more than now; refused unless there are more."""
+    present = len(image.partitions)
+    if count == present:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partitions.")
+    if count < present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic has {present} partitions, which is higher than the requested {count}.",
+        )
+    return count - present
 
 
 async def _after(

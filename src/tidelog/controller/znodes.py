@@ -57,7 +57,7 @@ def _encode(value: Mapping[str, object]) -> bytes:
 
 
 def _decode(data: bytes) -> dict[str, Any]:
-    value = json.loads(data)
+    value = json.loads(str(data, "utf-8"))
     if not isinstance(value, dict):
         raise ValueError(f"not a JSON object: {data!r}")
     return value

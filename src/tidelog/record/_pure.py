@@ -478,6 +478,8 @@ def scan_log(
     bytes_max: int,
     /,
 ) -> Scan:
+    if file_position < 0:
+        raise ValueError("file_position is negative")
     offset_index, time_index = bytearray(), bytearray()
     epochs: list[tuple[int, int]] = []
     producers: list[ProducerRow] = []
@@ -666,17 +668,41 @@ class _Rows:
         self.data = memoryview(data).cast("B")
 
     def __getitem__(self, row: int) -> memoryview | None:
-        if self.validity is not None and not self.validity[row >> 3] >> (row & 7) & 1:
-            return None
         start, end = self.offsets[row], self.offsets[row + 1]
         if not 0 <= start <= end <= len(self.data):
             raise IndexError
+        if self.validity is not None and not self.validity[row >> 3] >> (row & 7) & 1:
+            return None
         return self.data[start:end]
 
     def must_get(self, row: int) -> memoryview:
         value = self[row]
         assert value is not None
         return value
+
+
+def _columns_fit(columns: ColumnsTuple) -> bool:
+    rows = columns[0]
+    headers = len(columns[10]) // 4 - 1
+    least = (
+        rows * 8,
+        rows * 8,
+        rows * 4 + 4,
+        (rows + 7) // 8,
+        0,
+        rows * 4 + 4,
+        (rows + 7) // 8,
+        0,
+        rows * 4 + 4,
+        4,
+        0,
+        headers * 4 + 4,
+        (headers + 7) // 8,
+        0,
+    )
+    return 0 <= rows < _INT32_MAX and all(
+        len(column) >= length for column, length in zip(columns[1:], least, strict=True)
+    )
 
 
 def encode_columns(
@@ -688,6 +714,8 @@ def encode_columns(
     header_offsets = array("i", bytes(columns[9]))
     header_keys = _Rows(columns[10], None, columns[11])
     header_values = _Rows(columns[12], columns[13], columns[14])
+    if not _columns_fit(columns):
+        raise ValueError("columns do not fit together")
     if not 0 <= start <= stop <= columns[0]:
         raise ValueError("rows outside the columns")
     encoded = bytearray(reserve_bytes)

@@ -1,0 +1,136 @@
+"""Records of any format as columns: the way out for readers that want the records themselves.
+
+`read_columns` takes what a Fetch answers or a segment holds, decompresses where needed, and decodes
+it with one call of the kernel. `Columns` gives rows of it one at a time for the small readers
+(console, coordinators loading their topics); others take the buffers as they are, laid out as
+Arrow does.
+A batch cut off at the end is left aside; control batches are skipped unless asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.record import kernel
+from tidelog.record.batch import APPEND_TIME_BIT, CODEC_MASK, CONTROL_BIT, HEADER_SIZE
+from tidelog.record.errors import CorruptRecords, InvalidRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidelog.record.kernel import Buffer, ColumnsTuple, RecordsPart
+
+_BATCHES_MAX = 1 << 31
+
+
+class StoredRecord(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class Columns:
+    """`raw` is the kernel's tuple; the views are over it."""
+
+    __slots__ = ("_header_offsets", "_keys", "_names", "_values", "offsets", "raw", "timestamps")
+
+    def __init__(self, raw: ColumnsTuple) -> None:
+        self.raw = raw
+        self.offsets = memoryview(raw[1]).cast("q")
+        self.timestamps = memoryview(raw[2]).cast("q")
+        self._keys = memoryview(raw[3]).cast("i")
+        self._values = memoryview(raw[6]).cast("i")
+        self._header_offsets = memoryview(raw[9]).cast("i")
+        self._names = memoryview(raw[10]).cast("i")
+
+    def __len__(self) -> int:
+        return self.raw[0]
+
+    def key(self, row: int) -> bytes | None:
+        if not self.raw[4][row >> 3] >> (row & 7) & 1:
+            return None
+        return bytes(self.raw[5][self._keys[row] : self._keys[row + 1]])
+
+    def value(self, row: int) -> bytes | None:
+        if not self.raw[7][row >> 3] >> (row & 7) & 1:
+            return None
+        return bytes(self.raw[8][self._values[row] : self._values[row + 1]])
+
+    def headers(self, row: int) -> list[tuple[str, bytes | None]]:
+        first, last = self._header_offsets[row], self._header_offsets[row + 1]
+        return [
+            (self._header_name(header), self._header_value(header)) for header in range(first, last)
+        ]
+
+    def _header_name(self, header: int) -> str:
+        return self.raw[11][self._names[header] : self._names[header + 1]].decode(errors="replace")
+
+    def _header_value(self, header: int) -> bytes | None:
+        if not self.raw[13][header >> 3] >> (header & 7) & 1:
+            return None
+        ends = memoryview(self.raw[12]).cast("i")
+        return bytes(self.raw[14][ends[header] : ends[header + 1]])
+
+    def __iter__(self) -> Iterator[StoredRecord]:
+        for row in range(len(self)):
+            yield StoredRecord(
+                self.offsets[row],
+                self.timestamps[row],
+                self.key(row),
+                self.value(row),
+                self.headers(row),
+            )
+
+
+def read_columns(data: Buffer, *, with_control: bool = False) -> Columns:
+    view = memoryview(data).cast("B")
+    _, why, batches = kernel.list_batches(view, 0, len(view), _BATCHES_MAX)
+    if why not in (kernel.AT_END, kernel.INCOMPLETE):
+        raise CorruptRecords("Batches end in bytes that are none.")
+    parts: list[RecordsPart] = []
+    for position, size, magic, attributes, base_offset, *_, in_batch in batches:
+        batch = view[position : position + size]
+        if magic < 2:
+            parts += _legacy_parts(batch)
+        elif with_control or not attributes & CONTROL_BIT:
+            parts.append(part_of(batch, attributes, base_offset, in_batch))
+    return columns_of(parts)
+
+
+def columns_of(parts: list[RecordsPart]) -> Columns:
+    try:
+        return Columns(kernel.records_to_columns(parts))
+    except ValueError as problem:
+        raise InvalidRecords(f"Records cannot be read: {problem}.") from None
+
+
+def part_of(
+    batch: memoryview, attributes: int, base_offset: int, records_count: int
+) -> RecordsPart:
+    """A v2 batch as the kernel wants it: uncompressed, with what its timestamps are relative to."""
+    base_timestamp = int.from_bytes(batch[27:35], "big", signed=True)
+    append_time = None
+    if attributes & APPEND_TIME_BIT:
+        append_time = int.from_bytes(batch[35:43], "big", signed=True)
+    return payload_of(batch, attributes), records_count, base_offset, base_timestamp, append_time
+
+
+def payload_of(batch: memoryview, attributes: int) -> Buffer:
+    """The record bytes of a v2 batch, decompressed."""
+    if not attributes & CODEC_MASK:
+        return batch[HEADER_SIZE:]
+    from tidelog.record.compression import codec_of, decompress
+
+    return decompress(codec_of(attributes), batch[HEADER_SIZE:])
+
+
+def _legacy_parts(message: memoryview) -> list[RecordsPart]:
+    from tidelog.record.legacy import Message, records_of
+
+    parts: list[RecordsPart] = []
+    for offset, timestamp, key, value in records_of(Message(message)):
+        encoded, _, _ = kernel.encode_records([(key, value, (), timestamp)], 0)
+        parts.append((encoded, 1, offset, timestamp, None))
+    return parts

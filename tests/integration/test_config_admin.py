@@ -1,0 +1,267 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, corner by corner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+
+from tests.support.broker_process import unlike_apache_kafka
+from tests.support.eventually import eventually
+from tests.support.raw_batch import batch
+from tests.support.raw_client import RawClient, produce
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+MESSAGE_TOO_LARGE = 10
+INVALID_TOPIC_EXCEPTION = 17
+INVALID_CONFIG = 40
+INVALID_REQUEST = 42
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+SOURCE_TOPIC, SOURCE_BROKER, SOURCE_STATIC, SOURCE_DEFAULT = 1, 2, 4, 5
+Changes = Sequence[tuple[str, int, str | None]]
+
+
+def describe(
+    client: RawClient, kind: int, name: str, keys: Sequence[str] | None = None
+) -> tuple[int, dict[str, Any]]:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configuration_keys=None if keys is None else list(keys),
+    )
+    request = DescribeConfigsRequest(
+        version=3, resources=[resource], include_synonyms=True, include_documentation=True
+    )
+    (result,) = client.call(request).results
+    return result.error_code, {row.name: row for row in result.configs}
+
+
+def value_of(client: RawClient, topic: str, key: str) -> str | None:
+    value: str | None = describe(client, TOPIC, topic, [key])[1][key].value
+    return value
+
+
+def incremental(
+    client: RawClient, kind: int, name: str, changes: Changes, *, validate_only: bool = False
+) -> int:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    rows = [
+        resource.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    ]
+    request = IncrementalAlterConfigsRequest(
+        version=1,
+        resources=[resource(resource_type=kind, resource_name=name, configs=rows)],
+        validate_only=validate_only,
+    )
+    return int(client.call(request).responses[0].error_code)
+
+
+def alter_request(name: str, configs: dict[str, str | None], repeat: int = 1) -> Any:
+    resource = AlterConfigsRequest.AlterConfigsResource
+    rows = [resource.AlterableConfig(name=key, value=value) for key, value in configs.items()]
+    return AlterConfigsRequest(
+        version=1,
+        resources=[resource(resource_type=TOPIC, resource_name=name, configs=rows)] * repeat,
+        validate_only=False,
+    )
+
+
+def alter(client: RawClient, name: str, configs: dict[str, str | None]) -> int:
+    return int(client.call(alter_request(name, configs)).responses[0].error_code)
+
+
+TOPIC_DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
+    "compression.type": "producer",
+    "compression.zstd.level": "3",
+    "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "index.interval.bytes": "4096",
+    "max.compaction.lag.ms": "9223372036854775807",
+    "max.message.bytes": "1048588",
+    "message.downconversion.enable": "true",
+    "message.timestamp.after.max.ms": "9223372036854775807",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "min.insync.replicas": "1",
+    "preallocate": "false",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+
+
+def test_a_fresh_topic_shows_kafkas_defaults(client: RawClient, topic: str) -> None:
+    error, rows = describe(client, TOPIC, topic)
+    assert error == 0
+    assert {key: rows[key].value for key in TOPIC_DEFAULTS} == TOPIC_DEFAULTS
+    assert {rows[key].config_source for key in TOPIC_DEFAULTS} == {SOURCE_DEFAULT}
+    assert not any(row.read_only or row.is_sensitive for row in rows.values())
+
+
+def test_config_rows_carry_type_synonyms_and_documentation(client: RawClient, topic: str) -> None:
+    row = describe(client, TOPIC, topic, ["segment.bytes"])[1]["segment.bytes"]
+    assert row.config_type == 3
+    synonyms = [(s.name, s.value, s.source) for s in row.synonyms]
+    assert synonyms == [("log.segment.bytes", "1073741824", SOURCE_DEFAULT)]
+    assert row.documentation
+
+
+def test_asking_for_an_unknown_key_gives_no_row_and_no_error(client: RawClient, topic: str) -> None:
+    assert describe(client, TOPIC, topic, ["no.such.key"]) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "no-such-topic", UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "bad name", INVALID_TOPIC_EXCEPTION),
+        (99, "x", INVALID_REQUEST),
+        (BROKER, "7", INVALID_REQUEST),
+        (BROKER, "seven", INVALID_REQUEST),
+    ],
+)
+def test_unknown_resources_are_refused(client: RawClient, kind: int, name: str, code: int) -> None:
+    assert describe(client, kind, name) == (code, {})
+
+
+def test_a_broker_shows_its_configs(client: RawClient) -> None:
+    error, rows = describe(client, BROKER, "0")
+    assert error == 0
+    assert (rows["log.retention.hours"].value, rows["log.retention.hours"].read_only) == (
+        "168",
+        True,
+    )
+    assert (rows["log.retention.ms"].value, rows["log.retention.ms"].read_only) == (None, False)
+    assert rows["log.dirs"].config_source == SOURCE_STATIC
+    assert rows["message.max.bytes"].value == "1048588"
+
+
+def test_incremental_set_append_subtract_and_delete(client: RawClient, topic: str) -> None:
+    assert incremental(client, TOPIC, topic, [("retention.ms", SET, "7000")]) == 0
+    eventually(lambda: value_of(client, topic, "retention.ms") == "7000")
+    assert incremental(client, TOPIC, topic, [("cleanup.policy", APPEND, "compact")]) == 0
+    eventually(lambda: value_of(client, topic, "cleanup.policy") == "delete,compact")
+    row = describe(client, TOPIC, topic, ["cleanup.policy"])[1]["cleanup.policy"]
+    assert [(s.name, s.source) for s in row.synonyms] == [
+        ("cleanup.policy", SOURCE_TOPIC),
+        ("log.cleanup.policy", SOURCE_DEFAULT),
+    ]
+    assert incremental(client, TOPIC, topic, [("cleanup.policy", SUBTRACT, "delete")]) == 0
+    eventually(lambda: value_of(client, topic, "cleanup.policy") == "compact")
+    assert incremental(client, TOPIC, topic, [("retention.ms", DELETE, None)]) == 0
+    eventually(lambda: value_of(client, topic, "retention.ms") == "604800000")
+    assert value_of(client, topic, "cleanup.policy") == "compact", "others stay"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("retention.ms", SET, "abc")], INVALID_CONFIG),
+        ([("no.such.key", SET, "1")], INVALID_CONFIG),
+        ([("retention.ms", APPEND, "1")], INVALID_CONFIG),
+        ([("retention.ms", SET, None)], INVALID_REQUEST),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], INVALID_REQUEST),
+        ([("segment.ms", SET, "1000"), ("retention.ms", SET, "x")], INVALID_CONFIG),
+    ],
+)
+def test_bad_incremental_changes_are_refused_as_a_whole(
+    client: RawClient, topic: str, changes: Changes, code: int
+) -> None:
+    assert incremental(client, TOPIC, topic, changes) == code
+    overridden = [
+        row.name
+        for row in describe(client, TOPIC, topic)[1].values()
+        if row.config_source == SOURCE_TOPIC
+    ]
+    assert overridden == []
+
+
+@unlike_apache_kafka
+def test_an_unknown_operation_is_refused_at_once(client: RawClient, topic: str) -> None:
+    """Apache Kafka answers -1 and is slow for seconds."""
+    assert incremental(client, TOPIC, topic, [("retention.ms", 9, "1")]) == INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "no-such-topic", UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", INVALID_REQUEST),
+        (BROKER, "9", INVALID_REQUEST),
+        (99, "x", INVALID_REQUEST),
+    ],
+)
+def test_changes_to_unknown_resources_are_refused(
+    client: RawClient, kind: int, name: str, code: int
+) -> None:
+    assert incremental(client, kind, name, [("retention.ms", SET, "1")]) == code
+
+
+def test_validate_only_changes_nothing(client: RawClient, topic: str) -> None:
+    change = [("retention.ms", SET, "7000")]
+    assert incremental(client, TOPIC, topic, change, validate_only=True) == 0
+    assert value_of(client, topic, "retention.ms") == "604800000"
+
+
+def test_alter_configs_replaces_all_overrides(client: RawClient, topic: str) -> None:
+    assert alter(client, topic, {"segment.ms": "1000"}) == 0
+    eventually(lambda: value_of(client, topic, "segment.ms") == "1000")
+    assert alter(client, topic, {"retention.ms": "2000"}) == 0
+    eventually(lambda: value_of(client, topic, "retention.ms") == "2000")
+    assert value_of(client, topic, "segment.ms") == "604800000"
+    assert alter(client, topic, {"segment.ms": None}) == INVALID_REQUEST
+    assert alter(client, topic, {"segment.ms": "x"}) == INVALID_CONFIG
+    assert alter(client, "no-such-topic", {}) == UNKNOWN_TOPIC_OR_PARTITION
+
+
+@unlike_apache_kafka
+def test_alter_configs_of_one_resource_twice_is_answered(bootstrap: str, topic: str) -> None:
+    """Apache Kafka never answers this one."""
+    with RawClient(bootstrap, timeout_s=5.0) as client:
+        response = client.call(alter_request(topic, {"retention.ms": "1"}, repeat=2))
+        assert {row.error_code for row in response.responses} == {INVALID_REQUEST}
+
+
+def test_a_changed_limit_holds_for_the_next_produce(client: RawClient, topic: str) -> None:
+    large = batch(b"x" * 5000)
+    assert produce(client, topic, large).error_code == 0
+    assert incremental(client, TOPIC, topic, [("max.message.bytes", SET, "1000")]) == 0
+    eventually(lambda: produce(client, topic, large).error_code == MESSAGE_TOO_LARGE)
+    assert incremental(client, TOPIC, topic, [("max.message.bytes", DELETE, None)]) == 0
+    eventually(lambda: produce(client, topic, large).error_code == 0)
+
+
+@pytest.mark.parametrize("key", ["broker.id", "log.dirs"])
+def test_read_only_broker_keys_are_refused(client: RawClient, key: str) -> None:
+    assert incremental(client, BROKER, "0", [(key, SET, "5")]) == INVALID_REQUEST
+
+
+def test_a_broker_key_is_changed_and_reset(client: RawClient) -> None:
+    key = "log.cleaner.threads"
+    assert incremental(client, BROKER, "0", [(key, SET, "2")]) == 0
+    eventually(lambda: describe(client, BROKER, "0", [key])[1][key].value == "2")
+    row = describe(client, BROKER, "0", [key])[1][key]
+    assert row.config_source == SOURCE_BROKER
+    assert [s.source for s in row.synonyms] == [SOURCE_BROKER, SOURCE_DEFAULT]
+    assert incremental(client, BROKER, "0", [(key, DELETE, None)]) == 0
+    eventually(lambda: describe(client, BROKER, "0", [key])[1][key].value == "1")

@@ -1,7 +1,7 @@
 """`python -m bench`: runs the measures and prints the table of ratios.
 
 Exit code 0 also when targets are missed: the table says so, the benchmark itself worked. A measure
-that cannot run ends the run with the broker's own words.
+that cannot be taken is reported in the words of whoever failed, the others go on, exit code 1.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -21,8 +22,10 @@ from pathlib import Path
 from bench.arena import Arena, Size
 from bench.maven import KAFKA_VERSION, jars_or_reason
 from bench.page_cache import touch_page_cache
-from bench.peers import ApacheKafka, Peer, Tidelog
+from bench.peers import ApacheKafka, BrokerFailed, Peer, Tidelog
 from bench.table import Report
+from bench.tools import ToolFailed
+from bench.wire import BadAnswer
 
 CACHE = Path(__file__).resolve().parent.parent / ".bench"
 TOUCHED_BYTES = 6 << 30
@@ -81,27 +84,38 @@ def main(given: Sequence[str]) -> int:
     present = peers(chosen.peers.split(","))
     print(headline(size), flush=True)
     data = Path(tempfile.mkdtemp(prefix="data-", dir=CACHE))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers end with us
     started = time.monotonic()
     reports: list[Report] = []
+    failed: list[str] = []
     try:
         arena = Arena(present, size, data)
         for name in (name for name in MEASURES if name in chosen.only.split(",")):
-            touch_page_cache(data, TOUCHED_BYTES)
-            report: Report = importlib.import_module(f"bench.measures.{name}").run(arena)
-            reports.append(report)
-            print(report.text(), flush=True)
+            try:
+                reports.append(take(name, arena, data))
+            except (BadAnswer, BrokerFailed, ToolFailed, OSError) as failure:
+                failed.append(name)
+                print(f"## {name} FAILED: {type(failure).__name__}: {failure}\n", flush=True)
     finally:
         shutil.rmtree(data, ignore_errors=True)
-    print(summary(reports, time.monotonic() - started))
+    print(summary(reports, failed, time.monotonic() - started))
     if chosen.json:
         chosen.json.write_text(json.dumps([report.plain() for report in reports], indent=1) + "\n")
-    return 0
+    return 1 if failed else 0
 
 
-def summary(reports: Sequence[Report], seconds: float) -> str:
+def take(name: str, arena: Arena, data: Path) -> Report:
+    touch_page_cache(data, TOUCHED_BYTES)
+    report: Report = importlib.import_module(f"bench.measures.{name}").run(arena)
+    print(report.text(), flush=True)
+    return report
+
+
+def summary(reports: Sequence[Report], failed: Sequence[str], seconds: float) -> str:
     verdicts = [verdict for report in reports for verdict in report.verdicts()]
     missed = [line for report in reports for line in report.misses()]
     lines = [f"{len(verdicts) - len(missed)} of {len(verdicts)} targets met", *missed]
+    lines += [f"{name}: could not be measured" for name in failed]
     return "\n".join([*lines, f"({seconds:,.0f} s in all)"])
 
 

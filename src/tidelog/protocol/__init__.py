@@ -1,4 +1,4 @@
-"""Kafka's wire protocol as a sans-I/O codec: it reads and writes buffers and knows no socket or clock.
+"""Kafka's wire protocol as a sans-I/O codec: buffers in and out, no socket, no clock.
 
 `schemas/` is the table of facts, `generator.py` turns it into `messages/`, `header.py` and
 `api_keys.py` tell which message a frame holds, `registry.py` finds its class.

@@ -20,7 +20,7 @@ class DecodeError(ProtocolError):
 
 
 class UnsupportedApi(DecodeError):
-    """The header names a key or version that the tables lack; what it said is kept for an answer."""
+    """The header names a key or version that the tables lack; its fields are kept for an answer."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"api key {api_key} version {api_version} is not supported")

@@ -1,11 +1,11 @@
 """Request and response headers.
 
-    request v0   api_key int16, api_version int16, correlation_id int32   (ControlledShutdown v0 only)
+    request v0   api_key int16, api_version int16, correlation_id int32 (ControlledShutdown v0)
     request v1   v0, client_id nullable string (int16 length)
-    request v2   v1, tag buffer; the client id keeps its int16 length     (flexible versions)
+    request v2   v1, tag buffer; the client id keeps its int16 length (flexible versions)
     response v0  correlation_id int32
-    response v1  v0, tag buffer         (flexible versions, but never ApiVersions: a client that does
-                                         not know the broker yet must be able to read its answer)
+    response v1  v0, tag buffer (flexible versions, but never ApiVersions: a client that does not
+                 know the broker yet must be able to read its answer)
 
 Any negative client-id length means null.
 """
@@ -81,10 +81,7 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
             position += n
             client_id = frame[10:position].tobytes().decode()
         if api_version >= versions[2]:
-            tags = frame[position]
-            position += 1
-            if tags:
-                position = skip_tags(frame, position, tags)
+            position = skip_tags(frame, position)
     except (IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"request header: {error}") from error
     if position > len(frame):

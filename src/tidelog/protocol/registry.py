@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 
 from tidelog.protocol.api_keys import ApiKey
-from tidelog.protocol.primitives import Message
+from tidelog.protocol.message import Message
 
 
 @cache

@@ -15,7 +15,7 @@
                                            plain     never in compact form
 
 Rows indented below a row are the fields of its struct. Versions are `a`, `a-b` or `a+`, the last
-up to the message's last version. Types are those of Kafka: bool int8 int16 uint16 int32 uint32 int64
+up to the message's last version. Types are Kafka's: bool int8 int16 uint16 int32 uint32 int64
 float64 string bytes records uuid, a struct's name, and `[]` before any of them.
 
 The rows are the union of Apache Kafka 3.9.2 and 4.3.1. Keys 4 to 7 and versions below 4.3.1's first
@@ -62,6 +62,10 @@ class Field:
     def is_struct(self) -> bool:
         return self.element[0].isupper()
 
+    @property
+    def holds_records(self) -> bool:
+        return self.type == "records" or any(row.holds_records for row in self.fields)
+
 
 @dataclass(frozen=True, slots=True)
 class MessageSchema:
@@ -71,6 +75,10 @@ class MessageSchema:
     versions: range
     flexible: range
     fields: tuple[Field, ...]
+
+    @property
+    def holds_records(self) -> bool:
+        return any(row.holds_records for row in self.fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,210 @@
+"""The source text of one generated module: lines, and the names its functions need.
+
+What holds for a whole module is here: class names of structs, default values and types of fields,
+and the heading with imports and `struct` layouts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.protocol.generation.layout import Signature
+    from tidelog.protocol.generation.schema import Field, SchemaFile
+
+LINE_LENGTH_MAX = 100
+PYTHON_TYPES = {
+    "bool": "bool",
+    "float64": "float",
+    "uuid": "Uuid",
+    "string": "str",
+    "bytes": "bytes",
+    "records": "Any",
+}
+FROM_MESSAGE = {"EMPTY", "Message", "RecordsMessage", "Struct", "absent", "new", "null_given"}
+
+
+@dataclass(slots=True)
+class Source:
+    """Touched by the writers of classes, decoders and encoders in turn."""
+
+    file: SchemaFile
+    lines: list[str] = field(default_factory=list)
+    indent: int = 0
+    unpackers: set[str] = field(default_factory=set)
+    packers: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    class_names: dict[tuple[str, str], str] = field(default_factory=dict)
+    functions: dict[tuple[str, str, Signature], str] = field(default_factory=dict)
+
+    @property
+    def in_place(self) -> bool:
+        """APIs that carry records are the hot ones: no calls for their structs and strings."""
+        return any(message.holds_records for message in self.file.messages)
+
+    def __call__(self, line: str = "") -> None:
+        self.lines.append("    " * self.indent + line if line else "")
+
+    def start(self, line: str) -> None:
+        """A class or function at module level."""
+        assert self.indent == 0
+        self()
+        self()
+        self(line)
+
+    def assign(self, targets: list[str], call: str) -> None:
+        """`a, b = call`, in one line if it fits."""
+        left = f"({targets[0]},)" if len(targets) == 1 else ", ".join(targets)
+        if self._fits(f"{left} = {call}"):
+            self(f"{left} = {call}")
+            return
+        self("(")
+        for target in targets:
+            self(f"    {target},")
+        self(f") = {call}")
+
+    def call(self, head: str, arguments: list[str]) -> None:
+        """`head(a, b)`, in one line if it fits."""
+        line = f"{head}({', '.join(arguments)})"
+        if self._fits(line):
+            self(line)
+            return
+        self(f"{head}(")
+        for argument in arguments:
+            self(f"    {argument},")
+        self(")")
+
+    def _fits(self, line: str) -> bool:
+        return len(line) + 4 * self.indent <= LINE_LENGTH_MAX
+
+    def use(self, name: str) -> str:
+        """A name to import."""
+        self.names.add(name)
+        return name
+
+    def unpack(self, formats: str) -> str:
+        self.unpackers.add(formats)
+        return f"unpack_{_identifier(formats)}"
+
+    def pack(self, formats: str) -> str:
+        self.packers.add(formats)
+        return f"pack_{_identifier(formats)}"
+
+    def name_function(self, verb: str, class_name: str, version: int, layout: Signature) -> str:
+        """A name for the function of a layout that has none yet."""
+        name = base = f"_{verb}_{snake(class_name)}_v{version}"
+        number = 2
+        while name in self.functions.values():
+            name = f"{base}_{number}"
+            number += 1
+        self.functions[verb, class_name, layout] = name
+        return name
+
+    def class_of(self, owner: str, row: Field) -> str:
+        return self.class_names[owner, row.element]
+
+    def default(self, owner: str, row: Field) -> str:
+        """The expression of the value that a missing field has."""
+        if row.default == "null" or row.type == "records":
+            return "None"
+        if row.is_array:
+            return "[]"
+        if row.is_struct:
+            return "None" if row.tagged else f"{self.class_of(owner, row)}()"
+        if row.type == "bool":
+            return "True" if row.default == "true" else "False"
+        if row.type == "uuid":
+            return self.use("ZERO_UUID")
+        if row.type == "string":
+            return f'"{row.default or ""}"'
+        if row.type == "bytes":
+            return 'b""'
+        return row.default or ("0.0" if row.type == "float64" else "0")
+
+    def python_type(self, owner: str, row: Field) -> str:
+        if row.is_struct:
+            name = self.class_of(owner, row)
+        else:
+            name = PYTHON_TYPES.get(row.element, "int")
+        if name in ("Any", "Uuid"):
+            self.use(name)
+        if name == "Any":
+            return name
+        if row.is_array:
+            name = f"list[{name}]"
+        return f"{name} | None" if self.can_be_none(owner, row) else name
+
+    def can_be_none(self, owner: str, row: Field) -> bool:
+        return bool(row.nullable) or self.default(owner, row) == "None"
+
+    def is_default(self, owner: str, row: Field, value: str) -> str:
+        return _comparison(value, self.default(owner, row), "", "==")
+
+    def is_not_default(self, owner: str, row: Field, value: str) -> str:
+        return _comparison(value, self.default(owner, row), "not ", "!=")
+
+    def text(self) -> str:
+        return "\n".join([*self._heading(), *self.lines, ""])
+
+    def _heading(self) -> list[str]:
+        file = self.file
+        title = f"{file.api_name} (key {file.api_key})" if file.api_key >= 0 else file.module
+        return [
+            f'"""{title}: generated by tidelog.protocol.generator from {file.module}.schema."""',
+            "",
+            "from __future__ import annotations",
+            "",
+            *self._imports(),
+            "",
+            *(
+                f"{self.unpack(each)} = Layout({_layout(each)}).unpack_from"
+                for each in sorted(self.unpackers)
+            ),
+            *(f"{self.pack(each)} = Layout({_layout(each)}).pack" for each in sorted(self.packers)),
+        ]
+
+    def _imports(self) -> list[str]:
+        lines = ["from struct import Struct as Layout"] * bool(self.packers or self.unpackers)
+        typing_names = ["TYPE_CHECKING"] * ("Iterable" in self.names) + ["Any"] * (
+            "Any" in self.names
+        )
+        if typing_names:
+            lines.append(f"from typing import {', '.join(typing_names)}")
+        primitives = self.names - FROM_MESSAGE - {"Iterable", "Any", "Uuid", "ZERO_UUID"}
+        lines.append("")
+        for module, names in (
+            ("protocol.message", self.names & FROM_MESSAGE),
+            ("protocol.primitives", primitives),
+            ("types", self.names & {"Uuid", "ZERO_UUID"}),
+        ):
+            if names:
+                lines += [
+                    f"from tidelog.{module} import (",
+                    *(f"    {name}," for name in sorted(names)),
+                    ")",
+                ]
+        if "Iterable" in self.names:
+            lines += ["", "if TYPE_CHECKING:", "    from collections.abc import Iterable"]
+        return lines
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _identifier(formats: str) -> str:
+    return formats.replace("?", "t")
+
+
+def _layout(formats: str) -> str:
+    return '">' + formats.replace("u", "16s") + '"'
+
+
+def _comparison(value: str, default: str, negation: str, operator: str) -> str:
+    if default == "None":
+        return f"{value} is {negation}None"
+    if default in ("True", "False"):
+        return f"{value} is {negation}{default}"
+    return f"{value} {operator} {default}"

@@ -69,11 +69,12 @@ def peers(names: Sequence[str]) -> list[Peer]:
     return found
 
 
-def headline(size: Size) -> str:
+def headline(present: Sequence[Peer], size: Size) -> str:
+    kafka = f"Apache Kafka {KAFKA_VERSION} (KRaft, one broker, 1 GB heap)"
+    names = [kafka if isinstance(peer, ApacheKafka) else peer.name for peer in present]
     return (
-        f"tidelog against Apache Kafka {KAFKA_VERSION} (KRaft, one broker, 1 GB heap): "
-        f"{os.cpu_count()} processors, Python {platform.python_version()}, "
-        f"{'quick' if size.quick else 'full'} run, best of the rounds\n"
+        f"{' and '.join(names)}: {os.cpu_count()} processors, "
+        f"Python {platform.python_version()}, {'quick' if size.quick else 'full'} run\n"
     )
 
 
@@ -82,7 +83,7 @@ def main(given: Sequence[str]) -> int:
     CACHE.mkdir(exist_ok=True)
     size = Size(quick=chosen.quick)
     present = peers(chosen.peers.split(","))
-    print(headline(size), flush=True)
+    print(headline(present, size), flush=True)
     data = Path(tempfile.mkdtemp(prefix="data-", dir=CACHE))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers end with us
     started = time.monotonic()

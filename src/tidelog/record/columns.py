@@ -48,8 +48,11 @@ class Columns:
     def __len__(self) -> int:
         return self.raw[0]
 
+    def has_key(self, row: int) -> bool:
+        return self.raw[4][row >> 3] >> (row & 7) & 1 != 0
+
     def key(self, row: int) -> bytes | None:
-        if not self.raw[4][row >> 3] >> (row & 7) & 1:
+        if not self.has_key(row):
             return None
         return bytes(self.raw[5][self._keys[row] : self._keys[row + 1]])
 

@@ -1,0 +1,587 @@
+"""What a leader checks and rewrites before records enter its log.
+
+Checks, in Kafka's order, each with the code of Kafka 3.9.2
+ 1. whole batches: none at all 87, an impossible size or magic 2, magic 0 or 1 in Produce v3+ 87,
+    zstd before Produce v7 76, an unknown codec -1, a second v2 batch 87 (a cut one is dropped)
+ 2. base offset other than 0, from clients 87
+ 3. larger than max.message.bytes 10
+ 4. checksum 2
+ 5. from clients: record count against offsets, control batch, producer id without sequence 87
+ 6. compressed data does not decompress -1; inflates beyond a bound 10; records malformed 87
+ 7. no key on a compacted topic 87; timestamp out of range, or LogAppendTime set by a client 32
+ 8. rewritten larger than max.message.bytes 10; larger than segment.bytes 18
+
+What changes in an accepted batch: base offset and leader epoch always (not under the checksum);
+max_timestamp and timestamp type where they differ from what the topic wants (checksum anew); the
+payload only where `compression.type` names another codec (the same record bytes, compressed anew),
+where offset deltas have gaps (numbered anew), or where the format is old (converted to v2: every
+log stores v2). The common batch is changed in place and copied nowhere.
+
+offset_of_max_timestamp is what Kafka 3.8+ puts in the time index: the batch's last offset.
+
+Old formats loop over their records in Python. An empty record set in Produce v0-v2 is refused here
+like everywhere, where Kafka answers success without an offset.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from tidelog.record import kernel
+from tidelog.record.batch import (
+    APPEND_TIME_BIT,
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    Codec,
+    TimestampType,
+    increment_sequence,
+    stamp_timestamps,
+)
+from tidelog.record.errors import (
+    BatchAboveSegment,
+    CorruptRecords,
+    InvalidRecords,
+    InvalidTimestamps,
+    RecordsTooLarge,
+    UnsupportedCodec,
+)
+from tidelog.record.kernel import check_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelog.config.topic import LogConfig
+    from tidelog.record.kernel import Buffer
+    from tidelog.record.legacy import LegacyRecord
+
+DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024  # as socket.request.max.bytes
+
+_OFFSET_LENGTH_EPOCH = Struct(">qii")
+_stamp = _OFFSET_LENGTH_EPOCH.pack_into
+_V2_PRODUCE_VERSION = 3
+_ZSTD_PRODUCE_VERSION = 7
+_RECORDS_BLAMED_MAX = 100
+_RECORDS_SEARCHED_MAX = 100_000
+_WALKED = kernel.WALKED
+_WALKED_NULL_KEY = kernel.WALKED | kernel.NULL_KEY
+_UNUSUAL = CODEC_MASK | APPEND_TIME_BIT | CONTROL_BIT
+
+_TARGET_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class AppendOrigin(Enum):
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+
+
+class ValidBatch:
+    """One v2 batch, offsets and epoch in place, ready to be written. Lives for one append."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "data",
+        "last_offset",
+        "log_append_time_ms",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "records_count",
+        "size",
+    )
+
+    magic: Final = 2
+
+    def __init__(
+        self,
+        data: memoryview | bytearray,
+        size: int,
+        attributes: int,
+        base_offset: int,
+        last_offset: int,
+        records_count: int,
+        max_timestamp: int,
+        offset_of_max_timestamp: int,
+        log_append_time_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> None:
+        self.data = data
+        self.size = size
+        self.attributes = attributes
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.records_count = records_count
+        self.max_timestamp = max_timestamp
+        self.offset_of_max_timestamp = offset_of_max_timestamp
+        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def codec(self) -> Codec:
+        return Codec(self.attributes & CODEC_MASK)
+
+
+def validate_for_append(
+    records: memoryview | bytearray | bytes,
+    *,
+    config: LogConfig,
+    next_offset: int,
+    now_ms: int,
+    leader_epoch: int,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    produce_version: int = 11,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> ValidBatch:
+    """The batch in `records` as it is to be written at next_offset; KafkaError if it may not be.
+
+    A writable buffer is changed in place, a read-only one is copied first.
+    """
+    if type(records) is not memoryview:
+        records = memoryview(records)
+    if records.readonly:
+        records = memoryview(bytearray(records))
+    check = check_batch(records)
+    (
+        status,
+        size,
+        base_offset,
+        _,
+        attributes,
+        last_offset_delta,
+        _,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        records_count,
+        min_timestamp,
+        largest_timestamp,
+        _,
+        flags,
+    ) = check
+    if (
+        status == 0
+        and not attributes & _UNUSUAL
+        and (flags == _WALKED or (flags == _WALKED_NULL_KEY and not config.compact))
+        and size == len(records)
+        and base_offset == 0
+        and size <= config.max_message_bytes
+        and size <= config.segment_bytes
+        and 0 <= last_offset_delta == records_count - 1
+        and (producer_id < 0 or base_sequence >= 0)
+        and largest_timestamp == max_timestamp
+        and min_timestamp >= 0
+        and now_ms - min_timestamp <= config.message_timestamp_before_max_ms
+        and largest_timestamp - now_ms <= config.message_timestamp_after_max_ms
+        and config.compression_type in ("producer", "uncompressed")
+        and config.message_timestamp_type == "CreateTime"
+    ):
+        last_offset = next_offset + last_offset_delta
+        _stamp(records, 0, next_offset, size - LOG_OVERHEAD, leader_epoch)
+        return ValidBatch(
+            records,
+            size,
+            attributes,
+            next_offset,
+            last_offset,
+            records_count,
+            largest_timestamp,
+            last_offset,
+            -1,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+        )
+    append = _Append(
+        records,
+        config,
+        next_offset,
+        now_ms,
+        leader_epoch,
+        origin,
+        produce_version,
+        decompressed_bytes_max,
+    )
+    return append.validate(check)
+
+
+class _Append:
+    """One append that does not take the common way; holds what its steps share."""
+
+    def __init__(
+        self,
+        records: memoryview,
+        config: LogConfig,
+        next_offset: int,
+        now_ms: int,
+        leader_epoch: int,
+        origin: AppendOrigin,
+        produce_version: int,
+        decompressed_bytes_max: int,
+    ) -> None:
+        self.records = records
+        self.config = config
+        self.next_offset = next_offset
+        self.now_ms = now_ms
+        self.leader_epoch = leader_epoch
+        self.is_client = origin is AppendOrigin.CLIENT
+        self.produce_version = produce_version
+        self.decompressed_bytes_max = decompressed_bytes_max
+        self.has_append_time = config.message_timestamp_type == "LogAppendTime"
+
+    def validate(self, check: tuple[int, ...]) -> ValidBatch:
+        status = check[0]
+        if status == kernel.NO_BATCH:
+            raise InvalidRecords("There is no whole record batch.")
+        if status in (kernel.BAD_SIZE, kernel.BAD_MAGIC):
+            raise CorruptRecords("A record batch has an impossible size or magic.")
+        if status == kernel.OLD_FORMAT:
+            return self._validate_old()
+        return self._validate_v2(check)
+
+    def _validate_v2(self, check: tuple[int, ...]) -> ValidBatch:
+        status, size, base_offset, _, attributes = check[:5]
+        codec = self._allowed_codec(attributes)
+        _require_nothing_follows(self.records[size:])
+        if self.is_client and base_offset != 0:
+            raise InvalidRecords(f"The batch begins at offset {base_offset}, not at 0.")
+        self._require_size(size)
+        if status == kernel.BAD_CRC:
+            raise CorruptRecords("The batch fails its checksum.")
+        if self.is_client:
+            _require_consistent(check)
+        batch = self.records[:size]
+        payload: Buffer = batch[HEADER_SIZE:]
+        walk: tuple[int, ...] = (status, *check[12:16])
+        if codec != Codec.NONE:
+            from tidelog.record.compression import decompress
+
+            payload = decompress(codec, payload, self.decompressed_bytes_max)
+            walk = kernel.check_records(payload, check[11], check[6])
+        if walk[0] == kernel.BAD_RECORDS:
+            raise InvalidRecords("The records of the batch are malformed or miscounted.")
+        return self._accept_v2(batch, payload, codec, check, walk)
+
+    def _accept_v2(
+        self,
+        batch: memoryview,
+        payload: Buffer,
+        codec: Codec,
+        check: tuple[int, ...],
+        walk: tuple[int, ...],
+    ) -> ValidBatch:
+        attributes, max_timestamp = check[4], check[7]
+        _, smallest, largest, _, flags = walk
+        if attributes & APPEND_TIME_BIT:
+            smallest = max_timestamp
+            largest = max(max_timestamp, NO_TIMESTAMP)
+        self._require_records_allowed(payload, check, smallest, largest, flags)
+        target = self._target_codec(codec)
+        if codec == Codec.NONE and attributes & CONTROL_BIT:
+            target = codec
+        if target != codec or flags & kernel.SPARSE_OFFSETS:
+            return self._rebuilt(payload, target, check, flags, largest)
+        return self._in_place(batch, codec, check, largest)
+
+    def _in_place(
+        self, batch: memoryview, codec: Codec, check: tuple[int, ...], largest: int
+    ) -> ValidBatch:
+        attributes, last_offset_delta = check[4], check[5]
+        last_offset = self.next_offset + last_offset_delta
+        offset_of_max = last_offset
+        if self.has_append_time:
+            largest = self.now_ms
+        elif largest == NO_TIMESTAMP and codec == Codec.NONE:
+            offset_of_max = -1
+        wanted = TimestampType(self.has_append_time)
+        if check[7] != largest or bool(attributes & APPEND_TIME_BIT) != self.has_append_time:
+            stamp_timestamps(batch, wanted, largest)
+            attributes = attributes & 0x77 | wanted << 3
+        self._require_below_segment(len(batch))
+        _stamp(batch, 0, self.next_offset, len(batch) - LOG_OVERHEAD, self.leader_epoch)
+        return self._valid(batch, attributes, last_offset, largest, offset_of_max, check)
+
+    def _rebuilt(
+        self,
+        payload: Buffer,
+        target: Codec,
+        check: tuple[int, ...],
+        flags: int,
+        largest: int,
+    ) -> ValidBatch:
+        """A new batch: the same record bytes, unless their offsets or timestamps must change."""
+        from tidelog.record.builder import finish_batch, with_payload
+
+        attributes, base_timestamp, records_count = check[4], check[6], check[11]
+        if flags & kernel.SPARSE_OFFSETS or attributes & APPEND_TIME_BIT:
+            append_time = check[7] if attributes & APPEND_TIME_BIT else None
+            columns = kernel.records_to_columns(
+                [(payload, records_count, 0, base_timestamp, append_time)]
+            )
+            encoded, base_timestamp, _ = kernel.encode_columns(
+                columns, 0, records_count, None, HEADER_SIZE
+            )
+        else:
+            encoded = with_payload(payload)
+        if self.has_append_time:
+            largest = self.now_ms
+        attributes = attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) | target
+        attributes |= APPEND_TIME_BIT * self.has_append_time
+        batch = finish_batch(
+            encoded,
+            codec=target,
+            level=self._level(target),
+            base_offset=self.next_offset,
+            leader_epoch=self.leader_epoch,
+            attributes=attributes,
+            last_offset_delta=records_count - 1,
+            base_timestamp=base_timestamp,
+            max_timestamp=largest,
+            producer_id=check[8],
+            producer_epoch=check[9],
+            base_sequence=check[10],
+            records_count=records_count,
+        )
+        return self._valid_rewritten(batch, attributes, largest, records_count, check)
+
+    def _validate_old(self) -> ValidBatch:
+        from tidelog.record.compression import codec_of
+        from tidelog.record.conversion import up_convert
+
+        if self.is_client and self.produce_version >= _V2_PRODUCE_VERSION:
+            raise InvalidRecords(
+                f"Produce v{self.produce_version} takes record batches of magic 2 only."
+            )
+        records, codec_id, magic_has_append_time = self._read_old()
+        self._require_old_records_allowed(records, magic_has_append_time)
+        target = self._target_codec(codec_of(codec_id))
+        batch, max_timestamp = up_convert(
+            records,
+            codec=target,
+            level=self._level(target),
+            append_time_ms=self.now_ms if self.has_append_time else None,
+            base_offset=self.next_offset,
+            leader_epoch=self.leader_epoch,
+        )
+        attributes = target | APPEND_TIME_BIT * self.has_append_time
+        return self._valid_rewritten(batch, attributes, max_timestamp, len(records), None)
+
+    def _read_old(self) -> tuple[list[LegacyRecord], int, bool]:
+        """(records, codec id, whether a client set LogAppendTime) of v0 or v1 messages."""
+        from tidelog.record.legacy import read_messages, records_of
+
+        messages = list(read_messages(self.records))
+        for message in messages:
+            self._require_size(message.size)
+            message.require_valid()
+        first = messages[0]
+        codec_id = max(message.attributes & CODEC_MASK for message in messages)
+        if codec_id and len(messages) > 1:
+            raise InvalidRecords("A compressed message is not alone.")
+        if any(message.magic != first.magic for message in messages):
+            raise InvalidRecords("Messages of different magic are mixed.")
+        records = [
+            record
+            for message in messages
+            for record in records_of(message, self.decompressed_bytes_max, verify_inner=True)
+        ]
+        return records, codec_id, any(message.timestamp_type for message in messages)
+
+    def _require_old_records_allowed(
+        self, records: list[LegacyRecord], client_set_append_time: bool
+    ) -> None:
+        if client_set_append_time and (
+            self.has_append_time or any(r.timestamp == NO_TIMESTAMP for r in records)
+        ):
+            raise _append_time_by_client()
+        self._require_keys_and_timestamps(
+            (record.key is not None, record.timestamp) for record in records
+        )
+
+    def _allowed_codec(self, attributes: int) -> Codec:
+        if not attributes & CODEC_MASK:
+            return Codec.NONE
+        from tidelog.record.compression import codec_of
+
+        codec = codec_of(attributes)
+        if self.is_client and codec == Codec.ZSTD and self.produce_version < _ZSTD_PRODUCE_VERSION:
+            raise UnsupportedCodec(f"Produce v{self.produce_version} may not carry zstd.")
+        return codec
+
+    def _target_codec(self, source: Codec) -> Codec:
+        return _TARGET_CODECS.get(self.config.compression_type, source)
+
+    def _level(self, codec: Codec) -> int | None:
+        if codec == Codec.GZIP:
+            return self.config.compression_gzip_level
+        if codec == Codec.LZ4:
+            return self.config.compression_lz4_level
+        if codec == Codec.ZSTD:
+            return self.config.compression_zstd_level
+        return None
+
+    def _require_size(self, size: int) -> None:
+        if size > self.config.max_message_bytes:
+            raise RecordsTooLarge(
+                f"A batch of {size} bytes exceeds max.message.bytes "
+                f"({self.config.max_message_bytes})."
+            )
+
+    def _require_below_segment(self, size: int) -> None:
+        if size > self.config.segment_bytes:
+            raise BatchAboveSegment(
+                f"A batch of {size} bytes exceeds segment.bytes ({self.config.segment_bytes})."
+            )
+
+    def _require_records_allowed(
+        self, payload: Buffer, check: tuple[int, ...], smallest: int, largest: int, flags: int
+    ) -> None:
+        attributes = check[4]
+        if attributes & APPEND_TIME_BIT and (self.has_append_time or largest == NO_TIMESTAMP):
+            raise _append_time_by_client()
+        lacks_key = flags & kernel.NULL_KEY and self.config.compact
+        if not lacks_key and (smallest == NO_TIMESTAMP or self._allows(smallest, largest)):
+            return
+        from tidelog.record.columns import columns_of
+
+        append_time = largest if attributes & APPEND_TIME_BIT else None
+        columns = columns_of([(payload, check[11], 0, check[6], append_time)])
+        rows = range(min(len(columns), _RECORDS_SEARCHED_MAX))
+        self._require_keys_and_timestamps(
+            (columns.has_key(row), columns.timestamps[row]) for row in rows
+        )
+        if lacks_key:
+            raise InvalidRecords("Records of a compacted topic need keys.")
+        raise InvalidTimestamps("Timestamps of records are out of range.")
+
+    def _require_keys_and_timestamps(self, records: Iterable[tuple[bool, int]]) -> None:
+        """Raises for the records at fault; a bad timestamp anywhere outranks a missing key."""
+        blamed: list[tuple[int, str]] = []
+        has_bad_timestamp = False
+        for index, (has_key, timestamp) in enumerate(records):
+            if self.config.compact and not has_key:
+                blamed.append((index, "The topic is compacted and the record has no key."))
+            elif timestamp != NO_TIMESTAMP and not self._allows(timestamp, timestamp):
+                has_bad_timestamp = True
+                blamed.append((index, f"Timestamp {timestamp} is out of range."))
+        blamed = blamed[:_RECORDS_BLAMED_MAX]
+        if has_bad_timestamp:
+            raise InvalidTimestamps("Timestamps of records are out of range.", blamed)
+        if blamed:
+            raise InvalidRecords("Records of a compacted topic need keys.", blamed)
+
+    def _allows(self, smallest: int, largest: int) -> bool:
+        return self.has_append_time or (
+            self.now_ms - smallest <= self.config.message_timestamp_before_max_ms
+            and largest - self.now_ms <= self.config.message_timestamp_after_max_ms
+        )
+
+    def _valid_rewritten(
+        self,
+        batch: bytearray,
+        attributes: int,
+        max_timestamp: int,
+        records_count: int,
+        check: tuple[int, ...] | None,
+    ) -> ValidBatch:
+        self._require_size(len(batch))
+        self._require_below_segment(len(batch))
+        last_offset = self.next_offset + records_count - 1
+        offset_of_max = last_offset if max_timestamp != NO_TIMESTAMP else -1
+        return self._valid(
+            batch, attributes, last_offset, max_timestamp, offset_of_max, check, records_count
+        )
+
+    def _valid(
+        self,
+        batch: memoryview | bytearray,
+        attributes: int,
+        last_offset: int,
+        max_timestamp: int,
+        offset_of_max_timestamp: int,
+        check: tuple[int, ...] | None,
+        records_count: int = 0,
+    ) -> ValidBatch:
+        producer_id, producer_epoch, base_sequence = NO_PRODUCER_ID, -1, NO_SEQUENCE
+        if check is not None:
+            producer_id, producer_epoch, base_sequence, records_count = check[8:12]
+        return ValidBatch(
+            batch,
+            len(batch),
+            attributes,
+            self.next_offset,
+            last_offset,
+            records_count,
+            max_timestamp,
+            offset_of_max_timestamp,
+            self.now_ms if self.has_append_time else -1,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+        )
+
+
+def _append_time_by_client() -> InvalidTimestamps:
+    return InvalidTimestamps("A producer may not set the timestamp type LogAppendTime.")
+
+
+def _require_nothing_follows(rest: memoryview) -> None:
+    """After a v2 batch only what is too short to be another one may stand."""
+    if not rest:
+        return
+    status = check_batch(rest)[0]
+    if status in (kernel.BAD_MAGIC, kernel.BAD_SIZE):
+        raise CorruptRecords("Bytes after the batch are neither a batch nor the beginning of one.")
+    if status != kernel.NO_BATCH:
+        raise InvalidRecords("There is more than one record batch.")
+
+
+def _require_consistent(check: tuple[int, ...]) -> None:
+    attributes, last_offset_delta, records_count = check[4], check[5], check[11]
+    if last_offset_delta < 0:
+        raise InvalidRecords(f"The last offset delta is {last_offset_delta}.")
+    if records_count <= 0:
+        raise InvalidRecords(f"The batch announces {records_count} records.")
+    if records_count != last_offset_delta + 1:
+        raise InvalidRecords(
+            f"{records_count} records do not fit a last offset delta of {last_offset_delta}."
+        )
+    if attributes & CONTROL_BIT:
+        raise InvalidRecords("Clients may not write control records.")
+    if check[8] > NO_PRODUCER_ID and check[10] < 0:
+        raise InvalidRecords(f"Producer {check[8]} sent sequence {check[10]}.")

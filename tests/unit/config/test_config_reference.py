@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidelog.config.broker import BROKER_TABLE
+from tidelog.config.reference import REFERENCE_PATH, reference
+from tidelog.config.topic import TOPIC_TABLE
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_committed_reference_is_what_the_rows_say() -> None:
+    written = (ROOT / REFERENCE_PATH).read_text()
+    assert written == reference(), "run: python -m tidelog.config.reference"
+
+
+def test_the_reference_lists_every_key_that_is_not_internal() -> None:
+    text = reference()
+    for key in (*BROKER_TABLE, *TOPIC_TABLE):
+        assert (f"| `{key.name}` |" in text) is not key.internal

@@ -1,0 +1,157 @@
+"""A sorted file of fixed-size entries beside a segment: what offset and time index have in common.
+
+    state      file                                 map
+    unused     any size                             none; entries are counted by the size
+    readable   trimmed to its entries               read-only
+    writable   stretched to segment.index.bytes     read-write
+
+The map is made on first use and dropped by `trim` and `close`, so an idle partition holds none.
+A store into a hole of a mapped file kills the process when the disk is full; therefore `reserve`
+allocates the blocks of the next entries first, where a full disk is an ordinary OSError.
+Touched only on the broker loop; `fsync` works on the path and may run in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from typing import Final
+
+RESERVE_STEP_BYTES: Final = 16384
+
+
+class CorruptIndex(Exception):
+    """The entries cannot be right; the index is to be rebuilt from the segment."""
+
+
+class IndexFile:
+    __slots__ = (
+        "_longer_than_entries",
+        "_map",
+        "_reserved_bytes",
+        "_writable",
+        "base_offset",
+        "entries",
+        "path",
+    )
+
+    ENTRY_BYTES: int
+
+    def __init__(self, path: str, base_offset: int, entries: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.entries = entries
+        self._map: mmap.mmap | None = None
+        self._writable = False
+        # Bytes from the start of the file whose blocks exist; a store beyond needs `reserve`.
+        self._reserved_bytes = 0
+        self._longer_than_entries = False  # whether there is something for `trim` to do
+
+    def reserve(self, capacity_bytes: int, count: int = 1) -> None:
+        """Make room for `count` more entries; OSError when the disk is full."""
+        needed = (self.entries + count) * self.ENTRY_BYTES
+        if needed > self._reserved_bytes:
+            if self._map is None or not self._writable or needed > len(self._map):
+                self._stretch(max(capacity_bytes, needed))
+            self._allocate(needed)
+
+    def extend(self, content: bytes) -> None:
+        """Whole entries, made elsewhere; `reserve` comes first."""
+        assert self._map is not None
+        start = self.entries * self.ENTRY_BYTES
+        self._map[start : start + len(content)] = content
+        self.entries += len(content) // self.ENTRY_BYTES
+
+    def _stretch(self, capacity_bytes: int) -> None:
+        capacity_bytes -= capacity_bytes % self.ENTRY_BYTES
+        self._unmap()
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < capacity_bytes:
+                os.ftruncate(descriptor, capacity_bytes)
+            self._map = mmap.mmap(descriptor, max(size, capacity_bytes))
+        finally:
+            os.close(descriptor)
+        self._writable = True
+        self._longer_than_entries = True
+        self._reserved_bytes = 0
+
+    def _allocate(self, needed: int) -> None:
+        assert self._map is not None
+        until = min(needed + RESERVE_STEP_BYTES, len(self._map))
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(descriptor, 0, until)
+        finally:
+            os.close(descriptor)
+        self._reserved_bytes = until
+
+    def view(self) -> mmap.mmap:
+        """The map, at least `entries` long. There must be entries."""
+        if self._map is None:
+            length = self.entries * self.ENTRY_BYTES
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if os.fstat(descriptor).st_size < length:
+                    raise CorruptIndex(f"{self.path} is shorter than its {self.entries} entries")
+                self._map = mmap.mmap(descriptor, length, access=mmap.ACCESS_READ)
+            finally:
+                os.close(descriptor)
+            try:
+                self.check()
+            except CorruptIndex:
+                self._unmap()
+                raise
+        return self._map
+
+    def check(self) -> None:
+        """CorruptIndex unless the entries are sorted; called once for every map of an old file."""
+        raise NotImplementedError
+
+    def keep_entries(self, count: int) -> None:
+        """Forget the entries from `count` on; the file stays as long as it is."""
+        assert count <= self.entries, (count, self.entries)
+        self._longer_than_entries = self._longer_than_entries or count < self.entries
+        self.entries = count
+
+    def trim(self) -> None:
+        """Cut the file to its entries; what a roll and a clean stop do."""
+        self._unmap()
+        if self._longer_than_entries:
+            os.truncate(self.path, self.entries * self.ENTRY_BYTES)
+            self._longer_than_entries = False
+
+    def replace(self, content: bytes) -> None:
+        """Write the whole index anew, as recovery has computed it."""
+        self._unmap()
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(descriptor, view) :]
+        finally:
+            os.close(descriptor)
+        self.entries = len(content) // self.ENTRY_BYTES
+        self._longer_than_entries = False
+
+    def _unmap(self) -> None:
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        self._writable = False
+        self._reserved_bytes = 0
+
+    def close(self) -> None:
+        self._unmap()
+
+
+def fsync_path(path: str) -> None:
+    """fsync a file or folder by name; a file that is gone needs none."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

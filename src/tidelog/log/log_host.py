@@ -1,0 +1,43 @@
+"""What a log is given by whoever hosts it: time, chance, and somebody to finish its work later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tidelog.clock import Clock
+
+if TYPE_CHECKING:
+    from tidelog.log.partition_log import PartitionLog
+
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+class LogHost:
+    """Shared by all logs of a broker; touched only on the broker loop.
+
+    `delete_later(paths, delay_ms)` removes files that a log has renamed to `.deleted`.
+    `rolled(log)` is called after a roll: the segment that became inactive is to be flushed.
+    """
+
+    __slots__ = ("clock", "delete_later", "producer_expiration_ms", "random", "rolled")
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        random: Random | None = None,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        delete_later: Callable[[Sequence[str], int], object] = _ignore,
+        rolled: Callable[[PartitionLog], object] = _ignore,
+    ) -> None:
+        self.clock = clock
+        self.random = random if random is not None else Random()
+        self.producer_expiration_ms = producer_expiration_ms
+        self.delete_later = delete_later
+        self.rolled = rolled

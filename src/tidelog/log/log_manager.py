@@ -1,0 +1,362 @@
+"""All logs of a broker, in one or several log directories.
+
+`start` locks the directories and loads every log; `shutdown` leaves them so that the next start has
+nothing to recover. In between, the broker loop calls the duties from time to time:
+
+    duty                        when                                          what
+    flush_dirty_logs            log.flush.scheduler.interval.ms               by messages and ms
+    take_rolled_logs            soon                                          flush what was rolled
+    checkpoint_*                their flush/checkpoint intervals              offsets of all logs
+    delete_old_segments         log.retention.check.interval.ms               retention
+    remove_expired_producers    producer.id.expiration.check.interval.ms
+    delete_scheduled_files      a second or so                                files past their delay
+
+Nothing here runs in a thread of its own. `pending_checkpoints` and FlushTickets let the broker move
+the blocking part of a duty into one.
+A new log goes to the directory that has the fewest. A log that cannot be read takes only its own
+partition out of service: see `offline`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+from tidelog.clock import Clock
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.topic import LogConfig
+from tidelog.errors import ErrorCode, KafkaError, StartupError
+from tidelog.log.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    PendingWrite,
+)
+from tidelog.log.log_directory import LogDirectory, remove_paths
+from tidelog.log.log_errors import CorruptCheckpoint, StorageError
+from tidelog.log.log_host import LogHost
+from tidelog.log.meta_properties import MetaProperties, read_meta_properties, reconcile
+from tidelog.log.partition_log import PartitionLog
+from tidelog.log.recovery import PartitionLoader
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+TopicConfigs = Callable[[str], LogConfig]
+
+
+class LogManager:
+    """Touched only on the broker loop."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[Path],
+        *,
+        broker_config: BrokerConfig,
+        default_log_config: LogConfig,
+        clock: Clock,
+        random: Random | None = None,
+    ) -> None:
+        self._directories = [LogDirectory(Path(path)) for path in log_dirs]
+        self._clock = clock
+        self._random = random if random is not None else Random()
+        self._topic_config: TopicConfigs = lambda _: default_log_config
+        self._host = LogHost(
+            clock,
+            random=self._random,
+            producer_expiration_ms=broker_config["producer.id.expiration.ms"],
+            delete_later=self._delete_later,
+            rolled=self._rolled_logs_add,
+        )
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._directory_of: dict[TopicPartition, LogDirectory] = {}
+        self.offline: dict[TopicPartition, str] = {}  # why a log could not be loaded
+        self._rolled: dict[PartitionLog, None] = {}
+        # (due, number, paths), soonest first
+        self._deletions: list[tuple[int, int, list[str]]] = []
+        self._deletion_numbers = count()
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        return [directory.path for directory in self._directories]
+
+    # Start and stop
+
+    def lock(self) -> None:
+        """The first thing to do; before it nothing in the directories may be touched."""
+        locked = []
+        try:
+            for directory in self._directories:
+                directory.lock()
+                locked.append(directory)
+        except StartupError:
+            for directory in locked:
+                directory.unlock()
+            raise
+
+    def stored_identity(self) -> MetaProperties | None:
+        """What the directories say about whose they are."""
+        for path in self.log_dirs:
+            properties = read_meta_properties(str(path))
+            if properties is not None:
+                return properties
+        return None
+
+    def confirm_identity(self, broker_id: int, cluster_id: str) -> None:
+        """All directories must belong to this broker and cluster; new ones are marked so."""
+        reconcile(
+            [str(path) for path in self.log_dirs], broker_id, cluster_id, self._clock.time_ms()
+        )
+
+    def start(self, topic_config: TopicConfigs) -> None:
+        """Load all logs; with the directories locked already or not."""
+        self._topic_config = topic_config
+        for directory in self._directories:
+            if not directory.is_locked:
+                directory.lock()
+        for directory in self._directories:
+            self._load_directory(directory)
+        logger.info("loaded %d logs", len(self._logs))
+
+    def _load_directory(self, directory: LogDirectory) -> None:
+        folders = directory.partition_folders()
+        clean = directory.take_clean_marker()
+        recovery_points = directory.read_checkpoint(RECOVERY_POINT_FILE)
+        log_starts = directory.read_checkpoint(LOG_START_FILE)
+        high_watermarks = directory.read_checkpoint(HIGH_WATERMARK_FILE)
+        if folders and not clean:
+            logger.info("%s was not closed cleanly: recovering its logs", directory.path)
+        for topic_partition, folder in folders.items():
+            if topic_partition in self._logs or topic_partition in self.offline:
+                raise StartupError(
+                    f"{topic_partition} is in two log directories, {directory.path} and "
+                    f"{self._directory_of[topic_partition].path}: move one away"
+                )
+            self._directory_of[topic_partition] = directory
+            loader = PartitionLoader(
+                folder,
+                topic_partition,
+                self._topic_config(topic_partition.topic),
+                self._host,
+                clean=clean,
+                recovery_point=recovery_points.get(topic_partition, 0),
+                log_start_offset=log_starts.get(topic_partition, 0),
+                high_watermark=high_watermarks.get(topic_partition, 0),
+            )
+            try:
+                self._logs[topic_partition] = loader.load()
+            except (OSError, CorruptCheckpoint) as problem:
+                logger.error("%s cannot be loaded and stays offline: %s", folder, problem)
+                self.offline[topic_partition] = str(problem)
+
+    def shutdown(self) -> None:
+        """Sync, close, checkpoint; the marker last, and only where all that worked."""
+        for directory in self._directories:
+            self._shutdown_directory(directory)
+        self._run_deletions(None)
+        for directory in self._directories:
+            directory.unlock()
+
+    def _shutdown_directory(self, directory: LogDirectory) -> None:
+        logs = [log for log in self._logs.values() if self._directory_of_log(log) is directory]
+        try:
+            _flush_all([log for log in logs if log.unflushed_messages])
+            for log in logs:
+                log.close()
+            for write in self._pending_checkpoints(directory):
+                write.run()
+            if not any(self._directory_of[key] is directory for key in self.offline):
+                directory.write_clean_marker()
+        except (OSError, StorageError) as error:
+            logger.error("%s could not be closed cleanly: %s", directory.path, error)
+
+    def close_abruptly(self) -> None:
+        """Give the directories free and write nothing, as if the process had been killed."""
+        self._logs.clear()
+        for directory in self._directories:
+            directory.unlock()
+
+    # Logs
+
+    def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        return self._logs.get(topic_partition)
+
+    def all_logs(self) -> Collection[PartitionLog]:
+        return self._logs.values()
+
+    def get_or_create(
+        self, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig | None = None
+    ) -> PartitionLog:
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            if log.topic_id == ZERO_UUID:
+                log.assign_topic_id(topic_id)
+            elif topic_id not in (ZERO_UUID, log.topic_id):
+                raise KafkaError(
+                    ErrorCode.INCONSISTENT_TOPIC_ID,
+                    f"the log of {topic_partition} belongs to topic id {log.topic_id}, "
+                    f"not {topic_id}",
+                )
+            return log
+        if topic_partition in self.offline:
+            raise StorageError(f"{topic_partition} is offline: {self.offline[topic_partition]}")
+        directory = min(self._directories, key=lambda candidate: candidate.partition_count)
+        log = PartitionLog.create(
+            directory.folder_for(topic_partition),
+            topic_partition,
+            topic_id,
+            config if config is not None else self._topic_config(topic_partition.topic),
+            self._host,
+        )
+        self._logs[topic_partition] = log
+        self._directory_of[topic_partition] = directory
+        directory.partition_count += 1
+        return log
+
+    def async_delete(self, topic_partition: TopicPartition) -> None:
+        """The name is free at once; the files go after file.delete.delay.ms."""
+        log = self._logs.pop(topic_partition, None)
+        self.offline.pop(topic_partition, None)
+        directory = self._directory_of.pop(topic_partition, None)
+        if directory is None:
+            return
+        directory.partition_count -= 1
+        delay_ms = log.config.file_delete_delay_ms if log is not None else 0
+        unique = UUID(int=self._random.getrandbits(128), version=4).hex
+        target = directory.deleted_folder_for(topic_partition, unique)
+        try:
+            if log is not None:
+                self._rolled.pop(log, None)
+                log.move_to(target)
+            else:
+                Path(directory.folder_for(topic_partition)).rename(target)
+        except OSError as error:
+            raise StorageError(f"cannot delete {topic_partition}: {error}") from error
+        self._delete_later([target], delay_ms)
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None:
+        for topic_partition, log in self._logs.items():
+            if topic_partition.topic == topic:
+                log.update_config(config)
+
+    # Duties
+
+    def take_rolled_logs(self) -> list[PartitionLog]:
+        """Logs with segments that became inactive and wait to be flushed."""
+        rolled = list(self._rolled)
+        self._rolled.clear()
+        return rolled
+
+    def logs_due_for_flush(self) -> Iterator[PartitionLog]:
+        return (log for log in self._logs.values() if log.flush_due())
+
+    def flush_dirty_logs(self) -> None:
+        """Blocking; the broker prefers `logs_due_for_flush` and a thread."""
+        for log in dict.fromkeys((*self.take_rolled_logs(), *self.logs_due_for_flush())):
+            log.flush()
+
+    def checkpoint_recovery_points(self) -> None:
+        self._checkpoint(RECOVERY_POINT_FILE)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        self._checkpoint(LOG_START_FILE)
+
+    def checkpoint_high_watermarks(self) -> None:
+        self._checkpoint(HIGH_WATERMARK_FILE)
+
+    def pending_checkpoints(self, *names: str) -> list[PendingWrite]:
+        """The files that are to be replaced; run each, in a thread or not."""
+        return [
+            write
+            for directory in self._directories
+            for write in self._pending_checkpoints(directory, *names)
+        ]
+
+    def _checkpoint(self, name: str) -> None:
+        for write in self.pending_checkpoints(name):
+            try:
+                write.run()
+            except OSError as error:
+                raise StorageError(f"cannot write {write.path}: {error}") from error
+
+    def _pending_checkpoints(self, directory: LogDirectory, *names: str) -> Iterator[PendingWrite]:
+        for name in names or (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE):
+            offsets = {
+                topic_partition: offset
+                for topic_partition, log in self._logs.items()
+                if self._directory_of[topic_partition] is directory
+                and (offset := _checkpointed_offset(log, name)) is not None
+            }
+            write = directory.checkpoint(name, offsets)
+            if write is not None:
+                yield write
+
+    def delete_old_segments(self) -> int:
+        """Retention of every log; one that fails is logged and does not stop the others."""
+        deleted = 0
+        for log in self._logs.values():
+            try:
+                deleted += log.delete_old_segments()
+                log.save_epochs()
+            except (OSError, StorageError) as error:
+                logger.error("retention of %s failed: %s", log.topic_partition, error)
+        return deleted
+
+    def remove_expired_producers(self) -> None:
+        for log in self._logs.values():
+            log.remove_expired_producers()
+
+    def delete_scheduled_files(self) -> int:
+        """Remove what is due; the number of files and folders."""
+        return self._run_deletions(self._clock.time_ms())
+
+    def _run_deletions(self, now_ms: int | None) -> int:
+        removed = 0
+        while self._deletions and (now_ms is None or self._deletions[0][0] <= now_ms):
+            paths = heapq.heappop(self._deletions)[2]
+            remove_paths(paths)
+            removed += len(paths)
+        return removed
+
+    def _delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        if paths:
+            due_ms = self._clock.time_ms() + delay_ms
+            number = next(self._deletion_numbers)
+            heapq.heappush(self._deletions, (due_ms, number, list(paths)))
+
+    def _rolled_logs_add(self, log: PartitionLog) -> None:
+        self._rolled[log] = None
+
+    def _directory_of_log(self, log: PartitionLog) -> LogDirectory:
+        return self._directory_of[log.topic_partition]
+
+
+def _checkpointed_offset(log: PartitionLog, name: str) -> int | None:
+    if name == RECOVERY_POINT_FILE:
+        return log.recovery_point
+    if name == HIGH_WATERMARK_FILE:
+        return log.high_watermark
+    assert name == LOG_START_FILE, name
+    above_first_segment = log.log_start_offset > log.segments[0].base_offset
+    return log.log_start_offset if above_first_segment else None
+
+
+def _flush_all(logs: Sequence[PartitionLog]) -> None:
+    """Syncs of several files at once cost little more than one."""
+    if len(logs) < 4:
+        for log in logs:
+            log.flush()
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    tickets = [log.flush_begin() for log in logs]
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        for _ in pool.map(lambda ticket: ticket.run(), tickets):
+            pass
+    for log, ticket in zip(logs, tickets, strict=True):
+        log.flush_done(ticket)

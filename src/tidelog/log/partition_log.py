@@ -1,0 +1,902 @@
+"""The log of one partition: segments, producers and leader epochs, and the offsets that bound them.
+
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
+    recovery_point <= log_end_offset: everything below it has been synced
+
+The log validates, orders and stores; who leads, what is committed and who waits is decided above
+it. Touched only on the broker loop. Readers hold what they read (FileRecords hold the open file);
+the tuple of segments is replaced, never changed, so retention and readers do not meet. Blocking
+syncs are split off: `flush_begin` on the loop, `FlushTicket.run` in a thread, `flush_done` on the
+loop.
+
+After an I/O error nothing half-written is left: the segment ends where it ended, no index entry, no
+producer and no epoch has been added, and the caller gets StorageError (56).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidelog.config.topic import LogConfig
+from tidelog.log import retention, time_lookup
+from tidelog.log.checkpoints import LEADER_EPOCH_FILE, write_partition_metadata
+from tidelog.log.epoch_cache import EpochCache, EpochEntry
+from tidelog.log.flush_ticket import FlushTicket
+from tidelog.log.log_errors import OffsetOutOfRange, StorageError, UnexpectedAppendOffset
+from tidelog.log.log_file import LogFile
+from tidelog.log.log_host import LogHost
+from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
+from tidelog.log.producer_state import BatchMetadata, ProducerStateTable
+from tidelog.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
+from tidelog.log.segment_scan import WHY_STOPPED
+from tidelog.log.snapshot_files import SnapshotFiles, load_producers
+from tidelog.log.time_lookup import TimestampOffset
+from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.validator import AppendOrigin, ValidBatch, validate_for_append
+from tidelog.record import kernel
+from tidelog.record.errors import BatchAboveSegment, CorruptRecords
+from tidelog.record.file_records import FileRecords
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from tidelog.record._pure import Scan
+
+logger = logging.getLogger(__name__)
+
+HINTS_MAX: Final = 16
+
+
+class AppendInfo:
+    """What became of an append. Of a duplicate: the offsets and timestamp of the first time."""
+
+    __slots__ = (
+        "base_offset",
+        "duplicate",
+        "last_offset",
+        "leader_epoch",
+        "log_append_time_ms",
+        "log_start_offset",
+        "records_count",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        size_bytes: int,
+        duplicate: bool,
+        leader_epoch: int,
+        records_count: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime
+        self.log_start_offset = log_start_offset
+        self.size_bytes = size_bytes  # what the log grew by: 0 for a duplicate
+        self.duplicate = duplicate
+        self.leader_epoch = leader_epoch
+        self.records_count = records_count
+
+
+class ReadResult:
+    """`records` is None when there is nothing to read."""
+
+    __slots__ = ("first_batch_incomplete", "position", "records", "segment")
+
+    def __init__(
+        self,
+        records: FileRecords | None,
+        segment: LogSegment | None,
+        position: int,
+        first_batch_incomplete: bool = False,
+    ) -> None:
+        self.records = records
+        self.segment = segment
+        self.position = position
+        self.first_batch_incomplete = first_batch_incomplete
+
+
+class PartitionLog:
+    __slots__ = (
+        "_active",
+        "_appended_epoch",
+        "_base_offsets",
+        "_directory",
+        "_epochs_unsynced",
+        "_files_unsynced",
+        "_generation",
+        "_hints",
+        "_host",
+        "_max_segment_ms",
+        "config",
+        "epochs",
+        "high_watermark",
+        "last_flush_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "recovery_point",
+        "segments",
+        "snapshots",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: LogConfig,
+        host: LogHost,
+        *,
+        segments: Sequence[LogSegment],
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        high_watermark: int,
+        producers: ProducerStateTable,
+        snapshots: SnapshotFiles,
+        epochs: EpochCache,
+    ) -> None:
+        self._directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self._max_segment_ms = config.max_segment_ms
+        self._host = host
+        self._set_segments(segments)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
+        self.producers = producers
+        self.snapshots = snapshots
+        self.epochs = epochs
+        self.last_flush_ms = host.clock.time_ms()
+        self._appended_epoch = -1  # of the last batch appended by this process
+        self._epochs_unsynced = False
+        self._files_unsynced = False  # whether files were created since the folder was synced
+        self._generation = 0  # grows with every truncation
+
+    @classmethod
+    def create(
+        cls,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: LogConfig,
+        host: LogHost,
+        start_offset: int = 0,
+    ) -> PartitionLog:
+        """A new folder with an empty log. Nothing is synced before the first flush."""
+        try:
+            os.mkdir(directory)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise StorageError(f"{directory} cannot be made: {error}") from error
+        try:
+            segment = new_segment(directory, start_offset, config, host)
+            os.close(os.open(f"{directory}/{LEADER_EPOCH_FILE}", os.O_CREAT | os.O_WRONLY, 0o644))
+            if topic_id != ZERO_UUID:
+                write_partition_metadata(directory, topic_id)
+        except OSError as error:
+            raise StorageError(f"{directory} cannot be filled: {error}") from error
+        log = cls(
+            directory,
+            topic_partition,
+            topic_id,
+            config,
+            host,
+            segments=(segment,),
+            log_start_offset=start_offset,
+            log_end_offset=start_offset,
+            recovery_point=start_offset,
+            high_watermark=start_offset,
+            producers=ProducerStateTable(),
+            snapshots=SnapshotFiles(directory),
+            epochs=EpochCache(),
+        )
+        log._files_unsynced = True
+        return log
+
+    @property
+    def directory(self) -> Path:
+        return Path(self._directory)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Nothing below belongs to an open transaction."""
+        unstable = self.producers.first_unstable_offset
+        if unstable < 0 or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def active_segment(self) -> LogSegment:
+        return self._active
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        self._max_segment_ms = config.max_segment_ms
+        for segment in self.segments:
+            segment.index_interval_bytes = config.index_interval_bytes
+
+    def assign_topic_id(self, topic_id: Uuid) -> None:
+        """For logs from before topic ids."""
+        assert self.topic_id in (ZERO_UUID, topic_id), (self.topic_id, topic_id)
+        if self.topic_id == ZERO_UUID:
+            write_partition_metadata(self._directory, topic_id)
+            self.topic_id = topic_id
+
+    def update_high_watermark(self, offset: int) -> None:
+        """Kept between log start and log end."""
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        elif offset < self.log_start_offset:
+            offset = self.log_start_offset
+        self.high_watermark = offset
+        if self.producers.first_unstable_offset >= 0:
+            self.producers.high_watermark_moved(offset)
+
+    # Appending
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        produce_version: int = 11,
+    ) -> AppendInfo:
+        config = self.config
+        now_ms = self._host.clock.time_ms()
+        batch = validate_for_append(
+            records,
+            config=config,
+            next_offset=self.log_end_offset,
+            now_ms=now_ms,
+            leader_epoch=leader_epoch,
+            origin=origin,
+            produce_version=produce_version,
+        )
+        has_producer = batch.producer_id >= 0
+        if has_producer:
+            duplicate = self._check_producer(batch, origin)
+            if duplicate is not None:
+                return self._duplicate_info(duplicate, leader_epoch)
+        if leader_epoch != self._appended_epoch:
+            self._enter_epoch(leader_epoch, batch.base_offset)
+        segment = self._active
+        last_offset = batch.last_offset
+        timestamp = batch.max_timestamp
+        size = batch.size
+        if (
+            size > config.segment_bytes - segment.size
+            or segment.index_full
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            or (
+                segment.size
+                and segment.waited_for_roll_ms(now_ms, timestamp)
+                > self._max_segment_ms - segment.jitter_ms
+            )
+        ):
+            segment = self._roll_for(size, batch.base_offset)
+        try:
+            segment.append(batch.data, last_offset, timestamp, config.segment_index_bytes)
+        except OSError as error:
+            raise self._storage_error("append to", error) from error
+        self.log_end_offset = last_offset + 1
+        if has_producer:
+            self._note_producer(batch, segment)
+        return AppendInfo(
+            batch.base_offset,
+            last_offset,
+            batch.log_append_time_ms,
+            self.log_start_offset,
+            size,
+            False,
+            leader_epoch,
+            batch.records_count,
+        )
+
+    def _check_producer(self, batch: ValidBatch, origin: AppendOrigin) -> BatchMetadata | None:
+        if batch.is_control:
+            _, coordinator_epoch = _control_fields(batch.data)
+            self.producers.check_marker(batch.producer_id, batch.producer_epoch, coordinator_epoch)
+            return None
+        return self.producers.check_data_batch(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.last_sequence,
+            batch.is_transactional,
+            origin == AppendOrigin.CLIENT,
+        )
+
+    def _duplicate_info(self, first: BatchMetadata, leader_epoch: int) -> AppendInfo:
+        return AppendInfo(
+            first.base_offset,
+            first.last_offset,
+            first.timestamp,
+            self.log_start_offset,
+            0,
+            True,
+            leader_epoch,
+            first.last_offset - first.base_offset + 1,
+        )
+
+    def _note_producer(self, batch: ValidBatch, segment: LogSegment) -> None:
+        if not batch.is_control:
+            self.producers.add_data_batch(
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                batch.last_sequence,
+                batch.base_offset,
+                batch.last_offset,
+                batch.max_timestamp,
+                batch.is_transactional,
+            )
+            return
+        control_type, coordinator_epoch = _control_fields(batch.data)
+        aborted = self.producers.add_marker(
+            batch.producer_id,
+            batch.producer_epoch,
+            coordinator_epoch,
+            control_type,
+            batch.base_offset,
+            batch.max_timestamp,
+        )
+        if aborted is not None:
+            self._index_aborted(segment, aborted)
+
+    def _index_aborted(self, segment: LogSegment, aborted: AbortedTxn) -> None:
+        try:
+            segment.txn_index.append(aborted)
+        except OSError as error:
+            raise self._storage_error("index an aborted transaction in", error) from error
+
+    def append_as_follower(self, batches: memoryview) -> AppendInfo:
+        """Batches as the leader has them; their offsets must not lie below the log end."""
+        segment = self._active
+        scan = self._scan_fetched(segment, batches)
+        valid = batches[: scan[0]]
+        base_offset, last_offset = _first_offset(valid), scan[2] - 1
+        if len(valid) > self.config.segment_bytes:
+            raise BatchAboveSegment(
+                f"{len(valid)} bytes were fetched, but segment.bytes is {self.config.segment_bytes}"
+            )
+        if self._must_roll(segment, len(valid), last_offset, scan[3]):
+            segment = self._roll_for(len(valid), base_offset)
+            scan = self._scan_fetched(segment, batches)
+        for epoch, start_offset in scan[11]:
+            self._enter_epoch(epoch, start_offset)
+        try:
+            segment.append_scanned(valid, scan, self.config.segment_index_bytes)
+        except OSError as error:
+            raise self._storage_error("append to", error) from error
+        self.log_end_offset = last_offset + 1
+        for row in scan[12]:
+            aborted = self.producers.replay(row)
+            if aborted is not None:
+                self._index_aborted(segment, aborted)
+        return AppendInfo(
+            base_offset,
+            last_offset,
+            -1,
+            self.log_start_offset,
+            len(valid),
+            False,
+            self.epochs.latest_epoch,
+            last_offset - base_offset + 1,
+        )
+
+    def _scan_fetched(self, segment: LogSegment, batches: memoryview) -> Scan:
+        first_offset = _first_offset(batches)
+        if 0 <= first_offset < self.log_end_offset:
+            raise UnexpectedAppendOffset(
+                f"{self.topic_partition} was given offset {first_offset} "
+                f"but goes on at {self.log_end_offset}",
+                first_offset,
+                -1,
+            )
+        scan = segment.scan_for_append(batches, self.log_end_offset, self.epochs.latest_epoch)
+        if scan[0] == 0 or scan[1] not in (kernel.AT_END, kernel.INCOMPLETE):
+            raise CorruptRecords(
+                f"{self.topic_partition} was given {WHY_STOPPED.get(scan[1], 'no batch')}"
+            )
+        return scan
+
+    def enter_leader_epoch(self, epoch: int) -> None:
+        """This broker leads from here on; the epoch reaches the disk with its first batch."""
+        self.epochs.assign(epoch, self.log_end_offset)
+
+    def _enter_epoch(self, epoch: int, start_offset: int) -> None:
+        if epoch >= 0:
+            self.epochs.assign(epoch, start_offset)
+            self.save_epochs()
+        self._appended_epoch = epoch
+
+    def save_epochs(self) -> None:
+        if self.epochs.dirty:
+            try:
+                self.epochs.save(f"{self._directory}/{LEADER_EPOCH_FILE}")
+            except OSError as error:
+                raise self._storage_error("write the epochs of", error) from error
+            self._epochs_unsynced = True
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to_offset: int, min_one_batch: bool
+    ) -> ReadResult:
+        """Batches from the one that holds `offset` on, below `up_to_offset`, of one segment.
+
+        The slice ends at a batch where the index knows one, otherwise anywhere: a reader takes a
+        batch that is cut off as not sent. The first batch is whole with `min_one_batch`.
+        """
+        if offset < self.log_start_offset or offset > self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} is outside of {self.topic_partition}, which has "
+                f"{self.log_start_offset} to {self.log_end_offset}"
+            )
+        if offset >= up_to_offset:
+            if offset == self.log_end_offset:
+                self._remember(offset, self._active, self._active.size)
+            return ReadResult(None, None, 0)
+        try:
+            place = self._hints.get(offset) or self._locate(offset)
+            if place is None:
+                return ReadResult(None, None, 0)
+            segment, position = place
+            if up_to_offset >= self.log_end_offset:
+                end = segment.size
+                if segment is self._active:
+                    self._remember(self.log_end_offset, segment, end)
+            else:
+                end = self._end_within(segment, up_to_offset)
+            if end - position <= max_bytes:
+                if end <= position:
+                    return ReadResult(None, segment, position)
+                segment.file.fileno()
+                return ReadResult(
+                    FileRecords(segment.file, position, end - position), segment, position
+                )
+            return self._read_part(segment, position, end, max_bytes, min_one_batch)
+        except OSError as error:
+            raise self._storage_error("read", error) from error
+
+    def _read_part(
+        self, segment: LogSegment, position: int, end: int, max_bytes: int, min_one_batch: bool
+    ) -> ReadResult:
+        length = max(max_bytes, 0)
+        incomplete = False
+        aligned = segment.aligned_end(position, position + length)
+        if aligned is not None:
+            aligned_position, next_offset = aligned
+            length = aligned_position - position
+            self._remember(next_offset, segment, aligned_position)
+        else:
+            batch_size, next_offset = segment.batch_at(position)
+            if batch_size > length:
+                incomplete = not min_one_batch
+                if min_one_batch:
+                    length = min(batch_size, end - position)
+                    self._remember(next_offset, segment, position + batch_size)
+        if length == 0:
+            return ReadResult(None, segment, position, incomplete)
+        segment.file.fileno()
+        records = FileRecords(segment.file, position, length)
+        return ReadResult(records, segment, position, incomplete)
+
+    def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
+        hints = self._hints
+        if len(hints) >= HINTS_MAX:
+            hints.clear()
+        hints[offset] = (segment, position)
+
+    def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
+        for segment in self._segments_from(offset):
+            found = segment.find_batch(offset)
+            if found is not None:
+                return segment, found.position
+        return None
+
+    def _end_within(self, segment: LogSegment, up_to_offset: int) -> int:
+        """Where the batch that holds `up_to_offset` begins, or the segment's end."""
+        place = self._hints.get(up_to_offset)
+        if place is not None and place[0] is segment:
+            return place[1]
+        if segment is not self._segment_of(up_to_offset):
+            return segment.size
+        found = segment.find_batch(up_to_offset)
+        end = segment.size if found is None else found.position
+        self._remember(up_to_offset, segment, end)
+        return end
+
+    def _segment_of(self, offset: int) -> LogSegment:
+        return self.segments[max(bisect_right(self._base_offsets, offset) - 1, 0)]
+
+    def _segments_from(self, offset: int) -> Iterator[LogSegment]:
+        """The segment that may hold `offset`, and those after it."""
+        for number in range(
+            max(bisect_right(self._base_offsets, offset) - 1, 0), len(self.segments)
+        ):
+            yield self.segments[number]
+
+    def aborted_transactions(self, offset: int, result: ReadResult) -> list[AbortedTxn]:
+        """Those that touch the records of `result`, which `read(offset, ...)` gave."""
+        if result.records is None or result.segment is None:
+            return []
+        segment = result.segment
+        entry = segment.offset_index.first_above_position(result.position + len(result.records))
+        if entry is not None:
+            upper_bound_offset = entry[0]
+        else:
+            above = bisect_right(self._base_offsets, segment.base_offset)
+            upper_bound_offset = (
+                self._base_offsets[above] if above < len(self.segments) else self.log_end_offset
+            )
+        found: list[AbortedTxn] = []
+        for later in self._segments_from(segment.base_offset):
+            some, complete = later.txn_index.collect(offset, upper_bound_offset)
+            found += some
+            if complete:
+                break
+        return found
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        try:
+            return time_lookup.first_at_or_after(self.segments, timestamp, self.log_start_offset)
+        except OSError as error:
+            raise self._storage_error("search", error) from error
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        try:
+            return time_lookup.with_max_timestamp(self.segments, self.log_start_offset)
+        except OSError as error:
+            raise self._storage_error("search", error) from error
+
+    def segment_base_offsets(self, *, modified_before_ms: int | None = None) -> list[int]:
+        """Of segments last written at or before that time, or of all."""
+        return [
+            segment.base_offset
+            for segment in self.segments
+            if modified_before_ms is None or segment.modified_ms() <= modified_before_ms
+        ]
+
+    def epoch_at(self, offset: int) -> int:
+        return self.epochs.epoch_for_offset(offset)
+
+    def epoch_end_offset(self, requested_epoch: int) -> EpochEntry:
+        """(epoch, end offset), both -1 when the epoch is not known."""
+        return self.epochs.end_offset_for(requested_epoch, self.log_end_offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.epochs.latest_epoch
+
+    # Rolling
+
+    def _must_roll(
+        self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int
+    ) -> bool:
+        waited_ms = segment.waited_for_roll_ms(self._host.clock.time_ms(), max_timestamp)
+        return (
+            size > self.config.segment_bytes - segment.size
+            or segment.index_full
+            or not segment.has_room_for(last_offset)
+            or (segment.size > 0 and waited_ms > self._max_segment_ms - segment.jitter_ms)
+        )
+
+    def _roll_for(self, size: int, base_offset: int) -> LogSegment:
+        if size > self.config.segment_bytes:
+            raise BatchAboveSegment(
+                f"a batch of {size} bytes is above segment.bytes ({self.config.segment_bytes})"
+            )
+        return self.roll(base_offset)
+
+    def roll(self, base_offset: int = 0) -> LogSegment:
+        """A new active segment at `base_offset`, or at the log end if that is higher.
+
+        An empty active segment stays, unless the new one would begin elsewhere.
+        """
+        base_offset = max(base_offset, self.log_end_offset)
+        old = self._active
+        if old.size == 0 and old.base_offset == base_offset:
+            old.index_full = False
+            return old
+        try:
+            old.become_inactive()
+            self.snapshots.take(self.producers, base_offset)
+            segment = new_segment(self._directory, base_offset, self.config, self._host)
+        except OSError as error:
+            raise self._storage_error("roll", error) from error
+        self._set_segments((*self.segments, segment))
+        self._files_unsynced = True
+        logger.info("rolled %s at offset %d", self.topic_partition, base_offset)
+        self._host.rolled(self)
+        return segment
+
+    def _set_segments(self, segments: Sequence[LogSegment]) -> None:
+        self.segments: tuple[LogSegment, ...] = tuple(segments)
+        self._base_offsets = tuple(segment.base_offset for segment in self.segments)
+        self._active = self.segments[-1]
+        # Offsets at which readers were last seen, with their places: readers mostly go on.
+        self._hints: dict[int, tuple[LogSegment, int]] = {}
+
+    # Shortening
+
+    def maybe_increment_log_start_offset(self, offset: int) -> bool:
+        """Records below `offset` are gone for readers; their segments go with retention."""
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(
+                f"the log start of {self.topic_partition} cannot move to {offset}, "
+                f"above the high watermark {self.high_watermark}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.recovery_point = max(self.recovery_point, offset)
+        self.epochs.truncate_from_start(offset)
+        return True
+
+    def delete_old_segments(self) -> int:
+        """By log start, size and time; the number of segments that went."""
+        deleted = self._delete_oldest(
+            retention.below_log_start_count(self._facts(), self.log_start_offset), "log start"
+        )
+        if self.config.delete:
+            deleted += self._delete_oldest(
+                retention.above_size_count(
+                    self._facts(), self.high_watermark, self.config.retention_bytes
+                ),
+                "retention.bytes",
+            )
+            deleted += self._delete_oldest(
+                retention.too_old_count(
+                    self._facts(),
+                    self.high_watermark,
+                    self.config.retention_ms,
+                    self._host.clock.time_ms(),
+                ),
+                "retention.ms",
+            )
+        return deleted
+
+    def _facts(self) -> list[retention.SegmentFacts]:
+        ends = (*self._base_offsets[1:], self.log_end_offset)
+        return [
+            retention.SegmentFacts(
+                segment.base_offset,
+                end,
+                segment.size,
+                segment.largest_timestamp,
+                segment is self._active,
+            )
+            for segment, end in zip(self.segments, ends, strict=True)
+        ]
+
+    def _delete_oldest(self, count: int, why: str) -> int:
+        if count == 0:
+            return 0
+        if count == len(self.segments):
+            self.roll()
+        doomed, kept = self.segments[:count], self.segments[count:]
+        self.maybe_increment_log_start_offset(kept[0].base_offset)
+        self._set_segments(kept)
+        logger.info(
+            "deleting %d segments of %s below %d: %s",
+            count,
+            self.topic_partition,
+            kept[0].base_offset,
+            why,
+        )
+        self._delete_files(doomed)
+        return count
+
+    def _delete_files(self, doomed: Sequence[LogSegment]) -> None:
+        paths: list[str] = []
+        try:
+            for segment in doomed:
+                paths += segment.mark_deleted()
+                paths += self.snapshots.mark_deleted(segment.base_offset)
+        except OSError as error:
+            raise self._storage_error("delete segments of", error) from error
+        finally:
+            self._host.delete_later(paths, self.config.file_delete_delay_ms)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop everything from `offset` on; False when there is nothing."""
+        assert offset >= 0, offset
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(self.log_end_offset)
+            return False
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        self._generation += 1
+        kept = [segment for segment in self.segments if segment.base_offset <= offset]
+        doomed = self.segments[len(kept) :]
+        self._set_segments(kept)
+        self._delete_files(doomed)
+        try:
+            self._active.truncate_to(offset, self.config.segment_index_bytes)
+        except OSError as error:
+            raise self._storage_error("truncate", error) from error
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self._end_at(offset)
+        self._reload_producers()
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int = -1) -> None:
+        self._generation += 1
+        doomed = self.segments
+        self._delete_files(doomed)
+        try:
+            segment = new_segment(self._directory, offset, self.config, self._host)
+        except OSError as error:
+            raise self._storage_error("truncate", error) from error
+        self._set_segments((segment,))
+        self._files_unsynced = True
+        self.snapshots.remove_all()
+        self.producers.clear()
+        self.epochs.clear()
+        self.log_start_offset = log_start_offset if log_start_offset >= 0 else offset
+        self._end_at(offset)
+        self.high_watermark = offset
+
+    def _end_at(self, offset: int) -> None:
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
+        self.epochs.truncate_from_end(offset)
+        self.save_epochs()
+
+    def _reload_producers(self) -> None:
+        load_producers(
+            self.producers,
+            self.snapshots,
+            self.segments,
+            log_start_offset=self.log_start_offset,
+            end_offset=self.log_end_offset,
+            now_ms=self._host.clock.time_ms(),
+            expiration_ms=self._host.producer_expiration_ms,
+        )
+
+    def remove_expired_producers(self) -> None:
+        if self.producers.producers:
+            self.producers.remove_expired(
+                self._host.clock.time_ms(), self._host.producer_expiration_ms
+            )
+
+    # Durability
+
+    def flush_due(self) -> bool:
+        """Whether flush.messages or flush.ms asks for a flush."""
+        unflushed = self.unflushed_messages
+        return unflushed > 0 and (
+            unflushed >= self.config.flush_messages
+            or self._host.clock.time_ms() - self.last_flush_ms >= self.config.flush_ms
+        )
+
+    def flush_begin(self) -> FlushTicket:
+        """Everything that is in the log now; `run` the ticket, then give it to `flush_done`."""
+        inactive: list[LogSegment] = []
+        files: list[LogFile] = []
+        if self.log_end_offset > self.recovery_point:
+            files.append(self._active.file)
+        for segment in reversed(self.segments[:-1]):
+            if segment.indexes_synced and segment.base_offset < self.recovery_point:
+                break
+            if not segment.indexes_synced:
+                inactive.append(segment)
+                files.append(segment.file)
+        for file in files:
+            file.fileno()
+        paths = [
+            segment.path(suffix)
+            for segment in inactive
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+        ]
+        if inactive and self.snapshots.latest_offset >= 0:
+            paths.append(self.snapshots.path(self.snapshots.latest_offset))
+        if self._epochs_unsynced:
+            paths.append(f"{self._directory}/{LEADER_EPOCH_FILE}")
+        if self._files_unsynced or self._epochs_unsynced:
+            paths += (self._directory, os.path.dirname(self._directory))
+        self._epochs_unsynced = self._files_unsynced = False
+        return FlushTicket(self.log_end_offset, self._generation, inactive, files, paths)
+
+    def flush_done(self, ticket: FlushTicket) -> None:
+        """After a successful run."""
+        if ticket.generation != self._generation:
+            return
+        for segment in ticket.segments:
+            segment.indexes_synced = True
+        self.recovery_point = max(self.recovery_point, ticket.end_offset)
+        self.last_flush_ms = self._host.clock.time_ms()
+
+    def flush_failed(self, ticket: FlushTicket) -> None:
+        """What the ticket was to sync is tried again with the next one."""
+        self._epochs_unsynced = self._files_unsynced = True
+
+    def flush(self) -> None:
+        """All three steps at once, blocking."""
+        ticket = self.flush_begin()
+        try:
+            ticket.run()
+        except OSError as error:
+            self.flush_failed(ticket)
+            raise self._storage_error("flush", error) from error
+        self.flush_done(ticket)
+
+    def close(self) -> None:
+        """Leave the files as a clean stop leaves them; flushing is the caller's."""
+        try:
+            self.save_epochs()
+            if self.log_end_offset > max(self.snapshots.latest_offset, self.log_start_offset):
+                self.snapshots.take(self.producers, self.log_end_offset)
+            for segment in self.segments:
+                segment.close()
+        except OSError as error:
+            raise self._storage_error("close", error) from error
+
+    def move_to(self, directory: str) -> None:
+        """Rename the folder, as for a deletion; the log is not to be written any more."""
+        os.rename(self._directory, directory)
+        self._directory = self.snapshots.directory = directory
+        for segment in self.segments:
+            segment.move_to(directory)
+
+    def _storage_error(self, what: str, error: OSError) -> StorageError:
+        logger.error("cannot %s %s: %s", what, self._directory, error)
+        return StorageError(f"cannot {what} {self.topic_partition}: {error.strerror or error}")
+
+
+def new_segment(directory: str, base_offset: int, config: LogConfig, host: LogHost) -> LogSegment:
+    return LogSegment.create(
+        directory,
+        base_offset,
+        index_interval_bytes=config.index_interval_bytes,
+        created_ms=host.clock.time_ms(),
+        jitter_ms=roll_jitter_ms(config, host),
+        preallocate_bytes=config.segment_bytes if config.preallocate else 0,
+    )
+
+
+def roll_jitter_ms(config: LogConfig, host: LogHost) -> int:
+    """So that the segments of many partitions do not all roll at once."""
+    if config.segment_jitter_ms <= 0:
+        return 0
+    return host.random.randrange(min(config.segment_jitter_ms, config.segment_ms))
+
+
+def _control_fields(data: memoryview | bytearray) -> tuple[int, int]:
+    """(control type, coordinator epoch) of a marker."""
+    rows = kernel.scan_log(
+        data, 0, len(data), 0, 0, 0, 1 << 30, 0, -1, -1, -1, -1, 0, 1, len(data)
+    )[12]
+    return (rows[0][9], rows[0][10]) if rows else (-1, -1)
+
+
+def _first_offset(batches: memoryview) -> int:
+    return int.from_bytes(batches[:8], "big", signed=True) if len(batches) >= 8 else -1

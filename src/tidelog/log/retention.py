@@ -1,0 +1,70 @@
+"""Which segments of a log are too old, too many or below the log start: pure decisions.
+
+Only a run of segments from the oldest on can go. A segment at or above the high watermark stays,
+and so does an empty active one. Time goes by the largest timestamp of a segment's records (by the
+file's modification time only if they have none). Size retention drops a segment only if the log is
+still at least retention.bytes long without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class SegmentFacts(NamedTuple):
+    base_offset: int
+    end_offset: int  # base offset of the next segment, or the log end
+    size: int
+    largest_timestamp: Callable[[], int]
+    is_active: bool
+
+
+def below_log_start_count(segments: Sequence[SegmentFacts], log_start_offset: int) -> int:
+    count = 0
+    while (
+        count < len(segments)
+        and not segments[count].is_active
+        and segments[count].end_offset <= log_start_offset
+    ):
+        count += 1
+    return count
+
+
+def above_size_count(
+    segments: Sequence[SegmentFacts], high_watermark: int, retention_bytes: int
+) -> int:
+    """retention_bytes -1 means no limit."""
+    excess = sum(segment.size for segment in segments) - retention_bytes
+    if retention_bytes < 0 or excess < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if not _may_go(segment, high_watermark) or excess < segment.size:
+            break
+        excess -= segment.size
+        count += 1
+    return count
+
+
+def too_old_count(
+    segments: Sequence[SegmentFacts], high_watermark: int, retention_ms: int, now_ms: int
+) -> int:
+    """retention_ms -1 means for ever."""
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if (
+            not _may_go(segment, high_watermark)
+            or now_ms - segment.largest_timestamp() <= retention_ms
+        ):
+            break
+        count += 1
+    return count
+
+
+def _may_go(segment: SegmentFacts, high_watermark: int) -> bool:
+    if segment.is_active and segment.size == 0:
+        return False
+    return segment.end_offset <= high_watermark

@@ -1,0 +1,539 @@
+"""One segment of a log: a `.log` file and its indexes, all named by the segment's base offset.
+
+The active segment is the last of its log and the only one that is written. Its index files are
+stretched with the first entry and trimmed when it becomes inactive or the log is closed.
+
+An index entry is due for a batch when more than index.interval.bytes lie between it and the last
+indexed batch; after a restart the count begins anew. Indexes carry no checksum. A look-up that
+finds a damaged one (wrong size, fields that do not grow, an entry that leads to another batch)
+rebuilds both from the batch headers and goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidelog.log.index_file import CorruptIndex
+from tidelog.log.log_file import LogFile
+from tidelog.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
+from tidelog.log.time_index import TimeIndex
+from tidelog.log.txn_index import TxnIndex
+from tidelog.record import kernel
+
+logger = logging.getLogger(__name__)
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+UNKNOWN: Final = -2
+WINDOW_BYTES: Final = 8192
+_HEAD_BYTES = 61
+_TIMESTAMP = Struct(">q")
+_V1_TIMESTAMP_POSITION = 18
+_V2_MAX_TIMESTAMP_POSITION = 35
+
+
+if TYPE_CHECKING:
+    from tidelog.record._pure import Scan
+
+
+class FoundBatch(NamedTuple):
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+
+class LogSegment:
+    __slots__ = (
+        "_offset_index",
+        "_time_index",
+        "_txn_index",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "file",
+        "index_full",
+        "index_interval_bytes",
+        "indexed_position",
+        "indexes_synced",
+        "jitter_ms",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "rolling_timestamp",
+        "size",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        file: LogFile,
+        size: int,
+        *,
+        index_interval_bytes: int,
+        created_ms: int,
+        jitter_ms: int = 0,
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.file = file
+        self.size = size  # bytes that hold batches; the file may be longer after a failed write
+        self.index_interval_bytes = index_interval_bytes
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        # The largest timestamp and the last offset of the first batch that has it; UNKNOWN until
+        # read from the time index, -1 if there is none.
+        self.max_timestamp = UNKNOWN if size else -1
+        self.offset_of_max_timestamp = base_offset
+        # Largest timestamp of the first batch, from which segment.ms counts; UNKNOWN until read.
+        self.rolling_timestamp = UNKNOWN
+        self.indexed_position = size
+        self.index_full = False
+        self.indexes_synced = False
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._txn_index: TxnIndex | None = None
+
+    @classmethod
+    def create(
+        cls,
+        directory: str,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        created_ms: int,
+        jitter_ms: int = 0,
+        preallocate_bytes: int = 0,
+    ) -> LogSegment:
+        """New, empty files in place of any old ones; none are left when that fails."""
+        stem = f"{directory}/{base_offset:020d}"
+        try:
+            file = LogFile.create(stem + LOG_SUFFIX)
+            if preallocate_bytes:
+                file.preallocate(preallocate_bytes)
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+                os.close(os.open(stem + suffix, flags, 0o644))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(stem + TXN_INDEX_SUFFIX)
+        except OSError:
+            for suffix in SEGMENT_SUFFIXES:
+                with contextlib.suppress(OSError):
+                    os.unlink(stem + suffix)
+            raise
+        segment = cls(
+            directory,
+            base_offset,
+            file,
+            0,
+            index_interval_bytes=index_interval_bytes,
+            created_ms=created_ms,
+            jitter_ms=jitter_ms,
+        )
+        segment._offset_index = OffsetIndex(stem + INDEX_SUFFIX, base_offset, 0)
+        segment._time_index = TimeIndex(stem + TIME_INDEX_SUFFIX, base_offset, 0)
+        return segment
+
+    def path(self, suffix: str) -> str:
+        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    # Writing
+
+    def append(
+        self,
+        data: memoryview | bytearray | bytes,
+        last_offset: int,
+        max_timestamp: int,
+        index_bytes_max: int,
+    ) -> None:
+        """One batch. After an OSError the segment is as it was."""
+        if self.max_timestamp == UNKNOWN:
+            self.load_max_timestamp()
+        position = self.size
+        index_due = position - self.indexed_position > self.index_interval_bytes
+        if index_due:
+            self._reserve_index_entries(index_bytes_max)
+        self.file.write_at(position, data)
+        self.size = position + len(data)
+        if position == 0:
+            self.rolling_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if index_due:
+            self._append_index_entries(last_offset, position, index_bytes_max)
+
+    def _reserve_index_entries(self, index_bytes_max: int) -> None:
+        self.offset_index.reserve(max(index_bytes_max, OffsetIndex.ENTRY_BYTES))
+        self.time_index.reserve(max(index_bytes_max, TimeIndex.ENTRY_BYTES))
+
+    def _append_index_entries(self, last_offset: int, position: int, index_bytes_max: int) -> None:
+        self.offset_index.append(last_offset, position)
+        self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+        self.indexed_position = position
+        self._note_index_full(index_bytes_max)
+
+    def _note_index_full(self, index_bytes_max: int) -> None:
+        self.index_full = (
+            self.offset_index.entries >= index_bytes_max // OffsetIndex.ENTRY_BYTES
+            or self.time_index.entries >= index_bytes_max // TimeIndex.ENTRY_BYTES - 1
+        )
+
+    def scan_for_append(self, data: memoryview, next_offset: int, leader_epoch: int) -> Scan:
+        """What the kernel finds in batches that are about to be appended."""
+        if self.max_timestamp == UNKNOWN:
+            self.load_max_timestamp()
+        return kernel.scan_log(
+            data,
+            0,
+            len(data),
+            self.size,
+            self.base_offset,
+            next_offset,
+            self.index_interval_bytes,
+            self.size - self.indexed_position,
+            self.max_timestamp,
+            self.offset_of_max_timestamp,
+            self.time_index.last_timestamp(),
+            leader_epoch,
+            1,
+            1 << 31,
+            1 << 31,
+        )
+
+    def append_scanned(self, data: memoryview, scan: Scan, index_bytes_max: int) -> None:
+        """Whole batches and the index entries that `scan_for_append` found due for them."""
+        offset_entries = self._clip(scan[9], self.offset_index, index_bytes_max)
+        time_entries = self._clip(scan[10], self.time_index, index_bytes_max)
+        if offset_entries:
+            self.offset_index.reserve(index_bytes_max, len(offset_entries) // 8)
+        if time_entries:
+            self.time_index.reserve(index_bytes_max, len(time_entries) // 12)
+        position = self.size
+        self.file.write_at(position, data)
+        self.size = position + len(data)
+        if position == 0:
+            self.rolling_timestamp = timestamp_of_batch(bytes(data[:61]))
+        self.max_timestamp, self.offset_of_max_timestamp = scan[3], scan[4]
+        if offset_entries:
+            self.offset_index.extend(offset_entries)
+        if time_entries:
+            self.time_index.extend(time_entries)
+        self.indexed_position = self.size - scan[5]
+        self._note_index_full(index_bytes_max)
+
+    @staticmethod
+    def _clip(entries: bytes, index: OffsetIndex | TimeIndex, index_bytes_max: int) -> bytes:
+        room = max(index_bytes_max // index.ENTRY_BYTES - index.entries, 0)
+        return entries[: room * index.ENTRY_BYTES]
+
+    def has_room_for(self, last_offset: int) -> bool:
+        return last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+
+    def waited_for_roll_ms(self, now_ms: int, max_timestamp: int) -> int:
+        """How long the segment has been filling, by its records' clock if they have one."""
+        rolling = self.rolling_timestamp
+        if rolling == UNKNOWN:
+            rolling = self._read_rolling_timestamp()
+        return max_timestamp - rolling if rolling >= 0 else now_ms - self.created_ms
+
+    def _read_rolling_timestamp(self) -> int:
+        if self.size == 0:
+            return -1
+        self.rolling_timestamp = timestamp_of_batch(self.file.read_at(0, _HEAD_BYTES))
+        return self.rolling_timestamp
+
+    def become_inactive(self) -> None:
+        """The largest timestamp goes into the time index, and the files are cut to their size."""
+        self._append_last_time_entry()
+        self._trim()
+
+    def _append_last_time_entry(self) -> None:
+        if self.max_timestamp >= 0 and self.max_timestamp > self.time_index.last_timestamp():
+            self.time_index.reserve((self.time_index.entries + 1) * TimeIndex.ENTRY_BYTES)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+
+    def _trim(self) -> None:
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.trim()
+        if self.file.is_open and self.file.size_on_disk() != self.size:
+            self.file.truncate(self.size)
+
+    def truncate_to(self, offset: int, index_bytes_max: int) -> int:
+        """Drop the batch that holds `offset` and all after it; the number of bytes dropped."""
+        found = self.find_batch(offset)
+        self.offset_index.keep_below(offset)
+        self.time_index.keep_below(offset)
+        self.txn_index.keep_below(offset)
+        dropped = 0
+        if found is not None:
+            dropped = self.size - found.position
+            self.file.truncate(found.position)
+            self.size = found.position
+        if self.size == 0:
+            self.rolling_timestamp = UNKNOWN
+        self.indexed_position = self.size
+        self._note_index_full(index_bytes_max)
+        self.max_timestamp = UNKNOWN if self.size else -1
+        self.offset_of_max_timestamp = self.base_offset
+        if self.size:
+            self._find_max_timestamp()
+        return dropped
+
+    def _find_max_timestamp(self) -> None:
+        """From the last time index entry on, the batches themselves tell."""
+        timestamp, offset = self.time_index.last_entry()
+        position = self.offset_index.lookup(offset)[1]
+        scan = self.scan(verify_crc=False, position=position).run()
+        if scan.max_timestamp > timestamp:
+            timestamp, offset = scan.max_timestamp, scan.offset_of_max_timestamp
+        self.max_timestamp, self.offset_of_max_timestamp = timestamp, offset
+
+    # Reading
+
+    def find_batch(self, offset: int) -> FoundBatch | None:
+        """The first batch whose last offset is at or above `offset`."""
+        return self._walk_to(offset, self.indexed_position_of(offset))
+
+    def indexed_position_of(self, offset: int) -> int:
+        """Position of a batch at or before the one that holds `offset`, by the index."""
+        if offset <= self.base_offset:
+            return 0
+        for _ in range(2):
+            try:
+                entry_offset, position = self.offset_index.lookup(offset)
+                if position == 0 or self._last_offset_at(position) == entry_offset:
+                    return position
+                self.rebuild_indexes(f"an entry of {self.path(INDEX_SUFFIX)} leads astray")
+            except CorruptIndex as problem:
+                self.rebuild_indexes(str(problem))
+        return 0
+
+    def batch_at(self, position: int) -> tuple[int, int]:
+        """(size, offset after it) of the batch that begins at `position`."""
+        head = self.file.read_at(position, _HEAD_BYTES)
+        found, _, size, _, last_offset = kernel.find_offset(head, 0, len(head), 0)
+        assert found == 1, (self.file.path, position)
+        return size, last_offset + 1
+
+    def _last_offset_at(self, position: int) -> int:
+        """Of the batch at `position`; -1 if none is there."""
+        if position >= self.size:
+            return -1
+        head = self.file.read_at(position, _HEAD_BYTES)
+        found, _, _, _, last_offset = kernel.find_offset(head, 0, len(head), 0)
+        return last_offset if found == 1 else -1
+
+    def _walk_to(self, offset: int, position: int) -> FoundBatch | None:
+        while position < self.size:
+            window = self.file.read_at(position, min(WINDOW_BYTES, self.size - position))
+            found, at, size, base_offset, last_offset = kernel.find_offset(
+                window, 0, len(window), offset
+            )
+            if found == 1:
+                return FoundBatch(position + at, size, base_offset, last_offset)
+            if found < 0 or at == 0:
+                return None
+            position += at
+        return None
+
+    def find_batch_by_timestamp(
+        self, timestamp: int, position: int, offset: int
+    ) -> FoundBatch | None:
+        """The first batch from `position` on with a record that may be what is looked for."""
+        while position < self.size:
+            window = self.file.read_at(position, min(8 * WINDOW_BYTES, self.size - position))
+            found, at, size, base_offset, last_offset = kernel.find_timestamp(
+                window, 0, len(window), timestamp, offset
+            )
+            if found == 1:
+                return FoundBatch(position + at, size, base_offset, last_offset)
+            if found < 0 or at == 0:
+                return None
+            position += at
+        return None
+
+    def position_for_timestamp(self, timestamp: int, start_offset: int) -> int:
+        """A position from which no record that is looked for has been passed."""
+        for _ in range(2):
+            try:
+                entry_offset = self.time_index.lookup(timestamp)[1]
+                break
+            except CorruptIndex as problem:
+                self.rebuild_indexes(str(problem))
+        return self.indexed_position_of(max(entry_offset, start_offset))
+
+    def aligned_end(self, position: int, end: int) -> tuple[int, int] | None:
+        """(position, base offset) of the last indexed batch in (position, end], if there is one."""
+        if self._offset_index is None and self.size <= self.index_interval_bytes:
+            return None
+        for _ in range(2):
+            try:
+                entry = self.offset_index.lookup_position(end)
+                break
+            except CorruptIndex as problem:
+                self.rebuild_indexes(str(problem))
+        if entry is None or entry[1] <= position:
+            return None
+        head = self.file.read_at(entry[1], _HEAD_BYTES)
+        found, _, _, base_offset, last_offset = kernel.find_offset(head, 0, len(head), 0)
+        if found != 1 or last_offset != entry[0]:
+            return None
+        return entry[1], base_offset
+
+    def largest_timestamp(self) -> int:
+        """By the file's modification time if the records have none."""
+        if self.max_timestamp == UNKNOWN:
+            self.load_max_timestamp()
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self.modified_ms()
+
+    def modified_ms(self) -> int:
+        return os.stat(self.file.path).st_mtime_ns // 1_000_000
+
+    def load_max_timestamp(self) -> None:
+        """From the time index; rebuilt first if it is empty though the segment is not."""
+        for _ in range(2):
+            try:
+                index = self.time_index
+                if index.entries == 0 and self.size:
+                    self.rebuild_indexes(f"{index.path} is empty")
+                    index = self.time_index
+                self.max_timestamp, self.offset_of_max_timestamp = index.last_entry()
+                return
+            except CorruptIndex as problem:
+                self.rebuild_indexes(str(problem))
+
+    def find_end(self) -> tuple[int, int]:
+        """(offset, position) after the last whole batch, found through the index."""
+        if self.size == 0:
+            return self.base_offset, 0
+        position = self.indexed_position_of(self.base_offset + RELATIVE_OFFSET_MAX)
+        scan = self.scan(verify_crc=False, position=position).run()
+        return scan.next_offset, scan.position
+
+    def scan(self, *, verify_crc: bool, position: int = 0) -> SegmentScan:
+        return SegmentScan(
+            self.file.fileno(),
+            self.base_offset,
+            self.size,
+            self.index_interval_bytes,
+            verify_crc=verify_crc,
+            position=position,
+        )
+
+    # Indexes
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            path = self.path(INDEX_SUFFIX)
+            entries = _entries_in(path, OffsetIndex.ENTRY_BYTES)
+            self._offset_index = OffsetIndex(path, self.base_offset, entries)
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            path = self.path(TIME_INDEX_SUFFIX)
+            entries = _entries_in(path, TimeIndex.ENTRY_BYTES)
+            self._time_index = TimeIndex(path, self.base_offset, entries)
+        return self._time_index
+
+    @property
+    def txn_index(self) -> TxnIndex:
+        if self._txn_index is None:
+            self._txn_index = TxnIndex(self.path(TXN_INDEX_SUFFIX), self.base_offset)
+        return self._txn_index
+
+    def rebuild_indexes(self, why: str) -> None:
+        logger.warning("rebuilding the indexes of %s: %s", self.file.path, why)
+        scan = self.scan(verify_crc=False).run()
+        if scan.why != kernel.AT_END:
+            logger.error(
+                "%s holds %s at position %d", self.file.path, WHY_STOPPED[scan.why], scan.position
+            )
+        self.install_indexes(scan)
+
+    def install_indexes(self, scan: SegmentScan) -> None:
+        """Write the indexes that a scan of the whole segment has computed."""
+        self.release()
+        offset_index = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset, 0)
+        offset_index.replace(bytes(scan.offset_index))
+        time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset, 0)
+        time_index.replace(bytes(scan.time_index))
+        self._offset_index, self._time_index = offset_index, time_index
+        self.max_timestamp = scan.max_timestamp
+        self.offset_of_max_timestamp = max(scan.offset_of_max_timestamp, self.base_offset)
+        self._append_last_time_entry()
+        time_index.trim()
+        self.indexed_position = self.size
+        self.indexes_synced = False
+
+    # End of life
+
+    def close(self) -> None:
+        """Leave the files as a clean stop leaves them."""
+        if self._offset_index is None and self._time_index is None and not self.file.is_open:
+            return
+        if self.max_timestamp != UNKNOWN:
+            self._append_last_time_entry()
+        self._trim()
+
+    def release(self) -> None:
+        """Give back maps until they are needed again; an idle partition holds one descriptor."""
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.close()
+
+    def move_to(self, directory: str) -> None:
+        """The log's folder has been renamed."""
+        self.release()
+        self.directory = directory
+        self.file.path = self.path(LOG_SUFFIX)
+        self._offset_index = self._time_index = self._txn_index = None
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files; the paths that are to be removed later. Readers keep the open file."""
+        self.release()
+        self._offset_index = self._time_index = self._txn_index = None
+        renamed = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, path + DELETED_SUFFIX)
+                renamed.append(path + DELETED_SUFFIX)
+        self.file.path = self.path(LOG_SUFFIX) + DELETED_SUFFIX
+        return renamed
+
+
+def timestamp_of_batch(head: bytes) -> int:
+    """The largest timestamp of the batch that begins with these bytes; -1 for none."""
+    if len(head) < 26 or head[16] == 0:
+        return -1
+    if head[16] == 1:
+        return int(_TIMESTAMP.unpack_from(head, _V1_TIMESTAMP_POSITION)[0])
+    return int(_TIMESTAMP.unpack_from(head, _V2_MAX_TIMESTAMP_POSITION)[0])
+
+
+def _entries_in(path: str, entry_bytes: int) -> int:
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        raise CorruptIndex(f"{path} is missing") from None
+    if size % entry_bytes:
+        raise CorruptIndex(f"{path} does not end with a whole entry")
+    return size // entry_bytes

@@ -1,0 +1,182 @@
+"""A walk over the batches of one segment file, in pieces of bounded size.
+
+The file is read, not mapped: a bad disk sector must be an OSError, not a SIGBUS. The kernel does
+the work on each piece; the state it needs to go on is kept here, together with what adds up to the
+segment's indexes. A batch longer than a piece has its checksum verified in pieces first, so that a
+garbled length cannot make the broker allocate what it claims.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from tidelog.record import kernel
+
+PIECE_BYTES: Final = 4 << 20
+BATCHES_MAX: Final = 1 << 16
+
+_LENGTH = Struct(">i")
+_CRC = Struct(">I")
+_OVERHEAD = 12
+_CRC_POSITION = 17
+_ATTRIBUTES_POSITION = 21
+
+WHY_STOPPED: Final = {
+    kernel.AT_END: "the end of the file",
+    kernel.INCOMPLETE: "a batch that is not whole",
+    kernel.BAD_SIZE: "a batch of impossible size",
+    kernel.BAD_MAGIC: "an unknown batch format",
+    kernel.BAD_CRC: "a batch whose checksum does not match",
+    kernel.BAD_OFFSET: "a batch whose offset does not follow",
+}
+
+if TYPE_CHECKING:
+    from tidelog.record._pure import ProducerRow
+
+
+class SegmentScan:
+    """Iterate to the end; afterwards the fields describe the valid part of the segment."""
+
+    __slots__ = (
+        "_buffer",
+        "_bytes_since_last_index_entry",
+        "_descriptor",
+        "_index_interval_bytes",
+        "_last_time_index_timestamp",
+        "_leader_epoch",
+        "_verify_crc",
+        "base_offset",
+        "epochs",
+        "max_timestamp",
+        "next_offset",
+        "offset_index",
+        "offset_of_max_timestamp",
+        "position",
+        "producers",
+        "size",
+        "time_index",
+        "why",
+    )
+
+    def __init__(
+        self,
+        descriptor: int,
+        base_offset: int,
+        size: int,
+        index_interval_bytes: int,
+        *,
+        verify_crc: bool,
+        position: int = 0,
+    ) -> None:
+        self._descriptor = descriptor
+        self.base_offset = base_offset
+        self.size = size
+        self._index_interval_bytes = index_interval_bytes
+        self._verify_crc = int(verify_crc)
+        self.position = position
+        self.why = kernel.AT_END
+        self.next_offset = base_offset
+        self.max_timestamp = -1
+        self.offset_of_max_timestamp = -1
+        self._bytes_since_last_index_entry = 0
+        self._last_time_index_timestamp = -1
+        self._leader_epoch = -1
+        self.offset_index = bytearray()
+        self.time_index = bytearray()
+        self.epochs: list[tuple[int, int]] = []
+        self.producers: list[ProducerRow] = []  # of the last piece only
+        self._buffer = bytearray(min(PIECE_BYTES, max(size - position, 0)))
+
+    def run(self) -> SegmentScan:
+        for _ in self:
+            pass
+        return self
+
+    def __iter__(self) -> Iterator[SegmentScan]:
+        """Yields itself after each piece, with that piece's producers."""
+        while self.position < self.size:
+            filled = self._fill()
+            before = self.position
+            self._scan(filled)
+            yield self
+            if self.why == kernel.INCOMPLETE and self.position == before:
+                if not self._make_room(filled):
+                    return
+            elif self.why not in (kernel.INCOMPLETE, kernel.AT_LIMIT, kernel.AT_END):
+                return
+
+    def _fill(self) -> int:
+        wanted = min(len(self._buffer), self.size - self.position)
+        with memoryview(self._buffer) as view:
+            filled = 0
+            while filled < wanted:
+                count = os.preadv(self._descriptor, [view[filled:wanted]], self.position + filled)
+                if count == 0:
+                    break
+                filled += count
+        return filled
+
+    def _scan(self, filled: int) -> None:
+        (
+            end,
+            self.why,
+            self.next_offset,
+            self.max_timestamp,
+            self.offset_of_max_timestamp,
+            self._bytes_since_last_index_entry,
+            self._last_time_index_timestamp,
+            self._leader_epoch,
+            _,
+            offset_index,
+            time_index,
+            epochs,
+            self.producers,
+        ) = kernel.scan_log(
+            self._buffer,
+            0,
+            filled,
+            self.position,
+            self.base_offset,
+            self.next_offset,
+            self._index_interval_bytes,
+            self._bytes_since_last_index_entry,
+            self.max_timestamp,
+            self.offset_of_max_timestamp,
+            self._last_time_index_timestamp,
+            self._leader_epoch,
+            self._verify_crc,
+            BATCHES_MAX,
+            PIECE_BYTES,
+        )
+        self.offset_index += offset_index
+        self.time_index += time_index
+        self.epochs += epochs
+        self.position += end
+
+    def _make_room(self, filled: int) -> bool:
+        """For the batch at `position`, which is longer than the buffer; False if it is cut off."""
+        if filled < _ATTRIBUTES_POSITION:
+            return False
+        size = _OVERHEAD + int(_LENGTH.unpack_from(self._buffer, 8)[0])
+        if size <= len(self._buffer) or self.position + size > self.size:
+            return False
+        if self._verify_crc and self._buffer[16] == 2 and not self._crc_holds(size):
+            self.why = kernel.BAD_CRC
+            return False
+        self._buffer = bytearray(size)
+        return True
+
+    def _crc_holds(self, size: int) -> bool:
+        stored = _CRC.unpack_from(self._buffer, _CRC_POSITION)[0]
+        crc, at = 0, self.position + _ATTRIBUTES_POSITION
+        end = self.position + size
+        while at < end:
+            piece = os.pread(self._descriptor, min(PIECE_BYTES, end - at), at)
+            if not piece:
+                return False
+            crc = kernel.crc32c(piece, crc)
+            at += len(piece)
+        return bool(crc == stored)

@@ -1,0 +1,89 @@
+"""Offsets by timestamp: the first record at or after a time, and the record with the largest one.
+
+The time index leads near the batch, the batch headers to it, and the records inside, decompressed
+if need be, to the exact offset. A batch with LogAppendTime has one timestamp for all its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidelog.log.segment import FoundBatch, LogSegment
+from tidelog.record import kernel
+from tidelog.record.batch import HEADER_SIZE, BatchHeader, TimestampType
+from tidelog.record.compression import codec_of, decompress
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+def first_at_or_after(
+    segments: Sequence[LogSegment], timestamp: int, log_start_offset: int
+) -> TimestampOffset | None:
+    """In the first segment whose largest timestamp is not below the one looked for."""
+    for segment in segments:
+        if segment.size and segment.largest_timestamp() >= timestamp:
+            return _first_in(segment, timestamp, log_start_offset)
+    return None
+
+
+def _first_in(segment: LogSegment, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    position = segment.position_for_timestamp(timestamp, start_offset)
+    while True:
+        batch = segment.find_batch_by_timestamp(timestamp, position, start_offset)
+        if batch is None:
+            return None
+        found = _first_in_batch(segment, batch, timestamp, start_offset)
+        if found is not None:
+            return found
+        position = batch.position + batch.size
+
+
+def with_max_timestamp(
+    segments: Sequence[LogSegment], log_start_offset: int
+) -> TimestampOffset | None:
+    """The first record that has the largest timestamp of the log (KIP-734)."""
+    filled = [segment for segment in segments if segment.size]
+    for segment in filled:
+        segment.largest_timestamp()
+    if not filled:
+        return None
+    latest = max(filled, key=lambda segment: segment.max_timestamp)
+    if latest.max_timestamp < 0:
+        return None
+    return _first_in(latest, latest.max_timestamp, log_start_offset)
+
+
+def _first_in_batch(
+    segment: LogSegment, batch: FoundBatch, timestamp: int, start_offset: int
+) -> TimestampOffset | None:
+    content = segment.file.read_at(batch.position, batch.size)
+    if content[16] < 2:
+        return _first_in_message(content, timestamp, start_offset)
+    header = BatchHeader(content)
+    if header.timestamp_type == TimestampType.LOG_APPEND_TIME:
+        return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset))
+    payload = memoryview(content)[HEADER_SIZE:]
+    found = kernel.find_record(
+        decompress(codec_of(header.attributes), payload) if header.codec_id else payload,
+        header.records_count,
+        header.base_offset,
+        header.base_timestamp,
+        timestamp,
+        start_offset,
+    )
+    return None if found is None else TimestampOffset(found[1], found[0])
+
+
+def _first_in_message(content: bytes, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    """Of an old message or the messages inside a wrapper."""
+    from tidelog.record.legacy import read_messages, records_of
+
+    for message in read_messages(content):
+        for record in records_of(message):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return TimestampOffset(record.timestamp, record.offset)
+    return None

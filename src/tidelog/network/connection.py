@@ -222,9 +222,8 @@ class Connection:
         self._take_answers(*self._collect())
 
     def _collect(self) -> tuple[list[_Outgoing], int, int, bool, CloseReason | None]:
-        answers = self._answers
-        if answers:
-            self._answers = []
+        # The list itself is handed over; the request half must not keep it, empty or not.
+        answers, self._answers = self._answers, []
         answer_bytes = self._answer_bytes
         file_bytes = self._answer_file_bytes
         self._answer_bytes = self._answer_file_bytes = 0

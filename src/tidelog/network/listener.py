@@ -119,7 +119,7 @@ class SocketServer:
         self._connection_numbers = count()
         self._all_closed: Future[None] | None = None
         self._mailbox = Mailbox(loop)
-        self._processors = self._new_processors(handler, clock)
+        self.processors = self._new_processors(handler, clock)
 
     def _new_processors(self, handler: RequestHandler, clock: Clock) -> Sequence[Processor]:
         settings, requests = self._settings, self._request_counters
@@ -141,7 +141,7 @@ class SocketServer:
         totals = Counters()
         for part in (self._refused, self._request_counters):
             totals.add(part)
-        for processor in self._processors:
+        for processor in self.processors:
             totals.add(processor.counters)
         return totals
 
@@ -154,7 +154,7 @@ class SocketServer:
         except StartupError:
             self.stop_accepting()
             raise
-        for processor in self._processors:
+        for processor in self.processors:
             processor.start()
         for acceptor in self._acceptors:
             acceptor.watch()
@@ -173,7 +173,7 @@ class SocketServer:
         import asyncio
 
         self._all_closed = self.loop.create_future()
-        for processor in self._processors:
+        for processor in self.processors:
             processor.call(processor.drain)
         if not self.connections:
             return True
@@ -182,7 +182,7 @@ class SocketServer:
 
     def close(self) -> None:
         self.stop_accepting()
-        for processor in self._processors:
+        for processor in self.processors:
             processor.stop()
         self._mailbox.run()
 
@@ -208,7 +208,7 @@ class SocketServer:
             return
         number = next(self._connection_numbers)
         connection_id = f"{_plain_host(local_host)}:{local_port}-{host}:{address[1]}-{number}"
-        processor = self._processors[number % len(self._processors)]
+        processor = self.processors[number % len(self.processors)]
         connection = processor.new_connection(sock, endpoint.name, connection_id, host, address[1])
         self.quotas.increment(endpoint.name, host)
         self.connections.add(connection)

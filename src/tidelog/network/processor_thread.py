@@ -52,6 +52,7 @@ class ProcessorThread(Processor):
         if self._thread.is_alive():
             self.mailbox.post(self.loop.stop)
             self._thread.join()
+            self.mailbox.close()
         elif not self.loop.is_closed():
             self.loop.close()
 

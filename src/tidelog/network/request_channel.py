@@ -35,8 +35,11 @@ class Mailbox:
         self._loop = loop
         self._calls: deque[Callable[[], object]] = deque()
         self._awake = False  # the loop will look; may be set twice, never missed
+        self._closed = False
 
     def post(self, call: Callable[[], object]) -> None:
+        if self._closed:
+            return
         self._calls.append(call)
         if not self._awake:
             self._awake = True
@@ -47,6 +50,10 @@ class Mailbox:
         self._awake = False
         for _ in range(len(self._calls)):
             self._calls.popleft()()
+
+    def close(self) -> None:
+        """The loop has ended: what is posted from now on goes nowhere."""
+        self._closed = True
 
 
 class RequestChannel:

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.network.connection_quotas import ConnectionQuotas
+from tidelog.network.settings import NetworkSettings
+
+
+def new_quotas(*listener_names: str, **settings: Any) -> ConnectionQuotas:
+    return ConnectionQuotas(NetworkSettings(**settings), listener_names or ("PLAINTEXT",))
+
+
+def test_an_address_may_have_as_many_connections_as_the_limit() -> None:
+    quotas = new_quotas(max_connections_per_ip=2)
+    quotas.increment("PLAINTEXT", "10.0.0.1")
+    assert quotas.address_available("10.0.0.1")
+
+    quotas.increment("PLAINTEXT", "10.0.0.1")
+
+    assert not quotas.address_available("10.0.0.1")
+    assert quotas.address_available("10.0.0.2")
+
+
+def test_a_closed_connection_gives_its_place_back() -> None:
+    quotas = new_quotas(max_connections_per_ip=1, max_connections=1)
+    quotas.increment("PLAINTEXT", "10.0.0.1")
+
+    quotas.decrement("PLAINTEXT", "10.0.0.1")
+
+    assert quotas.address_available("10.0.0.1")
+    assert quotas.slot_available("PLAINTEXT")
+    assert quotas.total == 0
+
+
+def test_an_override_replaces_the_limit_of_its_address() -> None:
+    overrides = {"10.0.0.1": 0, "10.0.0.2": 2}
+    quotas = new_quotas(max_connections_per_ip=1, max_connections_per_ip_overrides=overrides)
+    quotas.increment("PLAINTEXT", "10.0.0.2")
+
+    assert not quotas.address_available("10.0.0.1")
+    assert quotas.address_available("10.0.0.2")
+
+
+def test_a_listener_has_a_limit_of_its_own() -> None:
+    quotas = new_quotas("A", "B", max_connections_per_listener={"A": 1})
+    quotas.increment("A", "10.0.0.1")
+
+    assert not quotas.slot_available("A")
+    assert quotas.slot_available("B")
+
+
+def test_the_inter_broker_listener_is_exempt_from_the_total_if_there_is_another() -> None:
+    settings = {"max_connections": 1, "inter_broker_listener_name": "INTERNAL"}
+    quotas = new_quotas("INTERNAL", "EXTERNAL", **settings)
+    alone = new_quotas("INTERNAL", **settings)
+    for each, listener_name in ((quotas, "EXTERNAL"), (alone, "INTERNAL")):
+        each.increment(listener_name, "10.0.0.1")
+
+    assert quotas.slot_available("INTERNAL")
+    assert not quotas.slot_available("EXTERNAL")
+    assert not alone.slot_available("INTERNAL")
+
+
+def test_new_settings_count_at_once() -> None:
+    quotas = new_quotas(max_connections=1)
+    quotas.increment("PLAINTEXT", "10.0.0.1")
+
+    quotas.configure(NetworkSettings(max_connections=2))
+
+    assert quotas.slot_available("PLAINTEXT")

@@ -1,0 +1,282 @@
+"""Accepting, connection limits, and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+import pytest
+
+from tests.support.clock import FakeClock
+from tests.support.network import EchoHandler, Network, frame, running_network
+from tidelog.errors import StartupError
+from tidelog.network.counters import CloseReason
+from tidelog.network.listener import PortTaken, SocketServer
+from tidelog.network.settings import Endpoint, NetworkSettings
+
+THREADS = pytest.mark.parametrize("network_threads", [1, 3])
+
+
+def server_on(
+    loop: asyncio.AbstractEventLoop, *endpoints: Endpoint, **settings: Any
+) -> SocketServer:
+    return SocketServer(
+        endpoints,
+        EchoHandler(),
+        loop=loop,
+        settings=NetworkSettings(**settings),
+        clock=FakeClock(),
+    )
+
+
+def drain(network: Network, grace_seconds: float = 5.0) -> asyncio.Task[bool]:
+    return network.loop.create_task(network.server.drain(grace_seconds))
+
+
+def test_port_0_binds_a_free_port_of_each_listener() -> None:
+    with running_network(listener_names=("A", "B")) as network:
+        assert len({0, *network.ports.values()}) == 3
+        for name in ("A", "B"):
+            client = network.client(name)
+            client.send(frame(b"hello"))
+            assert client.receive() == b"hello"
+
+
+def test_a_taken_port_is_told_as_such() -> None:
+    with running_network() as network:
+        taken = network.ports["PLAINTEXT"]
+        server = server_on(
+            network.loop, Endpoint("A", "127.0.0.1", 0), Endpoint("B", "127.0.0.1", taken)
+        )
+
+        with pytest.raises(PortTaken, match=f"127.0.0.1:{taken}"):
+            server.start()
+
+
+def test_an_unknown_host_is_told_as_such() -> None:
+    with running_network() as network:
+        server = server_on(network.loop, Endpoint("A", "no-such-host.invalid", 0))
+
+        with pytest.raises(StartupError, match=r"no-such-host\.invalid"):
+            server.start()
+
+
+def test_an_empty_host_listens_on_all_interfaces_and_knows_ipv4_clients_by_their_address() -> None:
+    with running_network() as network:
+        handler = EchoHandler()
+        server = SocketServer(
+            [Endpoint("ALL", "", 0)],
+            handler,
+            loop=network.loop,
+            settings=NetworkSettings(),
+            clock=network.clock,
+        )
+        network.ports |= server.start()
+        client = network.client("ALL")
+
+        client.send(frame(b"hello"))
+        client.receive()
+
+        assert handler.connections[0].client_host == "127.0.0.1"
+        server.close()
+
+
+@THREADS
+def test_connections_go_to_the_processors_in_turn(network_threads: int) -> None:
+    with running_network(network_threads=network_threads) as network:
+        for _ in range(2 * network_threads):
+            network.accepted_client()
+
+        counts = [processor.counters.connections for processor in network.server.processors]
+
+        assert counts == [2] * network_threads
+        assert network.server.counters.connections == 2 * network_threads
+
+
+@THREADS
+def test_one_address_too_often_is_closed_at_once(network_threads: int) -> None:
+    with running_network(network_threads=network_threads, max_connections_per_ip=2) as network:
+        first = network.accepted_client()
+        network.accepted_client()
+
+        third = network.client()
+
+        network.until(third.is_closed)
+        assert network.server.counters.closed_by[CloseReason.TOO_MANY_PER_IP] == 1
+        first.close()
+        network.until(lambda: len(network.server.connections) == 1)
+        network.accepted_client().send(frame(b"x"))
+
+
+def test_an_address_has_the_limit_of_its_override() -> None:
+    overrides = {"127.0.0.1": 1}
+    with running_network(max_connections_per_ip_overrides=overrides) as network:
+        network.accepted_client()
+
+        network.until(network.client().is_closed)
+
+
+@THREADS
+def test_above_the_total_nothing_is_accepted_until_a_connection_closes(
+    network_threads: int,
+) -> None:
+    with running_network(network_threads=network_threads, max_connections=2) as network:
+        first = network.accepted_client()
+        network.accepted_client()
+        third = network.client()
+        third.send(frame(b"patient"))
+        network.turns(20)
+        assert network.server.counters.accepted == 2
+        assert not third.is_closed()
+
+        first.close()
+
+        assert third.receive() == b"patient"
+
+
+def test_a_raised_limit_counts_at_once() -> None:
+    with running_network(max_connections=1) as network:
+        network.accepted_client()
+        second = network.client()
+        second.send(frame(b"patient"))
+        network.turns(20)
+
+        network.server.configure(NetworkSettings(max_connections=2))
+
+        assert second.receive() == b"patient"
+
+
+@THREADS
+def test_a_connection_of_another_broker_displaces_the_one_idle_longest(
+    network_threads: int,
+) -> None:
+    with running_network(
+        listener_names=("INTERNAL", "EXTERNAL"),
+        network_threads=network_threads,
+        max_connections=2,
+        inter_broker_listener_name="INTERNAL",
+    ) as network:
+        oldest = network.accepted_client("EXTERNAL")
+        network.clock.advance(ms=1000)
+        newer = network.accepted_client("EXTERNAL")
+
+        internal = network.accepted_client("INTERNAL")
+
+        network.until(oldest.is_closed)
+        internal.send(frame(b"a"))
+        newer.send(frame(b"b"))
+        assert [internal.receive(), newer.receive()] == [b"a", b"b"]
+
+
+def test_out_of_file_descriptors_accepting_pauses_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures = [OSError(errno.EMFILE, "too many open files")]
+    accept = socket.socket.accept
+
+    def failing_accept(listening: socket.socket) -> tuple[socket.socket, Any]:
+        if failures:
+            raise failures.pop()
+        return accept(listening)
+
+    monkeypatch.setattr("tidelog.network.listener.ACCEPT_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(socket.socket, "accept", failing_accept)
+    with running_network() as network:
+        client = network.client()
+        client.send(frame(b"hello"))
+
+        assert client.receive() == b"hello"
+        assert not failures
+
+
+@THREADS
+def test_stop_accepting_leaves_open_connections_alone(network_threads: int) -> None:
+    with running_network(network_threads=network_threads) as network:
+        client = network.accepted_client()
+
+        network.server.stop_accepting()
+
+        with pytest.raises(ConnectionRefusedError):
+            network.client()
+        client.send(frame(b"still here"))
+        assert client.receive() == b"still here"
+
+
+@THREADS
+def test_draining_closes_idle_connections_and_waits_for_answers(network_threads: int) -> None:
+    with running_network(network_threads=network_threads) as network:
+        idle, busy = network.accepted_client(), network.accepted_client()
+        busy.send(frame(b"wait") + frame(b"never"))
+        network.until(lambda: network.handler.waiting)
+        network.server.stop_accepting()
+
+        draining = drain(network)
+        network.until(idle.is_closed)
+        network.turns(5)
+        assert not draining.done()
+        network.handler.waiting.pop().respond([b"answer"])
+
+        network.until(draining.done)
+        assert draining.result()
+        assert busy.receive() == b"answer"
+        network.until(busy.is_closed)
+        assert network.handler.frames == [b"wait"]
+
+
+@THREADS
+def test_draining_sends_what_a_slow_reader_is_owed(network_threads: int) -> None:
+    with running_network(network_threads=network_threads, send_buffer_bytes=20_000) as network:
+        network.handler.answers[b"big"] = lambda: [b"x" * 3_000_000]
+        slow = network.client(receive_buffer_bytes=20_000)
+        slow.send(frame(b"big"))
+        network.until(lambda: network.used_bytes() > 1_000_000)
+
+        draining = drain(network)
+        network.turns(5)
+        assert not draining.done()
+
+        assert len(slow.receive()) == 3_000_000
+        network.until(draining.done)
+        assert draining.result()
+
+
+def test_draining_gives_up_when_its_time_is_over_and_close_cuts_off() -> None:
+    with running_network() as network:
+        client = network.accepted_client()
+        client.send(frame(b"wait"))
+        network.until(lambda: network.handler.waiting)
+
+        draining = drain(network, grace_seconds=0.0)
+
+        network.until(draining.done)
+        assert not draining.result()
+        network.server.close()
+        network.until(client.is_closed)
+        assert network.server.counters.closed_by[CloseReason.SHUTDOWN] == 1
+
+
+def test_draining_without_connections_is_done_at_once() -> None:
+    with running_network() as network:
+        draining = drain(network)
+
+        network.until(draining.done)
+
+        assert draining.result()
+
+
+@THREADS
+def test_close_closes_everything_and_tells_the_owners(network_threads: int) -> None:
+    with running_network(network_threads=network_threads) as network:
+        client = network.client()
+        client.send(frame(b"hello"))
+        client.receive()
+        closed: list[object] = []
+        network.handler.connections[0].add_close_callback(closed.append)
+
+        network.server.close()
+
+        assert len(closed) == 1
+        assert network.server.quotas.total == 0
+        network.until(client.is_closed)

@@ -4,7 +4,7 @@ Nothing of tidelog's codec is used: a fault shared by broker and client would go
 client would cost what the codec costs. Every function here runs before a clock starts; the timed
 loops of raw_client only send and count bytes.
 
-Versions are those both peers speak: Produce 9, Fetch 12 (flexible, topic by name), ListOffsets 2,
+Versions are those both peers speak: Produce 9, Fetch 12 (flexible, topic by name), ListOffsets 4,
 Metadata 4, ApiVersions 0, CreateTopics 4, DeleteTopics 3.
 """
 
@@ -271,8 +271,10 @@ def _skip_nullable_string(answer: bytes, position: int) -> int:
 
 
 def end_offset_request(topic: str, partition: int) -> bytes:
-    body = struct.pack(">ibi", -1, 0, 1) + string(topic) + struct.pack(">iiq", 1, partition, -1)
-    return frame(LIST_OFFSETS, 2, body, flexible=False, correlation_id=1)
+    body = (
+        struct.pack(">ibi", -1, 0, 1) + string(topic) + struct.pack(">iiiq", 1, partition, -1, -1)
+    )
+    return frame(LIST_OFFSETS, 4, body, flexible=False, correlation_id=1)
 
 
 def end_offset(answer: bytes) -> int:

@@ -16,13 +16,8 @@ from tidelog.broker.api_table import API_TABLE, Api
 from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.network.request import IncomingRequest
 from tidelog.protocol.api_keys import ApiKey
-from tidelog.protocol.header import (
-    RequestHeader,
-    UnsupportedApi,
-    decode_request_header,
-    encode_response_header,
-)
-from tidelog.protocol.primitives import DecodeError
+from tidelog.protocol.errors import DecodeError, UnsupportedApi
+from tidelog.protocol.header import RequestHeader, decode_request_header, encode_response_header
 from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:

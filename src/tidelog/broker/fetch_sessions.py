@@ -77,7 +77,7 @@ class FetchedPartition:
             or row.high_watermark != self.high_watermark
             or row.log_start_offset != self.log_start_offset
             or row.preferred_read_replica != -1
-            or row.diverging_epoch.end_offset != -1
+            or row.diverging_epoch is not None
         )
         self.high_watermark = row.high_watermark
         self.log_start_offset = row.log_start_offset

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from tidelog.broker.broker import Broker
@@ -27,12 +28,14 @@ from tidelog.broker.metadata_cache import MetadataCache, Node
 from tidelog.clock import SystemClock
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.listeners import advertise
+from tidelog.config.topic import log_config
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
 from tidelog.controller.topics import TopicCatalogue, TopicChange, TopicImage
 from tidelog.controller.znodes import Endpoint as RegisteredEndpoint
 from tidelog.log.log_manager import LogManager
+from tidelog.log.partition_log import PartitionLog
 from tidelog.network.listener import SocketServer
 from tidelog.network.settings import Endpoint, NetworkSettings
 from tidelog.replication.flusher import LogFlusher
@@ -111,8 +114,14 @@ class Server:
         config = self._static_config
         for warning in config.warnings:
             logger.warning(warning)
-        logs = LogManager(config.log_dirs, broker_config=config, clock=self._clock)
-        meta = logs.open()
+        logs = LogManager(
+            config.log_dirs,
+            broker_config=config,
+            default_log_config=log_config(config, {}),
+            clock=self._clock,
+        )
+        logs.lock()
+        meta = logs.stored_identity()
         broker_id = config.broker_id
         if meta is not None and not config.broker_id_is_set:
             broker_id = meta.broker_id
@@ -123,7 +132,7 @@ class Server:
             self._clock,
             known_cluster_id=None if meta is None else meta.cluster_id,
         )
-        logs.claim(broker_id, membership.cluster_id)
+        logs.confirm_identity(broker_id, membership.cluster_id)
         dynamic_config = DynamicConfig(config, store, broker_id)
         dynamic_config.load()
         topics = TopicCatalogue(store, broker_id, settings=config, rack=config.rack)
@@ -148,6 +157,7 @@ class Server:
         )
         for image in topics.topics.values():
             self._host(image)
+        dynamic_config.follow(topics)
         topics.on_change(self._topic_changed)
         dynamic_config.on_topic_change(self._topic_config_changed)
         dynamic_config.on_broker_change(self._broker_config_changed)
@@ -250,23 +260,28 @@ class Server:
             ),
         )
         for name, key, duty in rows:
-            self._duties.append(
-                Duty(name, lambda key=key: self.broker.config[key], duty, self._loop)
-            )  # type: ignore[misc]
+            interval_ms = partial(self._setting, key)
+            self._duties.append(Duty(name, interval_ms, duty, self._loop))
         self._duties.append(
             Duty("deleted files", lambda: 1000, logs.delete_scheduled_files, self._loop)
         )
         for made in self._duties:
             made.start()
 
+    def _setting(self, key: str) -> int:
+        return self.broker.config.get_int(key)
+
     def _flush_due_logs(self) -> None:
-        for log in self.broker.logs.logs_to_flush():
-            self.broker.flusher.flush(log, lambda error, log=log: _note_flush(log, error))  # type: ignore[misc]
+        logs = self.broker.logs
+        for log in dict.fromkeys((*logs.take_rolled_logs(), *logs.logs_due_for_flush())):
+            self.broker.flusher.flush(log, partial(_note_flush, log))
 
 
-def _note_flush(log: object, error: OSError | None) -> None:
+def _note_flush(log: PartitionLog, error: OSError | None) -> None:
     if error is not None:
-        logger.error("flush failed", extra={"log": str(log), "error": str(error)})
+        logger.error(
+            "flush failed", extra={"partition": str(log.topic_partition), "error": str(error)}
+        )
 
 
 def _network_settings(config: BrokerConfig) -> NetworkSettings:

@@ -41,7 +41,9 @@ class LogFlusher:
             error = done.exception()
             if error is None:
                 log.flush_done(ticket)
-            elif not isinstance(error, OSError):
+            elif isinstance(error, OSError):
+                log.flush_failed(ticket)
+            else:
                 raise error
             self._finish(log, ticket.end_offset, error)
 

@@ -6,6 +6,8 @@ below knows only bytes and offsets. Touched only on the broker loop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.partition_log import AppendInfo, PartitionLog
 from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
@@ -39,8 +41,8 @@ class Partition:
         *,
         leader_id: int,
         leader_epoch: int,
-        replicas: list[int],
-        isr: list[int],
+        replicas: Sequence[int],
+        isr: Sequence[int],
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_manager import LogManager
 from tidelog.replication.partition import Partition
 from tidelog.types import TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
@@ -17,6 +20,7 @@ class ReplicaManager:
         self.broker_id = broker_id
         self.logs = logs
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._offline: set[tuple[str, int]] = set()  # assigned here, but the log cannot be used
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -27,11 +31,17 @@ class ReplicaManager:
     def get(self, topic: str, index: int) -> Partition | None:
         return self._partitions.get((topic, index))
 
+    def absent_error(self, topic: str, index: int) -> ErrorCode:
+        """What a client is told of a partition that `get` does not find."""
+        if (topic, index) in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def leader(self, topic: str, index: int) -> Partition:
         """The partition, if this broker leads it; else the error that a client is to see."""
         partition = self._partitions.get((topic, index))
         if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(self.absent_error(topic, index))
         if partition.leader_id != self.broker_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
@@ -43,16 +53,26 @@ class ReplicaManager:
         *,
         leader_id: int,
         leader_epoch: int,
-        replicas: list[int],
-        isr: list[int],
-    ) -> Partition:
+        replicas: Sequence[int],
+        isr: Sequence[int],
+    ) -> None:
+        """Take the partition in, or take note of a change of its leadership."""
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             partition.leader_id, partition.leader_epoch = leader_id, leader_epoch
             partition.replicas, partition.isr = replicas, isr
+            partition.log.enter_leader_epoch(leader_epoch)
             partition.wake_fetches()
-            return partition
-        log = self.logs.get_or_create(topic_partition, topic_id)
+            return
+        try:
+            log = self.logs.get_or_create(topic_partition, topic_id)
+        except KafkaError as error:
+            logger.error(
+                "partition stays offline",
+                extra={"partition": str(topic_partition), "error": error.message},
+            )
+            self._offline.add(topic_partition)
+            return
         partition = Partition(
             topic_partition,
             topic_id,
@@ -62,14 +82,14 @@ class ReplicaManager:
             replicas=replicas,
             isr=isr,
         )
+        log.enter_leader_epoch(leader_epoch)
         partition.advance_high_watermark()
         self._partitions[topic_partition] = partition
-        return partition
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """Stop hosting the partition and delete its log."""
         partition = self._partitions.pop(topic_partition, None)
-        if partition is None:
-            return
-        partition.wake_fetches()
+        self._offline.discard(topic_partition)
+        if partition is not None:
+            partition.wake_fetches()
         self.logs.async_delete(topic_partition)

@@ -24,6 +24,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from tidelog.record.file_records import FileRecords
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
@@ -38,7 +39,6 @@ LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
 FIRST_VERSION_WITH_MAX_BYTES = 3
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-FIRST_VERSION_WITH_REPLICA_STATE = 15
 
 
 def handle(
@@ -76,11 +76,9 @@ class _Fetch:
         self.version = version = context.api_version
         self.plan = plan
         self._by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-        self._replica_id = (
-            request.replica_state.replica_id
-            if version >= FIRST_VERSION_WITH_REPLICA_STATE
-            else request.replica_id
-        )
+        self._replica_id = request.replica_id
+        if request.replica_state is not None:
+            self._replica_id = request.replica_state.replica_id
         self.bytes_read = 0
         self.failed = False  # a partition that is hosted here could not be read
         self.partitions: list[Partition] = []  # those that were read, and may be waited for
@@ -89,7 +87,7 @@ class _Fetch:
         self.bytes_read = 0
         self.failed = False
         self.partitions = []
-        budget = min(self.request.max_bytes, self.broker.config.fetch_max_bytes)
+        budget = min(self.request.max_bytes, self.broker.config["fetch.max.bytes"])
         rows: list[FetchedRow] = []
         for wanted in self.plan.partitions:
             row = self._read(wanted, budget - self.bytes_read)
@@ -104,7 +102,7 @@ class _Fetch:
             or self.failed
             or self.request.max_wait_ms <= 0
             or not self.partitions
-            or any(row.diverging_epoch.end_offset != -1 for _, row in rows)
+            or any(row.diverging_epoch is not None for _, row in rows)
         )
 
     def _read(self, wanted: FetchedPartition, budget: int) -> PartitionData:
@@ -116,7 +114,8 @@ class _Fetch:
             topic = image.name
         partition = self.broker.replicas.get(topic, wanted.index)
         if partition is None:
-            return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            code = self.broker.replicas.absent_error(topic, wanted.index)
+            return _failed(wanted.index, self._in_version(code))
         self.partitions.append(partition)
         version = self.version
         strict = version < FIRST_VERSION_WITH_MAX_BYTES
@@ -149,8 +148,8 @@ class _Fetch:
         from tidelog.record.conversion import down_convert
 
         magic = 0 if self.version <= LAST_VERSION_OF_MAGIC_0 else 1
-        stored = row.records.read() if hasattr(row.records, "read") else row.records
-        row.records = down_convert(memoryview(stored), magic, wanted.fetch_offset)
+        assert isinstance(row.records, FileRecords)
+        row.records = down_convert(row.records.read(), magic, wanted.fetch_offset)
 
     def _in_version(self, code: ErrorCode) -> ErrorCode:
         if (

@@ -44,6 +44,7 @@ FIRST_VERSION_OF: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 READ_COMMITTED: Final = 1
+FIRST_VERSION_WITH_EPOCHS: Final = 4
 
 
 def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -88,7 +89,10 @@ def _answer(
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
     return ListOffsetsPartitionResponse(
-        partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=epoch
+        partition_index=index,
+        offset=offset,
+        timestamp=timestamp,
+        leader_epoch=epoch if context.api_version >= FIRST_VERSION_WITH_EPOCHS else -1,
     )
 
 

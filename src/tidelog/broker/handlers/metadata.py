@@ -54,7 +54,7 @@ def handle(
 def _to_create(
     context: RequestContext, request: MetadataRequest, topics: list[MetadataRequestTopic]
 ) -> list[str]:
-    if not context.broker.config.auto_create_topics_enable:
+    if not context.broker.config["auto.create.topics.enable"]:
         return []
     if (
         context.api_version >= FIRST_VERSION_WITH_CREATION_FLAG

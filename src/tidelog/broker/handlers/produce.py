@@ -65,7 +65,7 @@ class _Append:
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
         name = topic.name
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown: ErrorCode | None = None
         if self.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             image = self._broker.topics.by_id.get(topic.topic_id)
             name = "" if image is None else image.name
@@ -81,14 +81,15 @@ class _Append:
         )
 
     def _partition(
-        self, topic: str, row: PartitionProduceData, unknown: ErrorCode
+        self, topic: str, row: PartitionProduceData, unknown: ErrorCode | None
     ) -> PartitionProduceResponse:
         index = row.index
         if self.refusal is not None:
             return _failed(index, KafkaError(self.refusal))
         partition = self._broker.replicas.get(topic, index)
         if partition is None:
-            return _failed(index, KafkaError(unknown))
+            code = unknown or self._broker.replicas.absent_error(topic, index)
+            return _failed(index, self._in_version(KafkaError(code)))
         if row.records is None:
             return _failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
         try:
@@ -120,8 +121,7 @@ class _Append:
         for topic in response.responses:
             for row in topic.partition_responses:
                 if row.error_code:
-                    code = ErrorCode(row.error_code).name
-                    return CloseConnection(f"acks=0 produce failed with {code}")
+                    return CloseConnection(f"acks=0 produce failed, error {row.error_code:d}")
         return None
 
 

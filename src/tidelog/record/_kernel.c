@@ -850,7 +850,7 @@ typedef struct {
 
 static uint8_t *grow(Bytes *bytes, size_t more)
 {
-    if (bytes->capacity - bytes->length < more) {
+    if (bytes->data == NULL || bytes->capacity - bytes->length < more) {
         size_t capacity = bytes->capacity * 2 + more + 256;
         uint8_t *data = realloc(bytes->data, capacity);
         if (data == NULL)

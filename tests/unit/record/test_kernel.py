@@ -1,0 +1,548 @@
+"""The compiled kernel and its twin: right by outside oracles, and equal to each other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import crc32c as crc32c_oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.batches import (
+    NOW,
+    batches,
+    damaged,
+    record_lists,
+    records_of,
+    simple_batch,
+    with_fields,
+    with_payload_bytes,
+)
+from tidelog.record import _pure, kernel
+from tidelog.record.batch import Codec
+from tidelog.record.builder import batch_of
+from tidelog.record.legacy import LegacyRecord, message_set_of
+
+compiled: ModuleType | None
+try:
+    from tidelog.record import _kernel as compiled
+except ImportError:
+    compiled = None
+
+both = pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(
+            compiled, marks=pytest.mark.skipif(compiled is None, reason="not built"), id="compiled"
+        ),
+        pytest.param(_pure, id="pure"),
+    ],
+)
+needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled kernel is not built")
+
+WHOLE_SEGMENT = {
+    "file_position": 0,
+    "segment_base_offset": 0,
+    "next_offset": 0,
+    "index_interval_bytes": 4096,
+    "bytes_since_last_index_entry": 0,
+    "max_timestamp": -1,
+    "offset_of_max_timestamp": -1,
+    "last_time_index_timestamp": -1,
+    "leader_epoch": -1,
+    "verify_crc": 1,
+    "batches_max": 1 << 30,
+    "bytes_max": 1 << 40,
+}
+
+
+def scan(module: Any, data: bytes, **changes: int) -> Any:
+    state = WHOLE_SEGMENT | changes
+    assert state.keys() == WHOLE_SEGMENT.keys()
+    return module.scan_log(data, 0, len(data), *state.values())
+
+
+def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except ValueError:
+        return ValueError
+
+
+def test_tidelog_pure_forces_the_twin() -> None:
+    code = "from tidelog.record import kernel; raise SystemExit(kernel.COMPILED)"
+    environment = os.environ | {"TIDELOG_PURE": "1"}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+
+
+class TestCrc32c:
+    @both
+    @pytest.mark.parametrize(
+        "length", [0, 1, 7, 8, 9, 255, 767, 768, 769, 3000, 12287, 12288, 30011]
+    )
+    def test_agrees_with_the_crc32c_package(self, module: Any, length: int) -> None:
+        data = os.urandom(length + 3)
+        for start in (0, 1, 3):
+            piece = memoryview(data)[start : start + length]
+            assert module.crc32c(piece) == crc32c_oracle.crc32c(bytes(piece))
+
+    @both
+    def test_check_value_of_the_standard(self, module: Any) -> None:
+        assert module.crc32c(b"123456789") == 0xE3069283
+
+    @both
+    def test_goes_on_from_an_earlier_checksum(self, module: Any) -> None:
+        data = os.urandom(5000)
+        assert module.crc32c(data[1234:], module.crc32c(data[:1234])) == module.crc32c(data)
+
+    @needs_compiled
+    @given(st.binary(max_size=3000), st.integers(0, (1 << 32) - 1))
+    def test_table_and_instruction_agree(self, data: bytes, crc: int) -> None:
+        assert compiled is not None
+        assert compiled.crc32c_by_table(data, crc) == compiled.crc32c(data, crc)
+
+    @needs_compiled
+    def test_large_input_agrees_with_the_oracle(self) -> None:
+        assert compiled is not None
+        data = os.urandom(300_001)
+        assert compiled.crc32c(data) == crc32c_oracle.crc32c(data)
+        assert compiled.crc32c_by_table(data) == crc32c_oracle.crc32c(data)
+
+
+class TestCheckBatch:
+    @both
+    def test_gives_the_header_and_what_the_records_say(self, module: Any) -> None:
+        batch = batch_of(
+            [(b"k", b"v", (), NOW), (None, b"v", (), NOW + 7), (b"k", None, (), NOW + 7)],
+            producer_id=9,
+            producer_epoch=2,
+            base_sequence=40,
+            is_transactional=True,
+        )
+        answer = module.check_batch(batch)
+        assert answer[:12] == (kernel.OK, len(batch), 0, 2, 0x10, 2, NOW, NOW + 7, 9, 2, 40, 3)
+        assert answer[12:] == (NOW, NOW + 7, 1, kernel.WALKED | kernel.NULL_KEY)
+
+    @both
+    @pytest.mark.parametrize("cut", [0, 11, 12, 16, 17, 60])
+    def test_too_few_bytes_are_no_batch(self, module: Any, cut: int) -> None:
+        assert module.check_batch(bytes(simple_batch())[:cut]) == (kernel.NO_BATCH,) + (0,) * 15
+
+    @both
+    @pytest.mark.parametrize("length", [-1, 0, 13, 48, -(1 << 31)])
+    def test_an_impossible_length_is_a_bad_size(self, module: Any, length: int) -> None:
+        batch = with_fields(simple_batch(), batch_length=length)
+        assert module.check_batch(batch)[0] == kernel.BAD_SIZE
+
+    @both
+    @pytest.mark.parametrize("magic", [3, 127, -1])
+    def test_an_unknown_magic(self, module: Any, magic: int) -> None:
+        assert module.check_batch(with_fields(simple_batch(), magic=magic))[0] == kernel.BAD_MAGIC
+
+    @both
+    def test_an_old_message_gives_size_and_magic(self, module: Any) -> None:
+        messages = message_set_of([LegacyRecord(0, NOW, b"k", b"v")], 1)
+        assert module.check_batch(messages + b"tail")[:4] == (
+            kernel.OLD_FORMAT,
+            len(messages),
+            0,
+            1,
+        )
+
+    @both
+    def test_every_flipped_bit_below_the_checksum_is_found(self, module: Any) -> None:
+        batch = simple_batch(1)
+        for position in range(17, len(batch)):
+            damaged_batch = bytearray(batch)
+            damaged_batch[position] ^= 0x10
+            assert module.check_batch(damaged_batch)[0] == kernel.BAD_CRC
+
+    @both
+    def test_offset_and_leader_epoch_lie_outside_the_checksum(self, module: Any) -> None:
+        batch = simple_batch()
+        assert module.check_batch(
+            with_fields(batch, base_offset=77, partition_leader_epoch=5, crc=_crc_of(batch))
+        )[:3] == (kernel.OK, len(batch), 77)
+
+    @both
+    @pytest.mark.parametrize("count", [2, 4, -1, 0, (1 << 31) - 1])
+    def test_a_wrong_count_is_bad_records(self, module: Any, count: int) -> None:
+        batch = with_fields(simple_batch(3), records_count=count)
+        assert module.check_batch(batch)[0] == kernel.BAD_RECORDS
+
+    @both
+    @pytest.mark.parametrize(
+        "record",
+        [
+            "00",  # no body
+            "0c0000000101",  # body longer than the payload
+            "0a0000000101",  # body ends before the header count
+            "0c000000026100",  # value runs out of its record
+            "0e00000001010000",  # a byte left in the record
+            "0c000000010102",  # one header announced, none there
+            "10000000010102010000",  # header without a name
+            "0cffffffffffffffffffff",  # a varlong that does not end
+            "ffffffffff01",  # a varint that does not end
+            "0c00000001010100",  # negative header count
+        ],
+    )
+    def test_malformed_records(self, module: Any, record: str) -> None:
+        batch = with_payload_bytes(simple_batch(1), bytes.fromhex(record))
+        assert module.check_batch(batch)[0] == kernel.BAD_RECORDS
+
+    @both
+    def test_gaps_in_offset_deltas_are_flagged(self, module: Any) -> None:
+        payload = bytes.fromhex("0c000000010100") + bytes.fromhex("0c000004010100")
+        batch = with_fields(
+            with_payload_bytes(simple_batch(2), payload), records_count=2, base_timestamp=-1
+        )
+        assert module.check_batch(batch)[15] & kernel.SPARSE_OFFSETS
+
+    @both
+    def test_records_without_timestamps_give_minus_one(self, module: Any) -> None:
+        batch = batch_of([(b"k", b"v", (), -1)])
+        assert module.check_batch(batch)[12:15] == (-1, -1, -1)
+
+    @both
+    def test_compressed_records_are_left_alone(self, module: Any) -> None:
+        batch = simple_batch(codec=Codec.ZSTD)
+        assert module.check_batch(batch)[12:] == (-1, -1, -1, 0)
+
+
+def _crc_of(batch: bytearray) -> int:
+    return int.from_bytes(batch[17:21], "big")
+
+
+def _log(*sizes: int, gap: int = 0) -> bytes:
+    data, offset = bytearray(), 0
+    for index, size in enumerate(sizes):
+        data += batch_of(
+            records_of(size, value_bytes=100, timestamp=NOW + 1000 * index),
+            base_offset=offset,
+            leader_epoch=index // 2,
+        )
+        offset += size + gap
+    return bytes(data)
+
+
+class TestScanLog:
+    @both
+    def test_a_clean_log_is_walked_to_its_end(self, module: Any) -> None:
+        data = _log(10, 20, 30)
+        answer = scan(module, data)
+        assert answer[:5] == (len(data), kernel.AT_END, 60, NOW + 2029, 59)
+        assert answer[8] == 3
+        assert answer[11] == [(0, 0), (1, 30)]
+
+    @both
+    def test_index_entries_are_kafkas(self, module: Any) -> None:
+        data = _log(*[10] * 20)
+        size = len(data) // 20
+        offset_index, time_index = scan(module, data, index_interval_bytes=2 * size)[9:11]
+        positions = list(range(3, 20, 3))
+        assert offset_index == b"".join(
+            (10 * n + 9).to_bytes(4, "big") + (n * size).to_bytes(4, "big") for n in positions
+        )
+        assert time_index == b"".join(
+            (NOW + 1000 * n + 9).to_bytes(8, "big") + (10 * n + 9).to_bytes(4, "big")
+            for n in positions
+        )
+
+    @both
+    def test_a_scan_in_pieces_equals_one_in_one_go(self, module: Any) -> None:
+        data = _log(*[7] * 30)
+        whole = scan(module, data, index_interval_bytes=1000)
+        position, state = 0, [0, 0, -1, -1, -1, -1]
+        offset_index = time_index = b""
+        epochs: list[tuple[int, int]] = []
+        for _ in range(100):
+            answer = module.scan_log(
+                data, position, len(data), 0, 0, state[0], 1000, *state[1:], 1, 4, 1 << 40
+            )
+            position, state = answer[0], list(answer[2:3] + answer[5:6] + answer[3:5] + answer[6:8])
+            offset_index += answer[9]
+            time_index += answer[10]
+            epochs += answer[11]
+            if answer[1] == kernel.AT_END:
+                break
+            assert answer[1] == kernel.AT_LIMIT
+        assert (offset_index, time_index, epochs) == whole[9:12]
+        assert position == whole[0]
+
+    @both
+    def test_a_limit_of_bytes_stops_it_too(self, module: Any) -> None:
+        data = _log(*[7] * 10)
+        size = len(data) // 10
+        assert scan(module, data, bytes_max=size + 1)[:2] == (2 * size, kernel.AT_LIMIT)
+
+    @both
+    def test_a_cut_batch_ends_the_log(self, module: Any) -> None:
+        data = _log(5, 5)
+        assert scan(module, data[:-1])[:3] == (len(data) // 2, kernel.INCOMPLETE, 5)
+
+    @both
+    def test_damage_ends_the_log_at_the_batch_before(self, module: Any) -> None:
+        data = bytearray(_log(5, 5, 5))
+        size = len(data) // 3
+        data[size + 100] ^= 1
+        assert scan(module, bytes(data))[:3] == (size, kernel.BAD_CRC, 5)
+        assert scan(module, bytes(data), verify_crc=0)[:2] == (3 * size, kernel.AT_END)
+
+    @both
+    def test_zeros_after_the_last_batch_end_the_log(self, module: Any) -> None:
+        data = _log(5)
+        assert scan(module, data + bytes(1000))[:2] == (len(data), kernel.BAD_SIZE)
+
+    @both
+    def test_offsets_that_go_back_end_the_log(self, module: Any) -> None:
+        data = _log(5, 5)
+        assert scan(module, data + data[: len(data) // 2])[:3] == (
+            len(data),
+            kernel.BAD_OFFSET,
+            10,
+        )
+
+    @both
+    def test_offsets_may_have_gaps(self, module: Any) -> None:
+        assert scan(module, _log(5, 5, 5, gap=100))[1:3] == (kernel.AT_END, 215)
+
+    @both
+    def test_an_offset_beyond_what_an_index_can_say_ends_the_log(self, module: Any) -> None:
+        data = bytes(simple_batch(base_offset=1 << 31))
+        assert scan(module, data)[:2] == (0, kernel.BAD_OFFSET)
+
+    @both
+    def test_old_messages_are_checked_and_counted(self, module: Any) -> None:
+        first = message_set_of([LegacyRecord(n, NOW + n, b"k", b"v") for n in range(3)], 1)
+        second = message_set_of(
+            [LegacyRecord(n, -1, None, b"v") for n in range(3, 6)], 0, codec=Codec.GZIP
+        )
+        answer = scan(module, first + second)
+        assert answer[:5] == (len(first + second), kernel.AT_END, 6, NOW + 2, 2)
+        broken = bytearray(first)
+        broken[-1] ^= 1
+        assert scan(module, bytes(broken))[:3] == (2 * len(first) // 3, kernel.BAD_CRC, 2)
+
+    @both
+    def test_producers_are_listed_with_their_markers(self, module: Any) -> None:
+        from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
+
+        data = simple_batch(
+            3, producer_id=7, producer_epoch=1, base_sequence=(1 << 31) - 2, is_transactional=True
+        )
+        position = len(data)
+        data += marker_batch(
+            EndTransactionMarker(ControlType.ABORT, 12),
+            producer_id=7,
+            producer_epoch=1,
+            timestamp=NOW,
+            base_offset=3,
+        )
+        assert scan(module, bytes(data), file_position=1000)[12] == [
+            (7, 1, (1 << 31) - 2, 0, 0, 2, NOW + 2, 0x10, 1000, -1, -1),
+            (7, 1, -1, -1, 3, 3, NOW, 0x30, 1000 + position, 0, 12),
+        ]
+
+    @both
+    def test_a_place_outside_the_buffer_is_refused(self, module: Any) -> None:
+        for position, end in ((-1, 0), (1, 0), (0, 101)):
+            with pytest.raises(ValueError, match="buffer"):
+                module.scan_log(bytes(100), position, end, *WHOLE_SEGMENT.values())
+
+
+class TestFind:
+    @both
+    def test_the_first_batch_that_reaches_the_offset(self, module: Any) -> None:
+        data = _log(5, 5, 5)
+        size = len(data) // 3
+        for offset in (0, 4, 5, 9, 14):
+            batch = offset // 5
+            assert module.find_offset(data, 0, len(data), offset) == (
+                (1, batch * size, size, batch * 5, batch * 5 + 4)
+            )
+
+    @both
+    def test_no_batch_gives_the_place_to_go_on(self, module: Any) -> None:
+        data = _log(5, 5, 5)
+        size = len(data) // 3
+        assert module.find_offset(data, 0, len(data), 15) == (0, len(data), 0, 0, 0)
+        assert module.find_offset(data, 0, size + 61, 12) == (0, 2 * size, 0, 0, 0)
+        assert module.find_offset(data, 0, size + 60, 12) == (0, size, 0, 0, 0)
+
+    @both
+    def test_bytes_that_are_no_batch(self, module: Any) -> None:
+        data = _log(5)
+        assert module.find_offset(data + bytes(100), 0, len(data) + 100, 9)[:2] == (-1, len(data))
+
+    @both
+    def test_the_first_batch_with_a_late_enough_timestamp(self, module: Any) -> None:
+        data = _log(5, 5, 5)
+        size = len(data) // 3
+        assert module.find_timestamp(data, 0, len(data), NOW + 5, 0)[:2] == (1, size)
+        assert module.find_timestamp(data, 0, len(data), NOW, 10)[:2] == (1, 2 * size)
+        assert module.find_timestamp(data, 0, len(data), NOW + 9999, 0)[0] == 0
+
+    @both
+    def test_a_record_by_timestamp_and_offset(self, module: Any) -> None:
+        payload = simple_batch(5)[61:]
+        assert module.find_record(payload, 5, 100, NOW, NOW + 2, 0) == (102, NOW + 2)
+        assert module.find_record(payload, 5, 100, NOW, NOW + 2, 104) == (104, NOW + 4)
+        assert module.find_record(payload, 5, 100, NOW, NOW + 5, 0) is None
+
+    @both
+    def test_a_record_in_malformed_bytes(self, module: Any) -> None:
+        payload = simple_batch(5)[61:]
+        with pytest.raises(ValueError, match="malformed"):
+            module.find_record(payload[:-1], 5, 100, NOW, NOW + 9, 0)
+
+
+@needs_compiled
+class TestEquality:
+    """Whatever is put in, both kernels give the same answer."""
+
+    @settings(max_examples=300, deadline=None)
+    @given(damaged(batches()))
+    def test_check_batch(self, data: bytes) -> None:
+        assert compiled is not None
+        assert compiled.check_batch(data) == _pure.check_batch(data)
+
+    @settings(max_examples=300, deadline=None)
+    @given(
+        st.binary(max_size=80) | record_lists.map(lambda r: bytes(_pure.encode_records(r, 0)[0])),
+        st.integers(-1, 25),
+        st.integers(-(1 << 63), (1 << 63) - 1),
+    )
+    def test_record_walks(self, payload: bytes, count: int, base: int) -> None:
+        assert compiled is not None
+        assert compiled.check_records(payload, count, base) == _pure.check_records(
+            payload, count, base
+        )
+        part = (payload, count, base, base, None)
+        assert outcome(compiled.records_to_columns, [part]) == outcome(
+            _pure.records_to_columns, [part]
+        )
+        search = (payload, count, base, base, base, base)
+        assert outcome(compiled.find_record, *search) == outcome(_pure.find_record, *search)
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(damaged(batches()), max_size=4), st.integers(-1, 3), st.data())
+    def test_log_walks(self, pieces: list[bytes], epoch: int, data: st.DataObject) -> None:
+        assert compiled is not None
+        log = b"".join(pieces)
+        end = data.draw(st.integers(0, len(log)))
+        position = data.draw(st.integers(0, end))
+        changes = dict(
+            index_interval_bytes=data.draw(st.integers(0, 300)),
+            leader_epoch=epoch,
+            verify_crc=data.draw(st.integers(0, 1)),
+            batches_max=data.draw(st.integers(0, 5)),
+            bytes_max=data.draw(st.integers(0, 2000)),
+            segment_base_offset=data.draw(st.integers(0, 2)),
+            file_position=data.draw(st.integers(0, 1 << 33)),
+        )
+        assert scan(compiled, log, **changes) == scan(_pure, log, **changes)
+        for name, arguments in (
+            ("list_batches", (3,)),
+            ("find_offset", (data.draw(st.integers(-1, 20)),)),
+            ("find_timestamp", (NOW, 0)),
+        ):
+            assert getattr(compiled, name)(log, position, end, *arguments) == getattr(_pure, name)(
+                log, position, end, *arguments
+            )
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(record_lists, max_size=3), st.data())
+    def test_encoding(self, lists: list[Any], data: st.DataObject) -> None:
+        assert compiled is not None
+        parts = []
+        for index, records in enumerate(lists):
+            encoded = _pure.encode_records(records, 61)
+            assert compiled.encode_records(records, 61) == encoded
+            parts.append((encoded[0][61:], len(records), 10 * index, encoded[1], None))
+        columns = compiled.records_to_columns(parts)
+        assert columns == _pure.records_to_columns(parts)
+        stop = data.draw(st.integers(0, columns[0]))
+        start = data.draw(st.integers(0, stop))
+        base = data.draw(st.none() | st.integers(-5, 5))
+        arguments = (columns, start, stop, base, 3)
+        assert compiled.encode_columns(*arguments) == _pure.encode_columns(*arguments)
+
+    @settings(max_examples=200, deadline=None)
+    @given(record_lists, st.data())
+    def test_encoding_of_columns_that_do_not_fit(self, records: Any, data: st.DataObject) -> None:
+        assert compiled is not None
+        payload = _pure.encode_records(records, 0)[0]
+        columns = list(_pure.records_to_columns([(payload, len(records), 0, 0, None)]))
+        victim = data.draw(st.integers(1, 14))
+        column = columns[victim]
+        assert isinstance(column, bytearray)
+        if column:
+            column[data.draw(st.integers(0, len(column) - 1))] = data.draw(st.integers(0, 255))
+        if data.draw(st.booleans()):
+            del column[len(column) // 8 * 4 :]
+        arguments = (tuple(columns), 0, len(records), 0, 0)
+        assert outcome(compiled.encode_columns, *arguments) == outcome(
+            _pure.encode_columns, *arguments
+        )
+
+
+class TestColumns:
+    @both
+    def test_rows_come_out_as_they_went_in(self, module: Any) -> None:
+        records = [
+            (b"key", b"value", (("a", b"1"), ("b", None)), 5),
+            (None, b"", (), 6),
+            (b"", None, (("c", b""),), 4),
+        ]
+        encoded, base_timestamp, max_timestamp = module.encode_records(records, 0)
+        assert (base_timestamp, max_timestamp) == (5, 6)
+        columns = module.records_to_columns([(encoded, 3, 100, 5, None)])
+        assert columns[0] == 3
+        assert memoryview(columns[1]).cast("q").tolist() == [100, 101, 102]
+        assert memoryview(columns[2]).cast("q").tolist() == [5, 6, 4]
+        assert memoryview(columns[3]).cast("i").tolist() == [0, 3, 3, 3]
+        assert (columns[4], columns[5]) == (b"\x05", b"key")
+        assert memoryview(columns[6]).cast("i").tolist() == [0, 5, 5, 5]
+        assert (columns[7], columns[8]) == (b"\x03", b"value")
+        assert memoryview(columns[9]).cast("i").tolist() == [0, 2, 2, 3]
+        assert memoryview(columns[10]).cast("i").tolist() == [0, 1, 2, 3]
+        assert columns[11] == b"abc"
+        assert memoryview(columns[12]).cast("i").tolist() == [0, 1, 1, 1]
+        assert (columns[13], columns[14]) == (b"\x05", b"1")
+
+    @both
+    def test_append_time_replaces_the_records_own(self, module: Any) -> None:
+        encoded, base_timestamp, _ = module.encode_records(records_of(3), 0)
+        columns = module.records_to_columns([(encoded, 3, 0, base_timestamp, 99)])
+        assert memoryview(columns[2]).cast("q").tolist() == [99, 99, 99]
+
+    @both
+    def test_no_parts_give_no_rows(self, module: Any) -> None:
+        columns = module.records_to_columns([])
+        assert columns[0] == 0
+        assert columns[3] == bytes(4)
+
+    @both
+    def test_a_count_beyond_the_bytes_takes_no_memory(self, module: Any) -> None:
+        with pytest.raises(ValueError, match="malformed"):
+            module.records_to_columns([(bytes(100), (1 << 31) - 1, 0, 0, None)])
+
+    @both
+    def test_rows_keep_their_offsets_relative_to_a_base(self, module: Any) -> None:
+        encoded, base_timestamp, _ = module.encode_records(records_of(6), 0)
+        columns = module.records_to_columns([(encoded, 6, 100, base_timestamp, None)])
+        rows, first_timestamp, _ = module.encode_columns(columns, 3, 6, 100, 0)
+        again = module.records_to_columns([(rows, 3, 100, first_timestamp, None)])
+        assert memoryview(again[1]).cast("q").tolist() == [103, 104, 105]
+
+    @both
+    @pytest.mark.parametrize("bad", [(1,), (None, None, (), 0, 0), (None, None, [("n",)], 0)])
+    def test_tuples_of_a_wrong_size_are_refused(self, module: Any, bad: Any) -> None:
+        with pytest.raises(ValueError, match=r"tuple|unpack"):
+            module.encode_records([bad], 0)

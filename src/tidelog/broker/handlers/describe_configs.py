@@ -52,7 +52,9 @@ def describe(
         return result
     picked = set(resource.configuration_keys or ())
     result.configs = [
-        row(entry, request) for entry in entries if not picked or entry.name in picked
+        row(entry, request, context.api_version)
+        for entry in entries
+        if not picked or entry.name in picked
     ]
     return result
 
@@ -70,12 +72,14 @@ def entries_of(context: RequestContext, resource: DescribeConfigsResource) -> li
     raise unsupported(resource.resource_type)
 
 
-def row(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def row(
+    entry: Entry, request: DescribeConfigsRequest, version: int
+) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        is_default=entry.source is Source.DEFAULT,
+        is_default=version == 0 and entry.source is Source.DEFAULT,
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         synonyms=[

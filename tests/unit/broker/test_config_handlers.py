@@ -1,0 +1,397 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs over a real metadata store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.support.config_broker import ConfigBroker
+from tests.support.metadata import in_loop
+from tidelog.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
+from tidelog.broker.handlers.incremental_alter_configs import Operation
+from tidelog.config.broker import BROKER_TABLE
+from tidelog.config.definition import ConfigType
+from tidelog.config.description import Source
+from tidelog.config.topic import TOPIC_TABLE
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages import alter_configs as replace
+from tidelog.protocol.messages import incremental_alter_configs as incremental
+from tidelog.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = Operation
+
+
+def describe(
+    broker: ConfigBroker,
+    resource_type: int,
+    name: str,
+    keys: list[str] | None = None,
+    *,
+    synonyms: bool = False,
+    documentation: bool = False,
+    version: int = 4,
+) -> DescribeConfigsResult:
+    response = describe_configs.handle(
+        broker.context(version),
+        DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=resource_type, resource_name=name, configuration_keys=keys
+                )
+            ],
+            include_synonyms=synonyms,
+            include_documentation=documentation,
+        ),
+    )
+    return response.results[0]
+
+
+def rows(result: DescribeConfigsResult) -> dict[str, DescribeConfigsResourceResult]:
+    assert result.error_code == 0, result.error_message
+    return {row.name: row for row in result.configs}
+
+
+async def alter(
+    broker: ConfigBroker,
+    resources: Iterable[tuple[int, str, dict[str, str | None]]],
+    *,
+    validate_only: bool = False,
+) -> list[tuple[int, str | None]]:
+    """Error code and message of each resource."""
+    response = await alter_configs.handle(
+        broker.context(2),
+        replace.AlterConfigsRequest(
+            resources=[
+                replace.AlterConfigsResource(
+                    resource_type=resource_type,
+                    resource_name=name,
+                    configs=[
+                        replace.AlterableConfig(name=key, value=value)
+                        for key, value in configs.items()
+                    ],
+                )
+                for resource_type, name, configs in resources
+            ],
+            validate_only=validate_only,
+        ),
+    )
+    return [(row.error_code, row.error_message) for row in response.responses]
+
+
+async def increment(
+    broker: ConfigBroker,
+    resource_type: int,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    validate_only: bool = False,
+) -> tuple[int, str | None]:
+    response = await incremental_alter_configs.handle(
+        broker.context(1),
+        incremental.IncrementalAlterConfigsRequest(
+            resources=[
+                incremental.AlterConfigsResource(
+                    resource_type=resource_type,
+                    resource_name=name,
+                    configs=[
+                        incremental.AlterableConfig(
+                            name=key, config_operation=operation, value=value
+                        )
+                        for key, operation, value in changes
+                    ],
+                )
+            ],
+            validate_only=validate_only,
+        ),
+    )
+    (row,) = response.responses
+    assert (row.resource_type, row.resource_name) == (resource_type, name)
+    return row.error_code, row.error_message
+
+
+@in_loop
+async def test_a_topic_is_described_with_all_keys(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t", {"segment.bytes": " 5000 "})
+    result = describe(broker, TOPIC, "t")
+    assert (result.resource_type, result.resource_name) == (TOPIC, "t")
+    assert result.error_message is None
+    described = rows(result)
+    assert set(described) == {key.name for key in TOPIC_TABLE}
+    segment = described["segment.bytes"]
+    assert (segment.value, segment.config_source) == ("5000", Source.DYNAMIC_TOPIC)
+    assert (segment.read_only, segment.is_sensitive) == (False, False)
+    assert segment.config_type == ConfigType.INT
+    assert (segment.synonyms, segment.documentation) == ([], None)
+    assert described["retention.ms"].config_source == Source.DEFAULT
+    await broker.close()
+
+
+@in_loop
+async def test_synonyms_and_documentation_come_when_asked_for(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path, {"log.segment.bytes": "1000"})
+    await broker.create_topic("t", {"segment.bytes": "5000"})
+    row = rows(describe(broker, TOPIC, "t", synonyms=True, documentation=True))["segment.bytes"]
+    assert [(s.name, s.value, s.source) for s in row.synonyms] == [
+        ("segment.bytes", "5000", Source.DYNAMIC_TOPIC),
+        ("log.segment.bytes", "1000", Source.STATIC_BROKER),
+        ("log.segment.bytes", "1073741824", Source.DEFAULT),
+    ]
+    assert row.documentation == TOPIC_TABLE["segment.bytes"].doc
+    await broker.close()
+
+
+@in_loop
+async def test_the_broker_is_described_with_all_keys_and_types(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path, {"broker.id": "0", "ssl.key.password": "secret"})
+    described = rows(describe(broker, BROKER, "0"))
+    assert set(described) == {key.name for key in BROKER_TABLE if not key.internal}
+    assert all(row.config_type > 0 for row in described.values())
+    assert described["broker.id"].config_source == Source.STATIC_BROKER
+    assert described["log.dir"].read_only
+    assert described["num.partitions"].config_source == Source.DEFAULT
+    password = described["ssl.key.password"]
+    assert (password.value, password.is_sensitive) == (None, True)
+    assert password.config_type == ConfigType.PASSWORD
+    await broker.close()
+
+
+@in_loop
+async def test_only_the_keys_asked_for_are_described(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    assert set(rows(describe(broker, TOPIC, "t", ["flush.ms", "no.such"]))) == {"flush.ms"}
+    assert rows(describe(broker, BROKER, "0", ["no.such"])) == {}
+    assert len(rows(describe(broker, TOPIC, "t", []))) == len(TOPIC_TABLE)
+    await broker.close()
+
+
+@in_loop
+async def test_the_default_broker_shows_what_was_set_for_all(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path, {"message.max.bytes": "1"})
+    assert rows(describe(broker, BROKER, "")) == {}
+    assert await increment(broker, BROKER, "", ("message.max.bytes", SET, "7")) == (0, None)
+    row = rows(describe(broker, BROKER, "", synonyms=True))["message.max.bytes"]
+    assert (row.value, row.config_source) == ("7", Source.DYNAMIC_DEFAULT_BROKER)
+    assert [s.source for s in row.synonyms] == [Source.DYNAMIC_DEFAULT_BROKER]
+    row = rows(describe(broker, BROKER, "0"))["message.max.bytes"]
+    assert (row.value, row.config_source) == ("7", Source.DYNAMIC_DEFAULT_BROKER)
+    await broker.close()
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code", "message"),
+    [
+        (TOPIC, "gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
+        (TOPIC, "bad/name", ErrorCode.INVALID_TOPIC_EXCEPTION, "bad/name"),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION, "empty"),
+        (BROKER, "1", ErrorCode.INVALID_REQUEST, "expected 0 or empty string"),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST, "must be an integer"),
+        (LOGGER, "0", ErrorCode.INVALID_REQUEST, "BROKER_LOGGER"),
+        (METRICS, "x", ErrorCode.INVALID_REQUEST, "CLIENT_METRICS"),
+        (GROUP, "g", ErrorCode.INVALID_REQUEST, "GROUP"),
+        (77, "x", ErrorCode.INVALID_REQUEST, "77"),
+    ],
+)
+def test_what_cannot_be_described_says_why(
+    resource_type: int, name: str, code: ErrorCode, message: str | None, tmp_path: Path
+) -> None:
+    result = describe(ConfigBroker(tmp_path), resource_type, name)
+    assert result.error_code == code
+    assert result.configs == []
+    if message is None:
+        assert result.error_message is None
+    else:
+        assert message in (result.error_message or "")
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_the_description_goes_over_the_wire(version: int, tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    result = describe(
+        broker, BROKER, "0", synonyms=version > 0, documentation=version > 2, version=version
+    )
+    encoded = DescribeConfigsResponse(results=[result]).encode(version)
+    decoded = DescribeConfigsResponse.decode(memoryview(encoded), 0, version)
+    row = {row.name: row for row in decoded.results[0].configs}["num.partitions"]
+    assert (row.value, row.read_only) == ("1", True)
+    if version == 0:
+        assert row.is_default
+    else:
+        assert row.config_source == Source.DEFAULT
+    assert (row.config_type == ConfigType.INT) is (version >= 3)
+
+
+@in_loop
+async def test_alter_replaces_all_overrides(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t", {"segment.bytes": "5000"})
+    assert await alter(broker, [(TOPIC, "t", {"retention.ms": "7"})]) == [(0, None)]
+    assert broker.dynamic_config.topic_overrides("t") == {"retention.ms": "7"}
+    assert await alter(broker, [(BROKER, "0", {"max.connections": "5"})]) == [(0, None)]
+    assert await alter(broker, [(BROKER, "0", {"message.max.bytes": "6"})]) == [(0, None)]
+    assert broker.dynamic_config.layers.dynamic_broker == {"message.max.bytes": "6"}
+    await broker.close()
+
+
+@in_loop
+async def test_resources_of_one_request_fail_singly(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    outcomes = await alter(
+        broker,
+        [
+            (TOPIC, "gone", {"retention.ms": "7"}),
+            (TOPIC, "t", {"retention.ms": "7"}),
+            (BROKER, "0", {"log.dirs": "/x"}),
+        ],
+    )
+    assert [code for code, _ in outcomes] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert broker.dynamic_config.topic_overrides("t") == {"retention.ms": "7"}
+    await broker.close()
+
+
+@in_loop
+async def test_a_resource_named_twice_fails_in_both_places(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    await broker.create_topic("u")
+    outcomes = await alter(
+        broker,
+        [
+            (TOPIC, "t", {"retention.ms": "7"}),
+            (TOPIC, "u", {"retention.ms": "8"}),
+            (TOPIC, "t", {"flush.ms": "9"}),
+        ],
+    )
+    assert [code for code, _ in outcomes] == [ErrorCode.INVALID_REQUEST, 0, 42]
+    assert broker.dynamic_config.topic_overrides("t") == {}
+    assert broker.dynamic_config.topic_overrides("u") == {"retention.ms": "8"}
+    await broker.close()
+
+
+@in_loop
+async def test_alter_that_only_validates_changes_nothing(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    changes: list[tuple[int, str, dict[str, str | None]]] = [(TOPIC, "t", {"retention.ms": "7"})]
+    assert await alter(broker, changes, validate_only=True) == [(0, None)]
+    assert broker.dynamic_config.topic_overrides("t") == {}
+    await broker.close()
+
+
+@in_loop
+async def test_set_and_delete_change_single_keys(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t", {"segment.bytes": "5000", "flush.ms": "1"})
+    outcome = await increment(
+        broker, TOPIC, "t", ("retention.ms", SET, "7"), ("flush.ms", DELETE, None)
+    )
+    assert outcome == (0, None)
+    assert broker.dynamic_config.topic_overrides("t") == {
+        "segment.bytes": "5000",
+        "retention.ms": "7",
+    }
+    await broker.close()
+
+
+@in_loop
+async def test_deleting_what_is_not_set_is_no_error(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    assert await increment(broker, TOPIC, "t", ("retention.ms", DELETE, None)) == (0, None)
+    await broker.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "value", "after"),
+    [
+        (None, APPEND, "compact", "delete,compact"),
+        ("compact", APPEND, "delete", "compact,delete"),
+        ("compact", APPEND, "compact", "compact"),
+        ("", APPEND, "compact", "compact"),
+        ("compact,delete", SUBTRACT, "compact", "delete"),
+        ("compact", SUBTRACT, "delete", "compact"),
+        (None, SUBTRACT, "delete", ""),
+    ],
+)
+def test_lists_are_appended_to_and_subtracted_from(
+    before: str | None, operation: int, value: str, after: str, tmp_path: Path
+) -> None:
+    @in_loop
+    async def story() -> None:
+        broker = ConfigBroker(tmp_path)
+        await broker.create_topic("t", {} if before is None else {"cleanup.policy": before})
+        outcome = await increment(broker, TOPIC, "t", ("cleanup.policy", operation, value))
+        assert outcome == (0, None)
+        assert broker.dynamic_config.topic_overrides("t") == {"cleanup.policy": after}
+        await broker.close()
+
+    story()
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "change", "code", "message"),
+    [
+        (TOPIC, "t", ("no.such", SET, "1"), 40, "Unknown topic config name: no.such"),
+        (TOPIC, "t", ("no.such", APPEND, "1"), 40, "unknown configuration key no.such"),
+        (TOPIC, "t", ("retention.ms", SET, "x"), 40, "Not a number of type LONG"),
+        (TOPIC, "t", ("retention.ms", SET, ""), 40, "Not a number of type LONG"),
+        (TOPIC, "t", ("retention.ms", APPEND, "1"), 40, "append is not allowed"),
+        (TOPIC, "t", ("retention.ms", SUBTRACT, "1"), 40, "subtract is not allowed"),
+        (TOPIC, "t", ("retention.ms", SET, None), 42, "Null value not supported for: retention"),
+        (TOPIC, "t", ("retention.ms", 9, "1"), 42, "Unknown operation type 9"),
+        (TOPIC, "", ("retention.ms", SET, "1"), 42, "Default topic resources"),
+        (TOPIC, "gone", ("retention.ms", SET, "1"), 3, "The topic 'gone' does not exist."),
+        (BROKER, "0", ("log.dirs", SET, "/x"), 42, "Cannot update these configs dynamically"),
+        (BROKER, "0", ("no.such", SET, "1"), 40, "unknown configuration key no.such"),
+        (BROKER, "0", ("max.connections", SET, "x"), 40, "Not a number of type INT"),
+        (BROKER, "", ("ssl.client.auth", SET, "none"), 42, "a broker id is needed"),
+        (BROKER, "1", ("max.connections", SET, "1"), 42, "Unexpected broker id"),
+        (BROKER, "x", ("max.connections", SET, "1"), 42, "must be an integer"),
+        (LOGGER, "0", ("root", SET, "INFO"), 42, "BROKER_LOGGER"),
+        (METRICS, "m", ("interval.ms", SET, "1"), 42, "CLIENT_METRICS"),
+        (0, "x", ("a", SET, "1"), 42, "type 0"),
+    ],
+)
+def test_a_bad_change_is_refused_with_code_and_reason(
+    resource_type: int,
+    name: str,
+    change: tuple[str, int, str | None],
+    code: int,
+    message: str,
+    tmp_path: Path,
+) -> None:
+    @in_loop
+    async def story() -> None:
+        broker = ConfigBroker(tmp_path)
+        await broker.create_topic("t")
+        got_code, got_message = await increment(broker, resource_type, name, change)
+        assert got_code == code
+        assert message in (got_message or "")
+        await broker.close()
+
+    story()
+
+
+@in_loop
+async def test_a_key_named_twice_is_refused(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    code, message = await increment(
+        broker, TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", DELETE, None)
+    )
+    assert (code, message) == (ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    await broker.close()

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.support.config_broker import ConfigBroker
+from tests.support.metadata import in_loop
+from tidelog.broker.dynamic_config import Edit
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.definition import ConfigError
+from tidelog.controller import znodes
+from tidelog.errors import ErrorCode, KafkaError
+
+
+def setting(**texts: str) -> Edit:
+    """An edit that sets keys, written with underscores for dots."""
+    return lambda before: {**before, **{k.replace("_", "."): v for k, v in texts.items()}}
+
+
+async def refused(change: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
+        await change  # type: ignore[misc]
+    return raised.value.code
+
+
+@in_loop
+async def test_topics_without_overrides_share_one_log_config(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path, {"log.segment.bytes": "5000"})
+    await broker.create_topic("a")
+    config = broker.dynamic_config.log_config
+    assert config("a") is config("b")
+    assert config("a").segment_bytes == 5000
+    await broker.close()
+
+
+@in_loop
+async def test_a_topic_created_with_overrides_has_them_at_once(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a", {"segment.bytes": "5000"})
+    assert broker.dynamic_config.topic_overrides("a") == {"segment.bytes": "5000"}
+    assert broker.dynamic_config.log_config("a").segment_bytes == 5000
+    await broker.close()
+
+
+@in_loop
+async def test_a_change_of_a_topic_is_stored_applied_and_told(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a")
+    told: list[str] = []
+    broker.dynamic_config.on_topic_change(told.append)
+    await broker.dynamic_config.alter_topic("a", setting(retention_ms="7"))
+    data, _ = await broker.store.get(znodes.config_path("topics", "a"))
+    assert data == b'{"version":1,"config":{"retention.ms":"7"}}'
+    assert broker.dynamic_config.log_config("a").retention_ms == 7
+    assert told == ["a"]
+    await broker.close()
+
+
+@in_loop
+async def test_overrides_survive_a_restart(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a", {"segment.bytes": "5000"})
+    await broker.dynamic_config.alter_topic("a", setting(retention_ms="7"))
+    await broker.dynamic_config.alter_broker(None, setting(message_max_bytes="100"))
+    await broker.dynamic_config.alter_broker(0, setting(max_connections="9"))
+    await broker.close()
+    broker = ConfigBroker(tmp_path)
+    config = broker.dynamic_config.log_config("a")
+    assert (config.segment_bytes, config.retention_ms, config.max_message_bytes) == (5000, 7, 100)
+    assert broker.config["max.connections"] == 9
+    await broker.close()
+
+
+@in_loop
+async def test_a_deleted_topic_takes_its_overrides_along(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a")
+    await broker.dynamic_config.alter_topic("a", setting(retention_ms="7"))
+    await broker.topics.delete("a")
+    assert broker.dynamic_config.topic_overrides("a") == {}
+    await broker.create_topic("a")
+    assert broker.dynamic_config.log_config("a").retention_ms == 604_800_000
+    await broker.close()
+
+
+@in_loop
+async def test_a_topic_that_is_gone_cannot_be_changed(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    change = broker.dynamic_config.alter_topic("gone", setting(retention_ms="7"))
+    assert await refused(change) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await broker.store.exists(znodes.config_path("topics", "gone")) is None
+    await broker.close()
+
+
+@in_loop
+async def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a")
+    with pytest.raises(ConfigError):
+        await broker.dynamic_config.alter_topic("a", setting(retention_ms="never"))
+    with pytest.raises(ConfigError):
+        await broker.dynamic_config.alter_broker(None, setting(message_max_bytes="-1"))
+    assert broker.dynamic_config.topic_overrides("a") == {}
+    assert broker.dynamic_config.layers.dynamic_default == {}
+    await broker.close()
+
+
+@in_loop
+async def test_validating_only_checks(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a")
+    dynamic = broker.dynamic_config
+    await dynamic.alter_topic("a", setting(retention_ms="7"), validate_only=True)
+    await dynamic.alter_broker(0, setting(max_connections="7"), validate_only=True)
+    assert dynamic.topic_overrides("a") == {}
+    assert broker.config["max.connections"] == 2**31 - 1
+    with pytest.raises(ConfigError):
+        await dynamic.alter_topic("a", setting(retention_ms="x"), validate_only=True)
+    await broker.close()
+
+
+@in_loop
+async def test_changes_made_at_once_all_take_effect(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a")
+    alter = broker.dynamic_config.alter_topic
+    await asyncio.gather(
+        alter("a", setting(retention_ms="7")),
+        alter("a", setting(segment_ms="8")),
+        alter("a", setting(flush_ms="9")),
+    )
+    assert broker.dynamic_config.topic_overrides("a") == {
+        "retention.ms": "7",
+        "segment.ms": "8",
+        "flush.ms": "9",
+    }
+    await broker.close()
+
+
+@in_loop
+async def test_a_caller_that_gives_up_does_not_stop_its_change(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a")
+    told = asyncio.Event()
+    broker.dynamic_config.on_topic_change(lambda name: told.set())
+    task = asyncio.create_task(broker.dynamic_config.alter_topic("a", setting(flush_ms="9")))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait_for(told.wait(), 5)
+    assert broker.dynamic_config.topic_overrides("a") == {"flush.ms": "9"}
+    await broker.close()
+
+
+@in_loop
+async def test_the_broker_goes_before_all_brokers_goes_before_the_file(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path, {"message.max.bytes": "1", "max.connections": "1"})
+    await broker.dynamic_config.alter_broker(None, setting(message_max_bytes="2"))
+    assert (broker.config["message.max.bytes"], broker.config["max.connections"]) == (2, 1)
+    await broker.dynamic_config.alter_broker(0, setting(message_max_bytes="3"))
+    assert broker.config["message.max.bytes"] == 3
+    await broker.dynamic_config.alter_broker(0, lambda before: {})
+    assert broker.config["message.max.bytes"] == 2
+    data, _ = await broker.store.get("/config/brokers/<default>")
+    assert data == b'{"version":1,"config":{"message.max.bytes":"2"}}'
+    await broker.close()
+
+
+@in_loop
+async def test_a_change_of_the_broker_reaches_topics_and_listeners(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("plain")
+    await broker.create_topic("own", {"segment.bytes": "5000"})
+    told: list[BrokerConfig] = []
+    broker.dynamic_config.on_broker_change(told.append)
+    assert broker.dynamic_config.log_config("own").retention_ms == 604_800_000
+    await broker.dynamic_config.alter_broker(None, setting(log_retention_ms="7"))
+    assert told == [broker.config]
+    assert broker.dynamic_config.log_config("plain").retention_ms == 7
+    own = broker.dynamic_config.log_config("own")
+    assert (own.retention_ms, own.segment_bytes) == (7, 5000)
+    await broker.close()
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "key", "value"),
+    [
+        (0, "log.dirs", "/x"),
+        (None, "num.partitions", "3"),
+        (0, "listeners", "PLAINTEXT://:1"),
+        (0, "ssl.keystore.location", "/x"),
+        (None, "ssl.client.auth", "none"),
+        (None, "listener.name.plaintext.max.connections", "5"),
+    ],
+)
+def test_what_kafka_would_not_change_is_an_invalid_request(
+    broker_id: int | None, key: str, value: str, tmp_path: Path
+) -> None:
+    @in_loop
+    async def story() -> None:
+        broker = ConfigBroker(tmp_path)
+        change = broker.dynamic_config.alter_broker(broker_id, lambda before: {key: value})
+        assert await refused(change) is ErrorCode.INVALID_REQUEST
+        await broker.close()
+
+    story()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("no.such.key", "1"),
+        ("max.connections", "many"),
+        ("log.cleaner.min.compaction.lag.ms", "9223372036854775808"),
+        ("listener.name.plaintext.ssl.key.password", "secret"),
+        ("log.retention.ms", "0"),
+    ],
+)
+def test_unknown_keys_and_bad_values_of_a_broker_are_refused(
+    key: str, value: str, tmp_path: Path
+) -> None:
+    @in_loop
+    async def story() -> None:
+        broker = ConfigBroker(tmp_path)
+        with pytest.raises(ConfigError):
+            await broker.dynamic_config.alter_broker(0, lambda before: {key: value})
+        await broker.close()
+
+    story()
+
+
+@in_loop
+async def test_what_does_not_fit_in_the_store_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a", {"segment.bytes": "5000"})
+    texts = {"segment.bytes": "5000", "from.the.future": "1", "retention.ms": "x"}
+    await broker.store.set(znodes.config_path("topics", "a"), znodes.encode_config(texts))
+    texts = {"message.max.bytes": "7", "log.dirs": "/x", "who.knows": "1", "max.connections": "x"}
+    await broker.store.create(znodes.config_path("brokers", "0"), znodes.encode_config(texts))
+    await broker.store.create(znodes.config_path("brokers", "<default>"), b"garbage")
+    await broker.close()
+    broker = ConfigBroker(tmp_path)
+    config = broker.dynamic_config.log_config("a")
+    assert (config.segment_bytes, config.retention_ms) == (5000, 604_800_000)
+    assert broker.config["message.max.bytes"] == 7
+    assert len(broker.dynamic_config.describe_topic("a")) == 36
+    for word in ("from.the.future", "retention.ms", "log.dirs", "who.knows", "max.connections"):
+        assert word in caplog.text
+    await broker.close()
+
+
+def test_the_brokers_number_may_come_from_elsewhere(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path, broker_id=1001)
+    assert broker.config.broker_id == 1001

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tidelog.config.broker import BrokerConfig
+from tidelog.errors import StartupError
+from tidelog.tools.cli.main import main
+
+RunBroker = Callable[[BrokerConfig], int]
+
+
+@pytest.fixture(autouse=True)
+def root_logger_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def broker_runs(monkeypatch: pytest.MonkeyPatch) -> Callable[[RunBroker], None]:
+    """Puts a function in the place of the broker."""
+
+    def install(run: RunBroker) -> None:
+        module = ModuleType("tidelog.broker.server")
+        module.run = run  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    return install
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["--version"])
+    assert exit.value.code == 0
+    assert capsys.readouterr().out == "tidelog 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["fly"],
+        ["serve", "--no-such-option"],
+        ["serve", "--override", "log.dirs"],
+        ["serve", "--override", "=x"],
+        ["serve", "--log-level", "loud"],
+        ["serve", "--log-format", "xml"],
+    ],
+)
+def test_wrong_usage_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(argv)
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: tidelog")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["--override", "log.segment.byte=5"],
+            "unknown configuration key log.segment.byte; did you mean log.segment.bytes?",
+        ),
+        (
+            ["--override", "num.partitions=0"],
+            "Invalid value 0 for configuration num.partitions: Value must be at least 1",
+        ),
+        (["--config", "/no/such/file"], "cannot read /no/such/file: No such file or directory"),
+        (
+            ["--override", "listeners=SSL://localhost:1"],
+            "listeners: SSL://localhost:1 needs SSL, but only PLAINTEXT listeners are served",
+        ),
+    ],
+)
+def test_a_bad_configuration_is_one_line_and_exit_code_1(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *argv]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == f"tidelog: error: {message}\n"
+    assert captured.out == ""
+
+
+def test_the_broker_gets_the_file_with_the_overrides_over_it(
+    broker_runs: Callable[[RunBroker], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("broker.id=3\nnum.partitions=2\n")
+    got: list[BrokerConfig] = []
+
+    def run(config: BrokerConfig) -> int:
+        got.append(config)
+        return 0
+
+    broker_runs(run)
+    argv = ["serve", "--config", str(path), "--override", "num.partitions=5"]
+    assert main([*argv, "--override", "log.dirs=/a=b", "--override", "num.partitions=6"]) == 0
+    assert (got[0].broker_id, got[0].num_partitions) == (3, 6)
+    assert got[0].log_dirs == (Path("/a=b"),)
+
+
+def test_serving_prints_nothing_itself(
+    broker_runs: Callable[[RunBroker], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker_runs(lambda config: 0)
+    assert main(["serve"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (StartupError("port 9092 on 127.0.0.1 is taken"), "port 9092 on 127.0.0.1 is taken"),
+        (StartupError("two\n  lines"), "two lines"),
+        (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
+        (OSError("no file"), "no file"),
+    ],
+)
+def test_a_broker_that_cannot_start_is_one_line_and_exit_code_1(
+    error: Exception,
+    message: str,
+    broker_runs: Callable[[RunBroker], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(config: BrokerConfig) -> int:
+        raise error
+
+    broker_runs(run)
+    assert main(["serve"]) == 1
+    assert capsys.readouterr().err == f"tidelog: error: {message}\n"
+
+
+def test_a_bug_leaves_a_traceback_in_the_log_and_exit_code_1(
+    broker_runs: Callable[[RunBroker], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(config: BrokerConfig) -> int:
+        raise ZeroDivisionError("division by zero")
+
+    broker_runs(run)
+    assert main(["serve"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert "level=critical" in lines[0]
+    assert "Traceback" in lines[0]
+    assert lines[1] == "tidelog: error: a bug in tidelog: ZeroDivisionError: division by zero"
+
+
+def test_an_interrupt_before_the_broker_runs_exits_with_130(
+    broker_runs: Callable[[RunBroker], None],
+) -> None:
+    def run(config: BrokerConfig) -> int:
+        raise KeyboardInterrupt
+
+    broker_runs(run)
+    assert main(["serve"]) == 130
+
+
+def test_the_command_line_alone_imports_no_part_of_the_broker() -> None:
+    script = (
+        "import sys, tidelog.tools.cli.main\n"
+        "print([name for name in sorted(sys.modules) if name.startswith('tidelog.')])\n"
+        "print('asyncio' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "['tidelog.errors', 'tidelog.tools', 'tidelog.tools.cli', 'tidelog.tools.cli.main']",
+        "False",
+    ]

@@ -19,7 +19,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.protocol.generation.classes import write_classes
+from tidelog.protocol.generation.classes import struct_class_names, write_classes
 from tidelog.protocol.generation.decoders import Decoder, InPlaceDecoder
 from tidelog.protocol.generation.encoders import Encoder, InPlaceEncoder
 from tidelog.protocol.generation.layout import Layout
@@ -52,7 +52,7 @@ class ApiKey(IntEnum):
 
 
 def message_module(file: SchemaFile) -> str:
-    source = Source(file)
+    source = Source(file, class_names=struct_class_names(file))
     write_classes(source)
     tables = [line for message in file.messages for line in _write_codecs(source, message)]
     source()

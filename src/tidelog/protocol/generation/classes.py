@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidelog.protocol.generation.schema import Field, MessageSchema
+    from tidelog.protocol.generation.schema import Field, MessageSchema, SchemaFile
     from tidelog.protocol.generation.source import Source
 
 
 def write_classes(source: Source) -> None:
-    classes = _name_structs(source)
+    classes = _struct_classes(source)
     for message in source.file.messages:
         _write_message(source, message)
         for name, (owner, rows) in classes.items():
@@ -19,19 +19,27 @@ def write_classes(source: Source) -> None:
                 _write_fields(source, owner, rows)
 
 
-def _name_structs(source: Source) -> dict[str, tuple[str, tuple[Field, ...]]]:
-    """Class name to (message, fields); a name with two meanings is led by its message's."""
+def struct_class_names(file: SchemaFile) -> dict[tuple[str, str], str]:
+    """(message, struct) to class; a name with two meanings in a file is led by its message's."""
     meanings: dict[str, set[tuple[Field, ...]]] = {}
-    for message in source.file.messages:
+    for message in file.messages:
         for name, rows in _structs_of(message.fields).items():
             meanings.setdefault(name, set()).add(rows)
+    names = {
+        (message.name, name): name if len(meanings[name]) == 1 else message.name + name
+        for message in file.messages
+        for name in _structs_of(message.fields)
+    }
+    assert not set(names.values()) & {message.name for message in file.messages}
+    return names
+
+
+def _struct_classes(source: Source) -> dict[str, tuple[str, tuple[Field, ...]]]:
+    """Class name to (the first message that has it, fields)."""
     classes: dict[str, tuple[str, tuple[Field, ...]]] = {}
     for message in source.file.messages:
         for name, rows in _structs_of(message.fields).items():
-            class_name = name if len(meanings[name]) == 1 else message.name + name
-            source.class_names[message.name, name] = class_name
-            classes.setdefault(class_name, (message.name, rows))
-    assert not classes.keys() & {message.name for message in source.file.messages}
+            classes.setdefault(source.class_names[message.name, name], (message.name, rows))
     return classes
 
 

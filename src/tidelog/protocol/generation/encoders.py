@@ -217,7 +217,7 @@ class Encoder:
 
 
 class InPlaceEncoder(Encoder):
-    """Writes everything in place; a `records` value is a part of its own where parts are asked for."""
+    """Writes everything in place; a `records` value can be a part of its own."""
 
     __slots__ = ()
 

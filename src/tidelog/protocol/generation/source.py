@@ -31,12 +31,12 @@ class Source:
     """Touched by the writers of classes, decoders and encoders in turn."""
 
     file: SchemaFile
+    class_names: dict[tuple[str, str], str]
     lines: list[str] = field(default_factory=list)
     indent: int = 0
     unpackers: set[str] = field(default_factory=set)
     packers: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
-    class_names: dict[tuple[str, str], str] = field(default_factory=dict)
     functions: dict[tuple[str, str, Signature], str] = field(default_factory=dict)
 
     @property

@@ -4,8 +4,9 @@ AlterConfigs and IncrementalAlterConfigs differ only in the edit: the first repl
 of a resource, the second sets, deletes, appends and subtracts single keys.
 
 Checks of a change, in order, as Kafka 3.9: resource named twice, key named twice, null value,
-resource type, then for a broker its id, for a topic its name and existence, then the edit and the
-configuration it leads to. A refused key or value is INVALID_CONFIG; the rest is INVALID_REQUEST.
+resource type, for a broker its id and for a topic its name, the edit, the configuration it leads
+to, and last that the topic exists. A refused key or value is INVALID_CONFIG (in Kafka only that of
+a topic); what cannot change while the broker runs, and all the rest, is INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.dynamic_config import unknown_topic
 from tidelog.config.broker import BROKER_TABLE
 from tidelog.config.definition import ConfigError, ConfigTable
 from tidelog.config.topic import TOPIC_TABLE
+from tidelog.controller.topic_names import must_be_valid
 from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -75,8 +76,7 @@ async def apply_change(broker: Broker, change: ConfigChange, validate_only: bool
     if change.resource_type == ResourceType.TOPIC:
         if not name:
             raise invalid_request("Default topic resources are not allowed.")
-        if name not in broker.topics.topics:
-            raise unknown_topic(name)
+        must_be_valid(name)
         await broker.dynamic_config.alter_topic(
             name, lambda before: change.edit(before, TOPIC_TABLE), validate_only=validate_only
         )

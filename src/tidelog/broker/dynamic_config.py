@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from tidelog.config.broker import BROKER_TABLE, BrokerConfig, find_key, must_find_key
+from tidelog.config.broker import BROKER_TABLE, BrokerConfig, must_find_key
 from tidelog.config.definition import PER_BROKER, READ_ONLY, ConfigError
 from tidelog.config.description import BrokerLayers, Entry
 from tidelog.config.topic import LogConfig, log_config
@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_BROKER: Final = "<default>"
 LISTENER_ONLY_PREFIXES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
+# A listener's own values of these may be set for all brokers at once.
+CLUSTER_LEVEL_OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate")
 
 Texts = Mapping[str, str]
 Edit = Callable[[Texts], dict[str, str]]
@@ -128,6 +130,8 @@ class DynamicConfig:
     async def _alter_topic(self, name: str, edit: Edit, validate_only: bool) -> None:
         overrides = edit(self.topic_overrides(name))
         log_config(self.broker_config, overrides)
+        if self._topics is not None and name not in self._topics.topics:
+            raise unknown_topic(name)
         if validate_only:
             return
         await self._write_topic(name, znodes.encode_config(overrides))
@@ -247,7 +251,7 @@ def must_be_dynamic(texts: Texts, *, per_broker: bool) -> None:
         if must_find_key(name).sensitive:
             raise ConfigError(f"{name}: passwords cannot be stored in dynamic configuration")
         must_find_key(name).parse(text)
-    single = [name for name in texts if name not in BROKER_TABLE or is_per_broker(name)]
+    single = [name for name in texts if is_per_broker(name)]
     if single and not per_broker:
         raise refused("Cannot update these configs for all brokers, a broker id is needed", single)
 
@@ -257,8 +261,10 @@ def is_read_only(name: str) -> bool:
 
 
 def is_per_broker(name: str) -> bool:
-    key = find_key(name)
-    return key is not None and key.dynamic == PER_BROKER
+    key = must_find_key(name)
+    if key.name != name:
+        return key.name not in CLUSTER_LEVEL_OF_LISTENERS
+    return key.dynamic == PER_BROKER
 
 
 def refused(reason: str, names: list[str]) -> KafkaError:

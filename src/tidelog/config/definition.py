@@ -119,8 +119,11 @@ class RangeOr:
         self.exception = exception
 
     def check(self, name: str, value: Value) -> None:
-        if value != self.exception:
+        try:
             self.range.check(name, value)
+        except InvalidValue:
+            if value != self.exception:
+                raise InvalidValue(name, value, f"Value must be in {self}") from None
 
     def __str__(self) -> str:
         return f"{self.range} or {self.exception}"

@@ -117,9 +117,6 @@ def check_values(values: Mapping[str, Any]) -> None:
         )
     if values["remote.storage.enable"]:
         raise ConfigError("remote.storage.enable: there is no tiered storage here")
-    for name in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
-        if values[name]:
-            raise ConfigError(f"{name} cannot be true without tiered storage")
 
 
 def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:

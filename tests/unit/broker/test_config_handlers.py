@@ -123,7 +123,7 @@ async def test_a_topic_is_described_with_all_keys(tmp_path: Path) -> None:
     await broker.create_topic("t", {"segment.bytes": " 5000 "})
     result = describe(broker, TOPIC, "t")
     assert (result.resource_type, result.resource_name) == (TOPIC, "t")
-    assert result.error_message is None
+    assert result.error_message == ""
     described = rows(result)
     assert set(described) == {key.name for key in TOPIC_TABLE}
     segment = described["segment.bytes"]
@@ -208,7 +208,7 @@ def test_what_cannot_be_described_says_why(
     assert result.error_code == code
     assert result.configs == []
     if message is None:
-        assert result.error_message is None
+        assert result.error_message == ""
     else:
         assert message in (result.error_message or "")
 
@@ -354,6 +354,8 @@ def test_lists_are_appended_to_and_subtracted_from(
         (TOPIC, "t", ("retention.ms", SET, None), 42, "Null value not supported for: retention"),
         (TOPIC, "t", ("retention.ms", 9, "1"), 42, "Unknown operation type 9"),
         (TOPIC, "", ("retention.ms", SET, "1"), 42, "Default topic resources"),
+        (TOPIC, "bad/name", ("retention.ms", SET, "1"), 17, "bad/name"),
+        (TOPIC, "gone", ("no.such", SET, "1"), 40, "Unknown topic config name: no.such"),
         (TOPIC, "gone", ("retention.ms", SET, "1"), 3, "The topic 'gone' does not exist."),
         (BROKER, "0", ("log.dirs", SET, "/x"), 42, "Cannot update these configs dynamically"),
         (BROKER, "0", ("no.such", SET, "1"), 40, "unknown configuration key no.such"),

@@ -191,7 +191,7 @@ async def test_a_change_of_the_broker_reaches_topics_and_listeners(tmp_path: Pat
         (0, "listeners", "PLAINTEXT://:1"),
         (0, "ssl.keystore.location", "/x"),
         (None, "ssl.client.auth", "none"),
-        (None, "listener.name.plaintext.max.connections", "5"),
+        (None, "listener.name.plaintext.connections.max.reauth.ms", "5"),
     ],
 )
 def test_what_kafka_would_not_change_is_an_invalid_request(
@@ -249,6 +249,15 @@ async def test_what_does_not_fit_in_the_store_is_left_out(
     assert len(broker.dynamic_config.describe_topic("a")) == 36
     for word in ("from.the.future", "retention.ms", "log.dirs", "who.knows", "max.connections"):
         assert word in caplog.text
+    await broker.close()
+
+
+@in_loop
+async def test_a_listeners_bound_of_connections_may_be_set_for_all_brokers(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    key = "listener.name.plaintext.max.connections"
+    await broker.dynamic_config.alter_broker(None, lambda before: {key: "5"})
+    assert broker.config[key] == 5
     await broker.close()
 
 

@@ -266,4 +266,5 @@ def test_kafkas_own_server_properties_are_accepted(tmp_path: Path) -> None:
     )
     config = BrokerConfig.from_properties(path)
     assert config["num.network.threads"] == 3
-    assert "zookeeper.connect" in config.warnings[0]
+    assert config.warnings[0].startswith("zookeeper.connect is set, but metadata is kept")
+    assert "num.io.threads" in config.warnings[1]

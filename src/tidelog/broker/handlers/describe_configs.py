@@ -5,7 +5,7 @@ Behaviour
   for) its synonyms and documentation. The broker "" lists only what was set for all brokers while
   they ran. Internal keys are listed only where set.
 - configuration_keys picks keys, null or empty all; unknown ones are left out without an error.
-- Values of passwords are null.
+- Values of passwords are null. The message of a success, and of an unknown topic, is empty.
 Checks, in order: resource type, then topic name valid and topic known, or broker id this one.
 Versions: v1 sources and synonyms instead of is_default (KIP-226), v3 types and documentation
 (KIP-569), v4 flexible.
@@ -39,9 +39,7 @@ def describe(
     context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
-        error_message=None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+        resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
         entries = entries_of(context, resource)

@@ -251,14 +251,14 @@ KEYS: Final = (
         "remote.log.copy.disable",
         BOOLEAN,
         False,
-        "Makes a tiered topic read-only in remote storage. Cannot be true here.",
+        "Makes a tiered topic read-only in remote storage. There is no tiered storage here.",
         inert=True,
     ),
     Key(
         "remote.log.delete.on.disable",
         BOOLEAN,
         False,
-        "Deletes remote data when tiering is switched off. Cannot be true here.",
+        "Deletes remote data when tiering is switched off. There is no tiered storage here.",
         inert=True,
     ),
     Key(

@@ -223,9 +223,12 @@ class Network:
 
 @contextmanager
 def running_network(
-    *, listener_names: tuple[str, ...] = ("PLAINTEXT",), **settings: Any
+    *,
+    listener_names: tuple[str, ...] = ("PLAINTEXT",),
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    **settings: Any,
 ) -> Iterator[Network]:
-    loop = asyncio.new_event_loop()
+    loop = new_loop()
     network = Network(loop, NetworkSettings(**settings), listener_names)
     try:
         yield network

@@ -322,9 +322,7 @@ class Connection:
         if self._closing is not None and self._has_turn and not self._out:
             self.close(self._closing)
             return
-        held_bytes = self._reader.held_bytes + self._out_bytes - self._out_file_bytes
-        if held_bytes != self.held_bytes:
-            self._processor.pool.hold(self, held_bytes, self._processor.clock.monotonic())
+        self._account()
         if self._has_turn and self._closing is None and self._out_bytes <= self._out_bytes_max:
             if self._reader.end and self._reader.has_frame():
                 if not self._frames_wait:
@@ -332,6 +330,11 @@ class Connection:
                     self._processor.loop.call_soon(self._pass_turn_again)
             elif not self._reader_watched:
                 self._watch_reader()
+
+    def _account(self) -> None:
+        held_bytes = self._reader.held_bytes + self._out_bytes - self._out_file_bytes
+        if held_bytes != self.held_bytes:
+            self._processor.pool.hold(self, held_bytes, self._processor.clock.monotonic())
 
     def _pass_turn_again(self) -> None:
         self._frames_wait = False
@@ -492,6 +495,7 @@ class Connection:
         if not self.open:
             return
         self.open = False
+        self._close_after_answers = reason  # if inside _serve, no further frame is handled
         self._unwatch_reader()
         self._unwatch_writer()
         self._socket.close()

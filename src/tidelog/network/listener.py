@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 32
+# Kafka's default backlog of 50 overflows when clients come in a rush, and each connection request
+# that is dropped costs its client a second.
+BACKLOG_MIN = 1024
 ACCEPT_RETRY_SECONDS = 0.5
 _OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -78,7 +81,7 @@ class Acceptor:
     def _on_connectable(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             if not self._server.quotas.slot_available(self.endpoint.name):
-                logger.warning("no more connections on %s until one closes", self.endpoint.name)
+                logger.debug("no more connections on %s until one closes", self.endpoint.name)
                 self._unwatch()
                 return
             try:
@@ -152,7 +155,7 @@ class SocketServer:
                 sock = _listening_socket(endpoint, self._settings)
                 self._acceptors.append(Acceptor(self, endpoint, sock))
         except StartupError:
-            self.stop_accepting()
+            self.close()
             raise
         for processor in self.processors:
             processor.start()
@@ -195,7 +198,7 @@ class SocketServer:
         """From an acceptor: a client has connected."""
         host = _plain_host(address[0])
         if not self.quotas.address_available(host):
-            logger.info("refused a connection from %s: it has as many as it may", host)
+            logger.debug("refused a connection from %s: it has as many as it may", host)
             self._refused.closed_by[CloseReason.TOO_MANY_PER_IP] += 1
             sock.close()
             return
@@ -203,7 +206,7 @@ class SocketServer:
             _configure(sock, self._settings)
             local_host, local_port = sock.getsockname()[:2]
         except OSError as error:
-            logger.info("lost a connection from %s while accepting it: %s", host, error)
+            logger.debug("lost a connection from %s while accepting it: %s", host, error)
             sock.close()
             return
         number = next(self._connection_numbers)
@@ -259,7 +262,7 @@ def _listening_socket(endpoint: Endpoint, settings: NetworkSettings) -> socket.s
             # Inherited by accepted sockets; must be set before the handshake to open the window.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
         sock.bind(address)
-        sock.listen(settings.backlog)
+        sock.listen(max(settings.backlog, BACKLOG_MIN))
         sock.setblocking(False)
     except OSError as error:
         sock.close()

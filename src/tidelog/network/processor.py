@@ -11,6 +11,7 @@ spare memory go; there are no timers per connection or request.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -52,8 +53,9 @@ class Processor:
         self.request_counters = request_counters
         self.counters = Counters()
         self.buffers = ReceiveBuffers()
+        bytes_max = settings.bytes_in_flight_max
         self.pool = MemoryPool(
-            settings.bytes_in_flight_max // settings.network_threads,
+            bytes_max // settings.network_threads if bytes_max >= 0 else sys.maxsize,
             settings.memory_stall_ms,
             settings.memory_favour_ms,
         )

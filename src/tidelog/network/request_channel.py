@@ -115,6 +115,7 @@ class ChannelConnection(Connection):
         if not self._reader.has_frame():
             self._go_on()
             return
+        self._account()
         self._has_turn = False
         if not self._channel.offer(self, partial(self._mailbox.post, self._pass_turn_again)):
             self._has_turn = True

@@ -42,7 +42,7 @@ class NetworkSettings:
     # Unsent answer bytes (file bytes too) above which a connection's next request has to wait.
     connection_bytes_in_flight_max: int = 1 * MIB
     # Memory of all connections: request bytes held plus answer bytes queued, files not counted
-    # (queued.max.request.bytes where that is set).
+    # (queued.max.request.bytes where that is set; -1 is no bound).
     bytes_in_flight_max: int = 256 * MIB
     # While memory is short: how long a peer that holds much may move no byte, and how long the
     # one connection that may read past the bound has to finish its frame.

@@ -22,9 +22,10 @@ def network_threads(request: pytest.FixtureRequest) -> int:
     return threads
 
 
-@pytest.fixture
-def network(network_threads: int) -> Iterator[Network]:
-    with running_network(network_threads=network_threads) as running:
+@pytest.fixture(params=["asyncio", "uvloop"])
+def network(request: pytest.FixtureRequest, network_threads: int) -> Iterator[Network]:
+    new_loop = pytest.importorskip(request.param).new_event_loop
+    with running_network(network_threads=network_threads, new_loop=new_loop) as running:
         yield running
 
 

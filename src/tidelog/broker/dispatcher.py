@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api_table import API_TABLE, Api
 from tidelog.broker.context import CloseConnection, RequestContext
+from tidelog.network.connection import Connection
 from tidelog.network.request import IncomingRequest
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError, UnsupportedApi
@@ -31,6 +32,8 @@ class RequestDispatcher:
         self._broker = broker
         self._apis: dict[int, Api] = {int(api.key): api for api in API_TABLE}
         self._tasks: set[asyncio.Task[None]] = set()
+        # Connections that have had to wait, with what they wait for now.
+        self._waiting: dict[Connection, Pending[Any] | None] = {}
 
     def handle(self, request: IncomingRequest) -> None:
         frame = request.frame
@@ -56,11 +59,29 @@ class RequestDispatcher:
             return
         answer = handle(RequestContext(self._broker, request.connection, header), message)
         if type(answer) is Pending:
-            answer.then(lambda response: self._respond(request, header, response))
+            self._wait(request, header, answer)
         elif type(answer) is CoroutineType:
             self._run(request, header, answer)
         else:
             self._respond(request, header, answer)
+
+    def _wait(self, request: IncomingRequest, header: RequestHeader, answer: Pending[Any]) -> None:
+        connection = request.connection
+
+        def answered(response: Any) -> None:
+            if connection in self._waiting:
+                self._waiting[connection] = None
+            self._respond(request, header, response)
+
+        if connection not in self._waiting:
+            connection.add_close_callback(self._abandon)
+        self._waiting[connection] = answer
+        answer.then(answered)
+
+    def _abandon(self, connection: Connection) -> None:
+        answer = self._waiting.pop(connection, None)
+        if answer is not None:
+            answer.abandon()
 
     def _respond(self, request: IncomingRequest, header: RequestHeader, response: Any) -> None:
         if response is None:

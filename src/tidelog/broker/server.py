@@ -25,7 +25,7 @@ from tidelog.broker.duties import Duty
 from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.metadata_cache import MetadataCache, Node
-from tidelog.clock import SystemClock
+from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.listeners import advertise
 from tidelog.config.topic import log_config
@@ -81,7 +81,7 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     server = Server(config, loop)
-    await server.start()
+    server.start()
     _settle_garbage_collector()
     sys.stdout.write(server.ready_line() + "\n")
     sys.stdout.flush()
@@ -100,16 +100,30 @@ def _settle_garbage_collector() -> None:
 class Server:
     """One broker in this process."""
 
-    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        clock: Clock | None = None,
+        timer: Timer | None = None,
+    ) -> None:
         self._static_config = config
         self._loop = loop
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
+        self._timer: Timer = timer or loop
         self._duties: list[Duty] = []
         self.broker: Broker
         self.network: SocketServer
         self._advertised: list[str] = []
 
-    async def start(self) -> None:
+    def start(self) -> None:
+        self.open()
+        self._listen()
+        self._start_duties()
+
+    def open(self) -> None:
+        """Everything up to listening: blocking, before any request is served."""
         raise_file_limit()
         config = self._static_config
         for warning in config.warnings:
@@ -144,7 +158,7 @@ class Server:
             broker_id=broker_id,
             config=dynamic_config.broker_config,
             clock=self._clock,
-            timer=self._loop,
+            timer=self._timer,
             store=store,
             topics=topics,
             dynamic_config=dynamic_config,
@@ -161,8 +175,6 @@ class Server:
         topics.on_change(self._topic_changed)
         dynamic_config.on_topic_change(self._topic_config_changed)
         dynamic_config.on_broker_change(self._broker_config_changed)
-        self._listen()
-        self._start_duties()
 
     def ready_line(self) -> str:
         broker = self.broker
@@ -177,9 +189,13 @@ class Server:
         self.network.stop_accepting()
         await self.network.drain(DRAIN_TIMEOUT_S)
         self.network.close()
+        await self.close()
+        logger.info("stopped")
+
+    async def close(self) -> None:
+        """What `open` opened."""
         await self.broker.store.close()
         self.broker.logs.shutdown()
-        logger.info("stopped")
 
     def _host(self, image: TopicImage) -> None:
         for index, partition in enumerate(image.partitions):
@@ -261,9 +277,9 @@ class Server:
         )
         for name, key, duty in rows:
             interval_ms = partial(self._setting, key)
-            self._duties.append(Duty(name, interval_ms, duty, self._loop))
+            self._duties.append(Duty(name, interval_ms, duty, self._timer))
         self._duties.append(
-            Duty("deleted files", lambda: 1000, logs.delete_scheduled_files, self._loop)
+            Duty("deleted files", lambda: 1000, logs.delete_scheduled_files, self._timer)
         )
         for made in self._duties:
             made.start()

@@ -16,9 +16,10 @@ _UNSET = object()
 
 
 class Pending(Generic[T]):
-    __slots__ = ("_callback", "_result")
+    __slots__ = ("_callback", "_on_abandon", "_result")
 
-    def __init__(self) -> None:
+    def __init__(self, on_abandon: Callable[[], object] | None = None) -> None:
+        self._on_abandon = on_abandon
         self._callback: Callable[[T], object] | None = None
         self._result: object = _UNSET
 
@@ -33,3 +34,8 @@ class Pending(Generic[T]):
         self._result = result
         if self._callback is not None:
             self._callback(result)
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more; what would bring it about may stop."""
+        if self._on_abandon is not None and self._result is _UNSET:
+            self._on_abandon()

@@ -163,15 +163,15 @@ class _Fetch:
 class _Parked:
     """A fetch that waits: it looks again when woken, and answers at its deadline at the latest."""
 
-    __slots__ = ("_deadline", "_fetch", "answer")
+    __slots__ = ("_deadline", "_delayed", "_fetch", "answer")
 
     def __init__(self, fetch: _Fetch) -> None:
         self._fetch = fetch
         self._deadline = fetch.broker.clock.monotonic() + fetch.request.max_wait_ms / 1000
-        self.answer: Pending[FetchResponse] = Pending()
-        self._park()
+        self.answer: Pending[FetchResponse] = Pending(on_abandon=self._give_up)
+        self._delayed = self._park()
 
-    def _park(self) -> None:
+    def _park(self) -> DelayedFetch:
         fetch = self._fetch
         delayed = DelayedFetch(
             fetch.partitions,
@@ -180,6 +180,10 @@ class _Parked:
             self._look_again,
         )
         delayed.park((self._deadline - fetch.broker.clock.monotonic()) * 1000)
+        return delayed
+
+    def _give_up(self) -> None:
+        self._delayed.cancel()
 
     def _look_again(self) -> None:
         fetch = self._fetch
@@ -187,7 +191,7 @@ class _Parked:
         if fetch.is_satisfied(rows) or fetch.broker.clock.monotonic() >= self._deadline:
             self.answer.complete(fetch.plan.answer(rows))
         else:
-            self._park()
+            self._delayed = self._park()
 
 
 def _failed(index: int, code: ErrorCode) -> PartitionData:

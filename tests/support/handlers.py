@@ -1,0 +1,61 @@
+"""A whole broker without sockets: handlers are called as the dispatcher would call them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from tests.support.clock import FakeClock
+from tidelog.broker.broker import Broker
+from tidelog.broker.context import RequestContext
+from tidelog.broker.server import Server
+from tidelog.config.broker import BrokerConfig
+from tidelog.protocol.header import RequestHeader
+from tidelog.replication.partition import Partition
+
+
+class FakeConnection:
+    """What handlers see of a connection."""
+
+    def __init__(self) -> None:
+        self.listener_name = "PLAINTEXT"
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+
+
+class HandlerStage:
+    """The broker, its clock, and requests of any version to it."""
+
+    def __init__(self, broker: Broker, clock: FakeClock) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.connection = FakeConnection()
+
+    def context(self, version: int) -> RequestContext:
+        header = RequestHeader(-1, version, 1, "test", 0)
+        return RequestContext(self.broker, cast(Any, self.connection), header)
+
+    async def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+        overrides = {key.replace("_", "."): value for key, value in configs.items()}
+        await self.broker.topics.create(name, self.broker.topics.place(partitions, 1), overrides)
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        partition = self.broker.replicas.get(topic, index)
+        assert partition is not None
+        return partition
+
+
+@asynccontextmanager
+async def handler_stage(directory: Path, **overrides: str) -> AsyncIterator[HandlerStage]:
+    clock = FakeClock()
+    properties = {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    properties |= {key.replace("_", "."): value for key, value in overrides.items()}
+    server = Server(BrokerConfig(properties), asyncio.get_running_loop(), clock=clock, timer=clock)
+    server.open()
+    try:
+        yield HandlerStage(server.broker, clock)
+    finally:
+        await server.close()

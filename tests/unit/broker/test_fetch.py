@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.batches import simple_batch
+from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.metadata import in_loop
+from tidelog.broker.handlers import fetch
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from tidelog.record.file_records import FileRecords
+from tidelog.replication.pending import Pending
+from tidelog.types import Uuid
+
+MIB = 1 << 20
+
+
+def request(
+    offset: int = 0,
+    *,
+    topic: str = "t",
+    partitions: tuple[int, ...] = (0,),
+    partition_max_bytes: int = MIB,
+    row: dict[str, Any] | None = None,
+    **fields: Any,
+) -> FetchRequest:
+    rows = [
+        FetchPartition(
+            partition=index,
+            fetch_offset=offset,
+            partition_max_bytes=partition_max_bytes,
+            **(row or {}),
+        )
+        for index in partitions
+    ]
+    fields = {"min_bytes": 1, "max_wait_ms": 0, "max_bytes": 50 * MIB, "session_epoch": -1} | fields
+    return FetchRequest(topics=[FetchTopic(topic=topic, partitions=rows)], **fields)
+
+
+def rows_of(answer: Any) -> list[PartitionData]:
+    assert isinstance(answer, FetchResponse)
+    return [row for topic in answer.responses for row in topic.partitions]
+
+
+def read(stage: HandlerStage, *args: Any, version: int = 12, **fields: Any) -> PartitionData:
+    return rows_of(fetch.handle(stage.context(version), request(*args, **fields)))[0]
+
+
+def append(stage: HandlerStage, count: int = 3, index: int = 0, **fields: Any) -> int:
+    batch = simple_batch(count, **fields)
+    stage.partition("t", index).append(memoryview(batch), 11)
+    return len(batch)
+
+
+def parked(stage: HandlerStage, *args: Any, **fields: Any) -> tuple[Pending[Any], list[Any]]:
+    fields = {"max_wait_ms": 500} | fields
+    answer = fetch.handle(stage.context(12), request(*args, **fields))
+    assert isinstance(answer, Pending)
+    answers: list[Any] = []
+    answer.then(answers.append)
+    return answer, answers
+
+
+@in_loop
+async def test_records_are_a_slice_of_the_segment_file(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        size = append(stage, 3)
+        row = read(stage, 0)
+        assert isinstance(row.records, FileRecords)
+        assert (len(row.records), row.high_watermark, row.last_stable_offset) == (size, 3, 3)
+
+
+@in_loop
+async def test_end_is_empty_and_beyond_it_is_out_of_range(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 3)
+        at_end = read(stage, 3)
+        assert (at_end.error_code, at_end.records) == (0, b"")
+        beyond = read(stage, 4)
+        assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (beyond.high_watermark, beyond.log_start_offset) == (-1, -1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "nowhere"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"partitions": (5,)}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"row": {"current_leader_epoch": 7}}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"replica_id": 3}, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ({"row": {"last_fetched_epoch": 99}}, ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
+)
+def test_refusals(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> None:
+    @in_loop
+    async def story() -> None:
+        async with handler_stage(tmp_path) as stage:
+            await stage.topic("t")
+            append(stage, 1)
+            assert read(stage, 0, **fields).error_code == code
+
+    story()
+
+
+@in_loop
+async def test_unknown_topic_id_has_its_own_error(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 1)
+        message = request(0)
+        message.topics[0].topic_id = stage.broker.topics.topics["t"].topic_id
+        assert rows_of(fetch.handle(stage.context(13), message))[0].error_code == 0
+        message.topics[0].topic_id = Uuid.random()
+        row = rows_of(fetch.handle(stage.context(13), message))[0]
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@in_loop
+async def test_first_batch_is_whole_even_above_the_limits(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        size = append(stage, 3)
+        append(stage, 3)
+        row = read(stage, 0, partition_max_bytes=1, max_bytes=1)
+        assert len(row.records or b"") == size
+        assert len(read(stage, 0, version=2, partition_max_bytes=0).records or b"") == 0
+
+
+@in_loop
+async def test_max_bytes_bounds_the_whole_answer(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=2)
+        size = append(stage, 3, 0)
+        append(stage, 3, 1)
+        message = request(0, partitions=(0, 1), max_bytes=size)
+        rows = rows_of(fetch.handle(stage.context(12), message))
+        assert [len(row.records or b"") for row in rows] == [size, 0]
+
+
+@in_loop
+async def test_waits_until_min_bytes_arrived(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        _, answers = parked(stage, 0, min_bytes=100)
+        append(stage, 1)
+        stage.clock.advance(ms=1)
+        assert answers == []
+        append(stage, 5)
+        stage.clock.advance(ms=1)
+        assert len(rows_of(answers[0])[0].records or b"") >= 100
+
+
+@in_loop
+async def test_answers_with_what_there_is_at_the_deadline(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        size = append(stage, 1)
+        _, answers = parked(stage, 0, min_bytes=10_000, max_wait_ms=500)
+        stage.clock.advance(ms=499)
+        assert answers == []
+        stage.clock.advance(ms=1)
+        assert len(rows_of(answers[0])[0].records or b"") == size
+
+
+@in_loop
+async def test_deleted_topic_wakes_a_waiting_fetch_with_an_error(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        _, answers = parked(stage, 0)
+        await stage.broker.topics.delete("t")
+        stage.clock.advance(ms=0)
+        assert rows_of(answers[0])[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_abandoned_fetch_leaves_no_timer_and_no_watch(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        before = stage.clock.pending_timers()
+        answer, answers = parked(stage, 0)
+        answer.abandon()
+        assert stage.clock.pending_timers() == before
+        append(stage, 1)
+        stage.clock.advance(ms=1000)
+        assert answers == []
+
+
+@in_loop
+async def test_read_committed_stops_at_an_open_transaction(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 2)
+        append(stage, 2, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+        append(stage, 2)
+        row = read(stage, 0, isolation_level=1)
+        assert (row.high_watermark, row.last_stable_offset) == (6, 2)
+        assert read(stage, 2, isolation_level=1).records == b""
+        assert len(read(stage, 2).records or b"") > 0
+
+
+@in_loop
+async def test_old_clients_get_old_message_sets(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 2)
+        for version, magic in ((0, 0), (1, 0), (2, 1), (3, 1)):
+            records = read(stage, 0, version=version).records
+            assert isinstance(records, bytes)
+            assert records[16] == magic
+
+
+@in_loop
+async def test_zstd_topic_is_refused_to_clients_that_cannot_read_it(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", compression_type="zstd")
+        append(stage, 2)
+        code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert read(stage, 0, version=9).error_code == code
+        assert read(stage, 0, version=10).error_code == 0

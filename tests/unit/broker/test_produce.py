@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.batches import simple_batch, with_fields
+from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.metadata import in_loop
+from tidelog.broker.context import CloseConnection
+from tidelog.broker.handlers import produce
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tidelog.replication.pending import Pending
+from tidelog.types import Uuid
+
+
+def request(
+    records: Any, *, topic: str = "t", index: int = 0, acks: int = 1, **fields: Any
+) -> ProduceRequest:
+    view = None if records is None else memoryview(records)
+    row = PartitionProduceData(index=index, records=view)
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[row])],
+        **fields,
+    )
+
+
+def only_row(answer: Any) -> PartitionProduceResponse:
+    assert isinstance(answer, ProduceResponse)
+    return answer.responses[0].partition_responses[0]
+
+
+def send(
+    stage: HandlerStage, records: Any, *, version: int = 9, **fields: Any
+) -> PartitionProduceResponse:
+    return only_row(produce.handle(stage.context(version), request(records, **fields)))
+
+
+@in_loop
+async def test_records_get_the_next_offsets(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        assert send(stage, simple_batch(3)).base_offset == 0
+        row = send(stage, simple_batch(2))
+        assert (row.error_code, row.base_offset, row.log_start_offset) == (0, 3, 0)
+        assert stage.partition("t").log.high_watermark == 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "nowhere"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"index": 9}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS),
+        ({"transactional_id": "x"}, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+def test_refusals(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> None:
+    @in_loop
+    async def story() -> None:
+        async with handler_stage(tmp_path) as stage:
+            await stage.topic("t")
+            row = send(stage, simple_batch(1), **fields)
+            assert (row.error_code, row.base_offset) == (code, -1)
+            assert stage.partition("t").log.log_end_offset == 0
+
+    story()
+
+
+@in_loop
+async def test_null_records_are_answered_with_an_error(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        assert send(stage, None).error_code == ErrorCode.INVALID_RECORD
+
+
+@in_loop
+async def test_bad_crc_is_corrupt_and_nothing_is_appended(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        row = send(stage, with_fields(simple_batch(1), crc=1))
+        assert row.error_code == ErrorCode.CORRUPT_MESSAGE
+        assert stage.partition("t").log.log_end_offset == 0
+
+
+@in_loop
+async def test_acks_zero_has_no_answer_and_an_error_closes(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        assert produce.handle(stage.context(9), request(simple_batch(1), acks=0)) is None
+        bad = produce.handle(stage.context(9), request(simple_batch(1), acks=0, topic="nowhere"))
+        assert isinstance(bad, CloseConnection)
+
+
+@in_loop
+async def test_partition_named_twice_is_appended_once(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        rows = [PartitionProduceData(index=0, records=memoryview(simple_batch(n))) for n in (1, 4)]
+        message = ProduceRequest(
+            acks=1, topic_data=[TopicProduceData(name="t", partition_data=rows)]
+        )
+        answer = produce.handle(stage.context(9), message)
+        assert isinstance(answer, ProduceResponse)
+        assert len(answer.responses[0].partition_responses) == 1
+        assert stage.partition("t").log.log_end_offset == 4
+
+
+@in_loop
+async def test_topics_are_named_by_id_from_v13_on(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        message = request(simple_batch(1))
+        message.topic_data[0].topic_id = stage.broker.topics.topics["t"].topic_id
+        assert only_row(produce.handle(stage.context(13), message)).error_code == 0
+        message.topic_data[0].topic_id = Uuid.random()
+        row = only_row(produce.handle(stage.context(13), message))
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@in_loop
+async def test_idempotent_duplicate_answers_the_first_offsets(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+
+        def batch(sequence: int) -> bytearray:
+            return simple_batch(2, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+        assert send(stage, batch(0)).base_offset == 0
+        assert send(stage, batch(2)).base_offset == 2
+        again = send(stage, batch(0))
+        assert (again.error_code, again.base_offset) == (0, 0)
+        assert send(stage, batch(9)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert stage.partition("t").log.log_end_offset == 4
+
+
+@in_loop
+async def test_with_flush_messages_the_answer_waits_for_the_flush(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", flush_messages="1")
+        log = stage.partition("t").log
+        answer = produce.handle(stage.context(9), request(simple_batch(3)))
+        assert isinstance(answer, Pending)
+        assert (log.log_end_offset, log.high_watermark) == (3, 0)
+        arrived: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.then(arrived.set_result)
+        row = only_row(await arrived)
+        assert (row.error_code, row.base_offset) == (0, 0)
+        assert (log.recovery_point, log.high_watermark) == (3, 3)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.batches import NOW, simple_batch
+from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.metadata import in_loop
+from tidelog.broker.handlers import list_offsets
+from tidelog.broker.handlers.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+
+def ask(
+    stage: HandlerStage, timestamp: int, *, version: int = 9, times: int = 1, **fields: Any
+) -> ListOffsetsPartitionResponse:
+    row = ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=10)
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[ListOffsetsTopic(name="t", partitions=[row] * times)],
+        **fields,
+    )
+    answer = list_offsets.handle(stage.context(version), request)
+    return answer.topics[0].partitions[0]
+
+
+def append(stage: HandlerStage, count: int, **fields: Any) -> None:
+    stage.partition("t").append(memoryview(simple_batch(count, **fields)), 11)
+
+
+@in_loop
+async def test_positions_and_times(tmp_path: Path) -> None:
+    """Record n of each batch of three has timestamp NOW + n."""
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 3)
+        append(stage, 3)
+        found = {
+            wanted: (row.offset, row.timestamp)
+            for wanted in (LATEST, EARLIEST, MAX_TIMESTAMP, NOW - 5, NOW + 1, NOW + 3)
+            for row in [ask(stage, wanted)]
+        }
+        assert found == {
+            LATEST: (6, -1),
+            EARLIEST: (0, -1),
+            MAX_TIMESTAMP: (2, NOW + 2),
+            NOW - 5: (0, NOW),
+            NOW + 1: (1, NOW + 1),
+            NOW + 3: (-1, -1),
+        }
+
+
+@in_loop
+async def test_time_lookup_is_exact_inside_a_compressed_batch(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", compression_type="zstd")
+        append(stage, 10)
+        row = ask(stage, NOW + 4)
+        assert (row.offset, row.timestamp) == (4, NOW + 4)
+
+
+@in_loop
+async def test_earliest_moves_with_the_log_start(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 5)
+        stage.partition("t").log.maybe_increment_log_start_offset(3)
+        assert ask(stage, EARLIEST).offset == 3
+        assert ask(stage, EARLIEST_LOCAL).offset == 3
+        assert ask(stage, NOW).offset == 3
+
+
+@in_loop
+async def test_tiers_are_unknown_without_tiered_storage(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 5)
+        assert ask(stage, LATEST_TIERED).offset == -1
+        assert ask(stage, EARLIEST_PENDING_UPLOAD, version=11).offset == -1
+
+
+@in_loop
+async def test_read_committed_latest_is_the_last_stable_offset(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 2)
+        append(stage, 2, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+        assert ask(stage, LATEST, isolation_level=1).offset == 2
+        assert ask(stage, LATEST, isolation_level=0).offset == 4
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version"), [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-9, 9)]
+)
+def test_position_unknown_to_the_version_is_refused(
+    tmp_path: Path, timestamp: int, version: int
+) -> None:
+    @in_loop
+    async def story() -> None:
+        async with handler_stage(tmp_path) as stage:
+            await stage.topic("t")
+            row = ask(stage, timestamp, version=version)
+            assert row.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    story()
+
+
+@in_loop
+async def test_partition_named_twice_is_an_invalid_request(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        assert ask(stage, LATEST, times=2).error_code == ErrorCode.INVALID_REQUEST
+
+
+@in_loop
+async def test_old_style_list_is_newest_first(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 5)
+        stage.partition("t").log.roll()
+        append(stage, 2)
+        assert ask(stage, LATEST, version=0).old_style_offsets == [7, 5, 0]
+        assert ask(stage, EARLIEST, version=0).old_style_offsets == [0]

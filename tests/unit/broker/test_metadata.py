@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.metadata import in_loop
+from tidelog.broker.authorized_operations import NOT_REQUESTED
+from tidelog.broker.handlers import describe_cluster, metadata
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
+from tidelog.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from tidelog.types import Uuid
+
+
+async def ask(
+    stage: HandlerStage, topics: list[str] | None, *, version: int = 12, create: bool = False
+) -> MetadataResponse:
+    request = MetadataRequest(
+        topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=create,
+    )
+    answer = metadata.handle(stage.context(version), request)
+    return answer if isinstance(answer, MetadataResponse) else await answer
+
+
+@in_loop
+async def test_null_means_all_topics_and_empty_means_none(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("a")
+        await stage.topic("b", partitions=3)
+        everything = await ask(stage, None)
+        assert {t.name: len(t.partitions) for t in everything.topics} == {"a": 1, "b": 3}
+        assert (await ask(stage, [])).topics == []
+        assert len((await ask(stage, [], version=0)).topics) == 2
+
+
+@in_loop
+async def test_partitions_name_leader_replicas_and_epoch(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path, broker_id="4") as stage:
+        await stage.topic("a")
+        (topic,) = (await ask(stage, ["a"])).topics
+        (partition,) = topic.partitions
+        assert (partition.leader_id, partition.leader_epoch) == (4, 0)
+        assert (list(partition.replica_nodes), list(partition.isr_nodes)) == ([4], [4])
+        assert topic.topic_id == stage.broker.topics.topics["a"].topic_id
+        assert topic.topic_authorized_operations == NOT_REQUESTED
+
+
+@in_loop
+async def test_missing_topic_is_created_where_the_request_allows_it(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path, num_partitions="2") as stage:
+        refused = await ask(stage, ["new"], create=False)
+        assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        made = await ask(stage, ["new"], create=True)
+        assert (made.topics[0].error_code, len(made.topics[0].partitions)) == (0, 2)
+
+
+@in_loop
+async def test_missing_topic_is_not_created_where_the_broker_forbids_it(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path, auto_create_topics_enable="false") as stage:
+        answer = await ask(stage, ["new"], create=True)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_bad_name_is_an_invalid_topic(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        for create in (True, False):
+            answer = await ask(stage, ["no good"], create=create)
+            assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@in_loop
+async def test_topics_can_be_asked_for_by_id(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("a")
+        known, unknown = stage.broker.topics.topics["a"].topic_id, Uuid.random()
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=None, topic_id=each) for each in (known, unknown)]
+        )
+        answer = metadata.handle(stage.context(12), request)
+        assert isinstance(answer, MetadataResponse)
+        first, second = answer.topics
+        assert (first.name, first.error_code) == ("a", 0)
+        assert second.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@in_loop
+async def test_describe_cluster_serves_brokers_only(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        answer = describe_cluster.handle(stage.context(1), DescribeClusterRequest())
+        assert answer.cluster_id == stage.broker.metadata.cluster_id
+        assert len(answer.cluster_id) == 22
+        controllers = DescribeClusterRequest(endpoint_type=2)
+        refused = describe_cluster.handle(stage.context(1), controllers)
+        assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE

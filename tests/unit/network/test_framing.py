@@ -155,3 +155,35 @@ def test_a_mapping_grows_although_an_earlier_frame_is_still_viewed() -> None:
 
     assert feed(reader, frame(large)) == [large]
     assert kept is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 50, 30_000, 140_000, 700_000]), max_size=8),
+    chunks=st.lists(st.sampled_from([1, 3, 100, 40_000, 250_000, 10**7]), min_size=1, max_size=8),
+    frames_per_turn=st.integers(1, 5),
+)
+def test_any_frames_in_any_chunks_come_out_in_order(
+    sizes: list[int], chunks: list[int], frames_per_turn: int
+) -> None:
+    """Also when frames are left waiting now and then, as behind an unanswered request."""
+    bodies = [bytes([index]) * size for index, size in enumerate(sizes)]
+    stream = memoryview(b"".join(map(frame, bodies)))
+    reader = new_reader()
+    found: list[bytes] = []
+    receive = 0
+    while len(stream) or reader.has_frame():
+        for _ in range(frames_per_turn):
+            view = reader.next_frame() if reader.end else None
+            if view is not None:
+                found.append(bytes(view))
+        reader.settle()
+        if not reader.has_frame():
+            # A single byte at a time only to begin with, or a large frame would take for ever.
+            chunk = chunks[receive % len(chunks)] if receive < 50 else 10**7
+            stream = stream[put(reader, bytes(stream[:chunk])) :]
+            receive += 1
+            reader.settle()
+
+    assert found == bodies
+    assert reader.next_frame() is None

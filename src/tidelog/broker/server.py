@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -34,6 +35,7 @@ from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
 from tidelog.controller.topics import TopicCatalogue, TopicChange, TopicImage
 from tidelog.controller.znodes import Endpoint as RegisteredEndpoint
+from tidelog.errors import StartupError
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
 from tidelog.network.listener import SocketServer
@@ -126,6 +128,11 @@ class Server:
         """Everything up to listening: blocking, before any request is served."""
         raise_file_limit()
         config = self._static_config
+        if config["zookeeper.connect"]:
+            raise StartupError(
+                "zookeeper.connect: there are no clusters over ZooKeeper yet; without the key the "
+                "broker keeps its metadata in its first log directory"
+            )
         for warning in config.warnings:
             logger.warning(warning)
         logs = LogManager(
@@ -225,6 +232,7 @@ class Server:
 
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         self.broker.config = config
+        self.network.quotas.configure(_network_settings(config))
         for topic in self.broker.topics.topics:
             self._topic_config_changed(topic)
 
@@ -301,7 +309,7 @@ def _note_flush(log: PartitionLog, error: OSError | None) -> None:
 
 
 def _network_settings(config: BrokerConfig) -> NetworkSettings:
-    return NetworkSettings(
+    settings = NetworkSettings(
         request_max_bytes=config["socket.request.max.bytes"],
         max_connections=config["max.connections"],
         max_connections_per_ip=config["max.connections.per.ip"],
@@ -314,6 +322,9 @@ def _network_settings(config: BrokerConfig) -> NetworkSettings:
         receive_buffer_bytes=config["socket.receive.buffer.bytes"],
         backlog=config["socket.listen.backlog.size"],
     )
+    if config["queued.max.request.bytes"] > 0:
+        return replace(settings, bytes_in_flight_max=config["queued.max.request.bytes"])
+    return settings
 
 
 def raise_file_limit() -> None:

@@ -299,8 +299,6 @@ class BrokerConfig:
             raise ConfigError("remote.log.storage.system.enable: there is no tiered storage here")
 
     def _find_warnings(self) -> Iterator[str]:
-        if self["zookeeper.connect"]:
-            yield "zookeeper.connect is set, but metadata is kept in the embedded store"
         inert = sorted(name for name in self.originals if must_find_key(name).inert)
         if inert:
             yield f"accepted, but without effect here: {', '.join(inert)}"

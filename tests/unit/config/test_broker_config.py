@@ -266,5 +266,5 @@ def test_kafkas_own_server_properties_are_accepted(tmp_path: Path) -> None:
     )
     config = BrokerConfig.from_properties(path)
     assert config["num.network.threads"] == 3
-    assert config.warnings[0].startswith("zookeeper.connect is set, but metadata is kept")
+    assert config["zookeeper.connect"] == "localhost:2181"
     assert "num.io.threads" in config.warnings[1]

@@ -267,4 +267,4 @@ def test_kafkas_own_server_properties_are_accepted(tmp_path: Path) -> None:
     config = BrokerConfig.from_properties(path)
     assert config["num.network.threads"] == 3
     assert config["zookeeper.connect"] == "localhost:2181"
-    assert "num.io.threads" in config.warnings[1]
+    assert "num.io.threads" in config.warnings[0]

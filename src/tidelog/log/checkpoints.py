@@ -27,6 +27,12 @@ RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
 CLEANER_FILE: Final = "cleaner-offset-checkpoint"
+CHECKPOINT_FILES: Final = (
+    RECOVERY_POINT_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    CLEANER_FILE,
+)
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 

@@ -1,9 +1,10 @@
 """Which leader epoch wrote which offsets: the epochs of a log with their first offsets.
 
 Entries grow in both fields. An epoch is assigned when a leader takes over and when a batch of a new
-epoch is appended; the checkpoint file is written by `save`, at the latest before the first batch of
-the epoch is in the log (an epoch without batches may be lost with the process: nobody can ask for
-its records). The file is not synced here; a flush of the log does that.
+epoch is appended. The checkpoint file is written before the first batch of the epoch is in the log;
+an epoch without batches is `ahead` of the file and may be lost with the process: nobody can ask for
+its records. `dirty` says that the file holds what is no longer so.
+The file is not synced here; a flush of the log does that.
 See KIP-101 and KIP-279.
 """
 
@@ -22,10 +23,11 @@ EpochEntry = tuple[int, int]
 
 
 class EpochCache:
-    __slots__ = ("dirty", "entries")
+    __slots__ = ("ahead", "dirty", "entries")
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         self.entries: list[EpochEntry] = list(entries)
+        self.ahead = False
         self.dirty = False
 
     @property
@@ -46,7 +48,7 @@ class EpochCache:
         ):
             self.entries.pop()
         self.entries.append((epoch, start_offset))
-        self.dirty = True
+        self.ahead = True
         return True
 
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> EpochEntry:
@@ -83,9 +85,8 @@ class EpochCache:
         self.entries.clear()
 
     def save(self, path: str) -> None:
-        if self.dirty:
-            replace_file(path, encode_epochs(self.entries), sync=False)
-            self.dirty = False
+        replace_file(path, encode_epochs(self.entries), sync=False)
+        self.ahead = self.dirty = False
 
 
 def _epoch(entry: EpochEntry) -> int:

@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.errors import StartupError
-from tidelog.log.checkpoints import PendingWrite, encode_offsets, read_offsets, replace_file
+from tidelog.log.checkpoints import (
+    CHECKPOINT_FILES,
+    PendingWrite,
+    encode_offsets,
+    read_offsets,
+    replace_file,
+)
 from tidelog.log.index_file import fsync_path
 from tidelog.log.log_errors import CorruptCheckpoint, DirectoryLocked, StrayFolder
 from tidelog.types import TopicPartition
@@ -91,6 +97,11 @@ class LogDirectory:
         path = str(self.path / CLEAN_MARKER_FILE)
         replace_file(path, CLEAN_MARKER)
         fsync_path(str(self.path))
+
+    def create_checkpoints(self) -> None:
+        """Empty files where there are none, as Kafka makes them."""
+        for name in CHECKPOINT_FILES:
+            (self.path / name).touch()
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A damaged checkpoint counts as empty: that costs time or a little history, not data."""

@@ -126,6 +126,7 @@ class LogManager:
     def _load_directory(self, directory: LogDirectory) -> None:
         folders = directory.partition_folders()
         clean = directory.take_clean_marker()
+        directory.create_checkpoints()
         recovery_points = directory.read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = directory.read_checkpoint(LOG_START_FILE)
         high_watermarks = directory.read_checkpoint(HIGH_WATERMARK_FILE)
@@ -302,7 +303,6 @@ class LogManager:
         for log in self._logs.values():
             try:
                 deleted += log.delete_old_segments()
-                log.save_epochs()
             except (OSError, StorageError) as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)
         return deleted

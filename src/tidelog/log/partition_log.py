@@ -186,7 +186,6 @@ class PartitionLog:
             raise StorageError(f"{directory} cannot be made: {error}") from error
         try:
             segment = new_segment(directory, start_offset, config, host)
-            os.close(os.open(f"{directory}/{LEADER_EPOCH_FILE}", os.O_CREAT | os.O_WRONLY, 0o644))
             if topic_id != ZERO_UUID:
                 write_partition_metadata(directory, topic_id)
         except OSError as error:
@@ -432,16 +431,16 @@ class PartitionLog:
     def _enter_epoch(self, epoch: int, start_offset: int) -> None:
         if epoch >= 0:
             self.epochs.assign(epoch, start_offset)
-            self.save_epochs()
+            if self.epochs.ahead:
+                self._save_epochs()
         self._appended_epoch = epoch
 
-    def save_epochs(self) -> None:
-        if self.epochs.dirty:
-            try:
-                self.epochs.save(f"{self._directory}/{LEADER_EPOCH_FILE}")
-            except OSError as error:
-                raise self._storage_error("write the epochs of", error) from error
-            self._epochs_unsynced = True
+    def _save_epochs(self) -> None:
+        try:
+            self.epochs.save(f"{self._directory}/{LEADER_EPOCH_FILE}")
+        except OSError as error:
+            raise self._storage_error("write the epochs of", error) from error
+        self._epochs_unsynced = True
 
     # Reading
 
@@ -510,13 +509,14 @@ class PartitionLog:
     def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
         hints = self._hints
         if len(hints) >= HINTS_MAX:
-            hints.clear()
+            del hints[next(iter(hints))]
         hints[offset] = (segment, position)
 
     def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
         for segment in self._segments_from(offset):
             found = segment.find_batch(offset)
             if found is not None:
+                self._remember(offset, segment, found.position)
                 return segment, found.position
         return None
 
@@ -711,6 +711,8 @@ class PartitionLog:
             why,
         )
         self._delete_files(doomed)
+        if self.epochs.dirty:
+            self._save_epochs()
         return count
 
     def _delete_files(self, doomed: Sequence[LogSegment]) -> None:
@@ -769,7 +771,8 @@ class PartitionLog:
         self.recovery_point = min(self.recovery_point, offset)
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.epochs.truncate_from_end(offset)
-        self.save_epochs()
+        if self.epochs.dirty:
+            self._save_epochs()
 
     def _reload_producers(self) -> None:
         load_producers(
@@ -852,7 +855,8 @@ class PartitionLog:
     def close(self) -> None:
         """Leave the files as a clean stop leaves them; flushing is the caller's."""
         try:
-            self.save_epochs()
+            if self.epochs.dirty:
+                self._save_epochs()
             if self.log_end_offset > max(self.snapshots.latest_offset, self.log_start_offset):
                 self.snapshots.take(self.producers, self.log_end_offset)
             for segment in self.segments:

@@ -175,7 +175,8 @@ class PartitionLoader:
         self._snapshots = SnapshotFiles(self._directory, offsets)
         first_recovered = self._first_to_recover()
         for segment in self._segments[:first_recovered]:
-            self._check_index_sizes(segment)
+            if segment.size:
+                self._check_index_sizes(segment)
 
     def _check_index_sizes(self, segment: LogSegment) -> None:
         stem = f"{segment.base_offset:020d}"
@@ -321,7 +322,8 @@ class PartitionLoader:
                         self._epochs.assign(epoch, start_offset)
         self._epochs.truncate_from_end(end_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
-        self._epochs.save(self._path(LEADER_EPOCH_FILE))
+        if self._epochs.dirty or self._epochs.ahead:
+            self._epochs.save(self._path(LEADER_EPOCH_FILE))
 
     def _settle_producers(self, end_offset: int) -> None:
         self._snapshots.remove_strays([segment.base_offset for segment in self._segments])

@@ -116,17 +116,19 @@ class LogSegment:
         jitter_ms: int = 0,
         preallocate_bytes: int = 0,
     ) -> LogSegment:
-        """New, empty files in place of any old ones; none are left when that fails."""
+        """A new, empty segment in place of any old files; none are left when that fails.
+
+        The index files come with the first batch: making files is what costs most when thousands
+        of partitions are created.
+        """
         stem = f"{directory}/{base_offset:020d}"
         try:
             file = LogFile.create(stem + LOG_SUFFIX)
             if preallocate_bytes:
                 file.preallocate(preallocate_bytes)
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-                os.close(os.open(stem + suffix, flags, 0o644))
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(stem + TXN_INDEX_SUFFIX)
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(stem + suffix)
         except OSError:
             for suffix in SEGMENT_SUFFIXES:
                 with contextlib.suppress(OSError):
@@ -141,8 +143,6 @@ class LogSegment:
             created_ms=created_ms,
             jitter_ms=jitter_ms,
         )
-        segment._offset_index = OffsetIndex(stem + INDEX_SUFFIX, base_offset, 0)
-        segment._time_index = TimeIndex(stem + TIME_INDEX_SUFFIX, base_offset, 0)
         return segment
 
     def path(self, suffix: str) -> str:
@@ -164,6 +164,8 @@ class LogSegment:
         index_due = position - self.indexed_position > self.index_interval_bytes
         if index_due:
             self._reserve_index_entries(index_bytes_max)
+        elif position == 0:
+            self._create_index_files()
         self.file.write_at(position, data)
         self.size = position + len(data)
         if position == 0:
@@ -173,6 +175,11 @@ class LogSegment:
             self.offset_of_max_timestamp = last_offset
         if index_due:
             self._append_index_entries(last_offset, position, index_bytes_max)
+
+    def _create_index_files(self) -> None:
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            os.close(os.open(self.path(suffix), flags, 0o644))
 
     def _reserve_index_entries(self, index_bytes_max: int) -> None:
         self.offset_index.reserve(max(index_bytes_max, OffsetIndex.ENTRY_BYTES))
@@ -221,6 +228,8 @@ class LogSegment:
         if time_entries:
             self.time_index.reserve(index_bytes_max, len(time_entries) // 12)
         position = self.size
+        if position == 0:
+            self._create_index_files()
         self.file.write_at(position, data)
         self.size = position + len(data)
         if position == 0:
@@ -441,7 +450,7 @@ class LogSegment:
     def offset_index(self) -> OffsetIndex:
         if self._offset_index is None:
             path = self.path(INDEX_SUFFIX)
-            entries = _entries_in(path, OffsetIndex.ENTRY_BYTES)
+            entries = self._entries_in(path, OffsetIndex.ENTRY_BYTES)
             self._offset_index = OffsetIndex(path, self.base_offset, entries)
         return self._offset_index
 
@@ -449,9 +458,20 @@ class LogSegment:
     def time_index(self) -> TimeIndex:
         if self._time_index is None:
             path = self.path(TIME_INDEX_SUFFIX)
-            entries = _entries_in(path, TimeIndex.ENTRY_BYTES)
+            entries = self._entries_in(path, TimeIndex.ENTRY_BYTES)
             self._time_index = TimeIndex(path, self.base_offset, entries)
         return self._time_index
+
+    def _entries_in(self, path: str, entry_bytes: int) -> int:
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            if self.size == 0:
+                return 0
+            raise CorruptIndex(f"{path} is missing") from None
+        if size % entry_bytes:
+            raise CorruptIndex(f"{path} does not end with a whole entry")
+        return size // entry_bytes
 
     @property
     def txn_index(self) -> TxnIndex:
@@ -527,13 +547,3 @@ def timestamp_of_batch(head: bytes) -> int:
     if head[16] == 1:
         return int(_TIMESTAMP.unpack_from(head, _V1_TIMESTAMP_POSITION)[0])
     return int(_TIMESTAMP.unpack_from(head, _V2_MAX_TIMESTAMP_POSITION)[0])
-
-
-def _entries_in(path: str, entry_bytes: int) -> int:
-    try:
-        size = os.stat(path).st_size
-    except FileNotFoundError:
-        raise CorruptIndex(f"{path} is missing") from None
-    if size % entry_bytes:
-        raise CorruptIndex(f"{path} does not end with a whole entry")
-    return size // entry_bytes

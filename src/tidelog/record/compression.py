@@ -287,11 +287,35 @@ def _zstd(data: Buffer, level: int) -> bytes:
     return compressor.compress(memoryview(data))
 
 
+def _require_whole_frames(view: memoryview) -> None:
+    """The streaming reader takes a cut frame for the end: so the blocks are counted out first."""
+    import zstandard
+
+    position, end = 0, len(view)
+    while position < end:
+        if view[position : position + 4] != zstandard.FRAME_HEADER:
+            raise _undecodable("zstd", "no frame")
+        has_checksum = zstandard.get_frame_parameters(view[position:]).has_checksum
+        position += zstandard.frame_header_size(view[position:])
+        is_last = False
+        while not is_last:
+            header = int.from_bytes(view[position : position + 3], "little")
+            is_last = bool(header & 1)
+            is_run = header >> 1 & 3 == 1
+            position += 3 + (1 if is_run else header >> 3)
+            if position > end:
+                raise _undecodable("zstd", "a block ends early")
+        position += 4 * has_checksum
+    if position > end:
+        raise _undecodable("zstd", "the checksum ends early")
+
+
 def _unzstd(view: memoryview, limit_bytes: int) -> bytearray:
     import zstandard
 
     inflated = bytearray()
     try:
+        _require_whole_frames(view)
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
             view, read_across_frames=True
         )

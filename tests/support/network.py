@@ -127,6 +127,11 @@ class Client:
         """Whether an answer is there already."""
         return self._has_answer()
 
+    def received_bytes(self) -> int:
+        """Bytes that are there and belong to no answer taken so far."""
+        self._read()
+        return len(self._received)
+
     def is_closed(self) -> bool:
         """By the server."""
         self._read()

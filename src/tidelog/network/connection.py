@@ -145,29 +145,30 @@ class Connection:
 
     def answer(self, request: IncomingRequest, parts: Sequence[Part]) -> None:
         if self._request is not request:
-            self._refuse_answer(request)
+            self._refuse_answer()
             return
-        self._request = None
-        answers = self._answers
-        length_index = len(answers)
-        answers.append(b"")
-        size = 0
+        answer: list[_Outgoing] = [b""]
+        size = file_bytes = 0
         for part in parts:
             part_bytes = len(part)
             size += part_bytes
             if part.__class__ in _MEMORY_TYPES:
-                answers.append(part)
+                answer.append(part)
             elif part_bytes:
-                answers.append(_FileSend(cast("FileSlice", part)))
-                self._answer_file_bytes += part_bytes
-        answers[length_index] = _pack_length(size)
+                answer.append(_FileSend(cast("FileSlice", part)))
+                file_bytes += part_bytes
+        answer[0] = _pack_length(size)
+        # Nothing has changed up to here, so parts that cannot be sent leave no half answer.
+        self._request = None
+        self._answers += answer
         self._answer_bytes += size + LENGTH_BYTES
+        self._answer_file_bytes += file_bytes
         if not self._serving:
             self._deliver()
 
     def answer_nothing(self, request: IncomingRequest) -> None:
         if self._request is not request:
-            self._refuse_answer(request)
+            self._refuse_answer()
             return
         self._request = None
         if not self._serving:
@@ -175,7 +176,7 @@ class Connection:
 
     def answer_by_closing(self, request: IncomingRequest, reason: str) -> None:
         if self._request is not request:
-            self._refuse_answer(request)
+            self._refuse_answer()
             return
         self._request = None
         self._processor.log_closing(self, reason)
@@ -183,7 +184,7 @@ class Connection:
         if not self._serving:
             self._deliver()
 
-    def _refuse_answer(self, request: IncomingRequest) -> None:
+    def _refuse_answer(self) -> None:
         assert not self.open, f"a request of {self.id} was answered twice"
 
     def _serve(self) -> None:

@@ -98,6 +98,18 @@ def test_an_answer_may_be_empty(network: Network) -> None:
     assert [client.receive(), client.receive()] == [b"", b"next"]
 
 
+def test_an_answer_that_cannot_be_sent_leaves_nothing_on_the_wire(network: Network) -> None:
+    network.handler.answers[b"broken"] = lambda: [b"head", "text is neither bytes nor a file"]
+    client = network.client()
+
+    client.send(frame(b"good") + frame(b"broken"))
+
+    assert client.receive() == b"good"
+    network.until(client.is_closed)
+    assert client.received_bytes() == 0
+    expect_closed_by(network, CloseReason.HANDLER_ERROR)
+
+
 def test_a_large_request_is_answered_with_a_large_answer(network: Network) -> None:
     client = network.client()
     body = bytes(range(256)) * (12 * MIB // 256)

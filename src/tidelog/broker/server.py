@@ -232,7 +232,7 @@ class Server:
 
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         self.broker.config = config
-        self.network.quotas.configure(_network_settings(config))
+        self.network.configure(_network_settings(config))
         for topic in self.broker.topics.topics:
             self._topic_config_changed(topic)
 

@@ -1,7 +1,8 @@
 """The broker's configuration: all keys of Kafka 3.9's server.properties, parsed and checked.
 
-The rows are in `tidelog.config.keys`. Defaults are Kafka's, but for two: `listeners` is on the
-loopback interface, and `num.network.threads` is 1. A key no row has is refused with the nearest
+The rows are in `tidelog.config.keys`. Defaults are Kafka's, but for these: `listeners` is on the
+loopback interface, `num.network.threads` is 1, and the sizes of socket buffers are left to the
+system. A key no row has is refused with the nearest
 known one (Kafka would only warn); a key that nothing here acts on is accepted and named in
 `warnings`.
 

@@ -11,7 +11,12 @@ from tidelog.config.broker import BROKER_TABLE
 from tidelog.config.definition import Key, to_text
 from tidelog.config.topic import TOPIC_TABLE
 
-OUR_DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "num.network.threads": "1"}
+OUR_DEFAULTS = {
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "num.network.threads": "1",
+    "socket.receive.buffer.bytes": "-1",
+    "socket.send.buffer.bytes": "-1",
+}
 FIXED_WHILE_RUNNING = {
     "advertised.listeners",
     "listener.security.protocol.map",

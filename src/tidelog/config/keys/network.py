@@ -167,7 +167,7 @@ KEYS: Final = (
     Key(
         "socket.receive.buffer.bytes",
         INT,
-        102_400,
+        -1,
         "SO_RCVBUF of the sockets; -1 leaves it to the system.",
         importance=HIGH,
     ),
@@ -182,7 +182,7 @@ KEYS: Final = (
     Key(
         "socket.send.buffer.bytes",
         INT,
-        102_400,
+        -1,
         "SO_SNDBUF of the sockets; -1 leaves it to the system.",
         importance=HIGH,
     ),

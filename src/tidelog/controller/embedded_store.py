@@ -1,7 +1,9 @@
 """The default metadata store: durable files in the first log directory, serving one process.
 
 How a write goes
-1. It is checked against the tree and all writes under way (`staging.py`); an error is raised here.
+1. It is checked against the tree and all writes under way (`staging.py`). If it is refused, the
+   error waits for the writes under way: it may rest on one of them, and whoever reads and tries
+   again must find what refused it.
 2. It joins the queue. At the end of the loop's turn the whole queue becomes one append and one
    fsync in a thread (group commit); writes made meanwhile form the next queue.
 3. Back on the loop, the transactions of the append are applied in order, watches fire, and the
@@ -13,7 +15,9 @@ tries again. A caller that is cancelled while it waits does not undo its write.
 The journal is folded into a snapshot when it exceeds 1 MiB and twice the last snapshot.
 
 A process may open several sessions on the same files with `new_session`, one for each broker that
-it hosts. Sessions do not expire; they end with `close` or with the process.
+it hosts. Sessions do not expire; they end with `close` or with the process. Ephemeral nodes are
+never on disk. So writing them costs no fsync, and numbers that only ephemeral sequence nodes had
+may be given again after a restart.
 
 zxids are ZooKeeper's: the number of the run in the upper 32 bits, a counter in the lower.
 """
@@ -37,6 +41,7 @@ from tidelog.controller.metadata_store import (
     SetData,
     Stat,
     StoreClosed,
+    StoreError,
     StoreUnavailable,
     WatchedEvent,
     Watcher,
@@ -214,9 +219,11 @@ class _Database:
         tree.zxid = (tree.zxid >> 32) + 1 << 32
         self._staging = Staging(tree)
         self._queue: list[_Waiting] = []
+        self._in_hand: list[_Waiting] = []  # being written to disk
         self._sessions: list[EmbeddedStore] = []
         self._sessions_opened = 0
         self._worker: asyncio.Task[None] | None = None  # there is one while the queue is served
+        self._latest: asyncio.Future[list[Outcome]] | None = None  # of the last write accepted
 
     def new_session(self) -> EmbeddedStore:
         self._sessions_opened += 1
@@ -248,32 +255,45 @@ class _Database:
         return outcomes
 
     async def write(self, operations: Sequence[Operation], session_id: int) -> list[Outcome]:
-        transaction, outcomes = self._staging.stage(operations, session_id, self._clock.time_ms())
+        try:
+            transaction, outcomes = self._staging.stage(
+                operations, session_id, self._clock.time_ms()
+            )
+        except StoreError:
+            if self._latest is not None:
+                await asyncio.shield(self._latest)
+            raise
         loop = asyncio.get_running_loop()
         waiting = _Waiting(transaction, outcomes, loop.create_future())
+        self._latest = waiting.future
         self._queue.append(waiting)
         if self._worker is None:
             self._worker = loop.create_task(self._serve_queue())
-        return await waiting.future
+        return await asyncio.shield(waiting.future)
 
     async def _serve_queue(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._queue:
-                queue, self._queue = self._queue, []
-                records, last_zxid = self._encode(queue)
-                try:
-                    if records:
-                        await loop.run_in_executor(None, self._journal.append, records)
-                        self._durable_zxid = last_zxid
-                except StoreUnavailable as error:
-                    self._fail(queue, error)
-                    continue
-                self._finish(queue, loop)
+                self._in_hand, self._queue = self._queue, []
+                await self._commit()
                 if self._journal.wants_snapshot(self._journal_bytes_max):
-                    await self._snapshot(loop)
+                    await self._snapshot()
         finally:
-            self._worker = None
+            self._worker = self._latest = None
+            if self._in_hand:  # the loop is being closed
+                self._fail("/")
+
+    async def _commit(self) -> None:
+        records, last_zxid = self._encode(self._in_hand)
+        if records:
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(None, self._journal.append, records)
+            except StoreUnavailable as error:
+                self._fail(error.path)
+                return
+            self._durable_zxid = last_zxid
+        self._finish()
 
     def _encode(self, queue: list[_Waiting]) -> tuple[bytes, int]:
         """The records, and the zxid of the last one."""
@@ -286,20 +306,21 @@ class _Database:
                 last_zxid = waiting.transaction.zxid
         return b"".join(records), last_zxid
 
-    def _finish(self, queue: list[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
-        for waiting in queue:
+    def _finish(self) -> None:
+        loop = asyncio.get_running_loop()
+        done, self._in_hand = self._in_hand, []
+        for waiting in done:
             for watcher, event in self._apply(waiting.transaction):
                 loop.call_soon(watcher, event)
-            if not waiting.future.done():
-                waiting.future.set_result(waiting.outcomes)
+            waiting.future.set_result(waiting.outcomes)
 
-    def _fail(self, queue: list[_Waiting], error: StoreUnavailable) -> None:
-        lost = queue + self._queue
-        self._queue = []
+    def _fail(self, path: str) -> None:
+        lost = self._in_hand + self._queue
+        self._in_hand, self._queue = [], []
         self._staging.forget_all()
         for waiting in lost:
-            if not waiting.future.done():
-                waiting.future.set_exception(StoreUnavailable(error.path))
+            waiting.future.set_exception(StoreUnavailable(path))
+            waiting.future.exception()  # marks it as seen: the caller may have gone
 
     def _apply(self, transaction: Transaction) -> list[tuple[Watcher, WatchedEvent]]:
         self.tree.apply(transaction)
@@ -313,7 +334,8 @@ class _Database:
                 fired += session.fire(change)
         return fired
 
-    async def _snapshot(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _snapshot(self) -> None:
+        loop = asyncio.get_running_loop()
         rows = [
             (path, node.frozen())
             for path, node in self.tree.subtree("/")

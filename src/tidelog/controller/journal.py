@@ -11,9 +11,10 @@
                   4  count of changes, each: u8 kind, u64 created_children of the parent,
                      u32 path length, u32 data length, path in UTF-8, data
 `tidelog-metadata.snapshot`:
-    header        8  "tdlgsnap", u64 zxid, u32 count of nodes, u64 body length, u32 CRC-32 of body
+    header        8  "tdlgsnap", u64 zxid, u32 count of nodes
     node          five u64 (czxid, mzxid, pzxid, ctime, mtime), u32 version,
                   u64 created_children, u32 path length, u32 data length, path, data
+    end           4  u32 CRC-32 of all before
 
 Ephemeral nodes are in neither file: they end with the process anyway.
 
@@ -51,7 +52,7 @@ MARKER: Final = b"tdl\n"
 RECORD: Final = struct.Struct(">4sII")
 PAYLOAD: Final = struct.Struct(">QQQI")
 CHANGE: Final = struct.Struct(">BQII")
-SNAPSHOT_HEADER: Final = struct.Struct(">8sQIQI")
+SNAPSHOT_HEADER: Final = struct.Struct(">8sQI")
 SNAPSHOT_MAGIC: Final = b"tdlgsnap"
 NODE: Final = struct.Struct(">QQQQQIQII")
 
@@ -254,13 +255,13 @@ class Journal:
         except FileNotFoundError:
             return
         self.snapshot_bytes = len(data)
-        if len(data) < SNAPSHOT_HEADER.size:
-            raise CorruptStore(f"{self._snapshot_path} is cut short")
-        magic, zxid, count, length, crc = SNAPSHOT_HEADER.unpack_from(data)
-        body = memoryview(data)[SNAPSHOT_HEADER.size :]
-        if magic != SNAPSHOT_MAGIC or len(body) != length or crc32(body) != crc:
+        if not data.startswith(SNAPSHOT_MAGIC):
+            raise CorruptStore(f"{self._snapshot_path} does not start as a metadata snapshot")
+        view = memoryview(data)
+        if crc32(view[:-4]) != int.from_bytes(view[-4:], "big"):
             raise CorruptStore(f"{self._snapshot_path} is damaged")
-        for path, node in _decode_nodes(body, count):
+        _, zxid, count = SNAPSHOT_HEADER.unpack_from(data)
+        for path, node in _decode_nodes(view[SNAPSHOT_HEADER.size :], count):
             tree.restore(path, node)
         tree.zxid = zxid
 
@@ -297,8 +298,9 @@ def encode_snapshot(zxid: int, rows: Iterable[tuple[str, Node]]) -> bytes:
         parts.append(name)
         parts.append(node.data)
         count += 1
-    body = b"".join(parts)
-    return SNAPSHOT_HEADER.pack(SNAPSHOT_MAGIC, zxid, count, len(body), crc32(body)) + body
+    parts[0] = SNAPSHOT_HEADER.pack(SNAPSHOT_MAGIC, zxid, count)
+    data = b"".join(parts)
+    return data + crc32(data).to_bytes(4, "big")
 
 
 def _decode_nodes(body: memoryview, count: int) -> Iterable[tuple[str, Node]]:

@@ -143,7 +143,7 @@ def _config_rows(context: RequestContext, overrides: dict[str, str]) -> list[Cre
             value=entry.value,
             read_only=entry.read_only,
             config_source=entry.source,
-            is_sensitive=entry.is_sensitive,
+            is_sensitive=entry.sensitive,
         )
-        for entry in context.broker.dynamic_config.describe_topic(overrides)
+        for entry in context.broker.dynamic_config.layers.describe_topic(overrides)
     ]

@@ -82,7 +82,8 @@ class Case(NamedTuple):
 
     @property
     def message_class(self) -> type[Message]:
-        return class_named(self.file.module, self.schema.name)
+        found: type[Message] = class_named(self.file.module, self.schema.name)
+        return found
 
 
 @cache

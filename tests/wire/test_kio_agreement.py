@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kio.index import load_entity_schema
-from kio.schema.index import schema_name_map
+from kio.schema.index import LoadableEntityType, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
@@ -28,12 +28,12 @@ SAMPLES_PER_LAYOUT = 4
 def kio_type(case: Case) -> Any:
     """kio's class of the message, None if it has no such version."""
     schema = case.schema
-    if schema.api_key >= 0:
-        name = case.file.module
+    kind: LoadableEntityType = EntityType.data
+    name = case.file.module if schema.api_key >= 0 else snake(schema.name)
+    if schema.name.endswith("Header"):
+        kind = EntityType.header
+    elif schema.api_key >= 0:
         kind = EntityType.request if schema.name.endswith("Request") else EntityType.response
-    else:
-        name = snake(schema.name)
-        kind = EntityType.header if schema.name.endswith("Header") else EntityType.data
     path = schema_name_map.get(name, {}).get(case.version, {}).get(kind)
     return None if path is None else load_entity_schema(name, case.version, kind)
 

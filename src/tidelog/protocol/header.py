@@ -20,7 +20,9 @@ from tidelog.protocol.primitives import skip_tags
 
 _FIXED = struct.Struct(">hhi")
 _UP_TO_CLIENT_ID = struct.Struct(">hhih")
-_CORRELATION_ID = struct.Struct(">i")
+_unpack_up_to_client_id = _UP_TO_CLIENT_ID.unpack_from
+_pack_correlation_id = struct.Struct(">i").pack
+_new = object.__new__
 
 _NEVER_FLEXIBLE = 1 << 15
 
@@ -65,28 +67,33 @@ class RequestHeader:
 
 def decode_request_header(frame: memoryview) -> RequestHeader:
     """Raises UnsupportedApi for a key or version without a table, DecodeError for anything else."""
+    header = _new(RequestHeader)
     try:
-        api_key, api_version, correlation_id, n = _UP_TO_CLIENT_ID.unpack_from(frame)
+        api_key, api_version, header.correlation_id, n = _unpack_up_to_client_id(frame)
     except struct.error:
         return _decode_without_client_id(frame)
     versions = _RANGES.get(api_key)
     if versions is None or not versions[0] <= api_version <= versions[1]:
-        raise UnsupportedApi(api_key, api_version, correlation_id)
+        raise UnsupportedApi(api_key, api_version, header.correlation_id)
+    header.api_key = api_key
+    header.api_version = api_version
+    header.client_id = None
     if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
-        return RequestHeader(api_key, api_version, correlation_id, None, _FIXED.size)
+        header.body_position = 8
+        return header
     position = 10
-    client_id = None
     try:
         if n >= 0:
             position += n
-            client_id = frame[10:position].tobytes().decode()
+            header.client_id = frame[10:position].tobytes().decode()
         if api_version >= versions[2]:
-            position = skip_tags(frame, position)
+            position = skip_tags(frame, position) if frame[position] else position + 1
     except (IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"request header: {error}") from error
     if position > len(frame):
         raise DecodeError("request header: the client id ends beyond the frame")
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    header.body_position = position
+    return header
 
 
 def _decode_without_client_id(frame: memoryview) -> RequestHeader:
@@ -113,7 +120,7 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def encode_response_header(correlation_id: int, api_key: int, version: int) -> bytes:
-    encoded = _CORRELATION_ID.pack(correlation_id)
+    encoded = _pack_correlation_id(correlation_id)
     if version >= _RANGES[api_key][2] and api_key != _API_VERSIONS:
         return encoded + b"\0"
     return encoded

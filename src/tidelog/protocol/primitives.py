@@ -1,7 +1,7 @@
 """Wire primitives that generated code calls.
 
     string     int16 length, UTF-8             compact: varint of length + 1
-    bytes      int32 length, data              compact: varint of length + 1
+    bytes      int32 length, data              compact: varint of length + 1 (records as well)
     array      int32 count, elements           compact: varint of count + 1
     null       length or count below 0         compact: varint 0
     varint     unsigned, 7 bits a byte from the lowest, at most 5 bytes and 32 bits
@@ -159,6 +159,32 @@ def read_compact_nullable_bytes(buffer: memoryview, position: int) -> tuple[byte
     if buffer[position] == 0:
         return None, position + 1
     return read_compact_bytes(buffer, position)
+
+
+def read_nullable_records(buffer: memoryview, position: int) -> tuple[memoryview | None, int]:
+    (n,) = _unpack_i(buffer, position)
+    position += 4
+    if n < 0:
+        return None, position
+    end = position + n
+    return buffer[position:end], end
+
+
+def read_compact_nullable_records(
+    buffer: memoryview, position: int
+) -> tuple[memoryview | None, int]:
+    n, position = read_uvarint(buffer, position)
+    if n == 0:
+        return None, position
+    end = position + n - 1
+    return buffer[position:end], end
+
+
+def read_compact_records(buffer: memoryview, position: int) -> tuple[memoryview, int]:
+    records, position = read_compact_nullable_records(buffer, position)
+    if records is None:
+        raise null_refused()
+    return records, position
 
 
 def read_count(buffer: memoryview, position: int, smallest: int) -> tuple[int, int]:

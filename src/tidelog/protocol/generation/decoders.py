@@ -144,7 +144,7 @@ class Decoder:
 
     def _bytes(self, target: str, row: Field) -> None:
         self._flush()
-        reader = self.source.use(f"read_{self.layout.form(row)}bytes")
+        reader = self.source.use(f"read_{self.layout.form(row)}{row.type}")
         self.source(f"{target}, position = {reader}(buffer, position)")
 
     def _array(self, target: str, row: Field) -> None:

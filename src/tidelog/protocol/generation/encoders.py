@@ -217,7 +217,7 @@ class Encoder:
 
 
 class InPlaceEncoder(Encoder):
-    """Writes everything in place; a `records` value can be a part of its own."""
+    """Writes everything in place, which lets a `records` value be a part of its own."""
 
     __slots__ = ()
 

@@ -39,11 +39,6 @@ class Source:
     names: set[str] = field(default_factory=set)
     functions: dict[tuple[str, str, Signature], str] = field(default_factory=dict)
 
-    @property
-    def in_place(self) -> bool:
-        """APIs that carry records are the hot ones: no calls for their structs and strings."""
-        return any(message.holds_records for message in self.file.messages)
-
     def __call__(self, line: str = "") -> None:
         self.lines.append("    " * self.indent + line if line else "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.protocol.message import (
     EMPTY,
@@ -18,13 +18,27 @@ from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
     bad_count,
     bad_tag,
+    encode_compact_count,
+    encode_compact_nullable_string,
+    encode_compact_string,
+    encode_count,
     encode_numbers,
+    encode_string,
     encode_string_length,
     encode_tags,
     encode_uvarint,
     make_uuid,
     null_refused,
+    read_compact_count,
+    read_compact_nullable_count,
+    read_compact_nullable_records,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_count,
+    read_nullable_count,
+    read_nullable_records,
     read_numbers,
+    read_string,
     read_tag,
     skip_tags,
     string_length,
@@ -36,16 +50,15 @@ from tidelog.types import (
     ZERO_UUID,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 unpack_h = Layout(">h").unpack_from
 unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ihiB = Layout(">ihiB").unpack_from
-unpack_ihii = Layout(">ihii").unpack_from
-unpack_ihqi = Layout(">ihqi").unpack_from
-unpack_ihqqi = Layout(">ihqqi").unpack_from
-unpack_ihqqqB = Layout(">ihqqqB").unpack_from
-unpack_ihqqqi = Layout(">ihqqqi").unpack_from
-unpack_ii = Layout(">ii").unpack_from
+unpack_ihi = Layout(">ihi").unpack_from
+unpack_ihq = Layout(">ihq").unpack_from
+unpack_ihqq = Layout(">ihqq").unpack_from
+unpack_ihqqq = Layout(">ihqqq").unpack_from
 unpack_iiB = Layout(">iiB").unpack_from
 unpack_iiibiiB = Layout(">iiibiiB").unpack_from
 unpack_iiii = Layout(">iiii").unpack_from
@@ -77,14 +90,11 @@ pack_ihqqqB = Layout(">ihqqqB").pack
 pack_ihqqqi = Layout(">ihqqqi").pack
 pack_ii = Layout(">ii").pack
 pack_iiB = Layout(">iiB").pack
+pack_iii = Layout(">iii").pack
 pack_iiibii = Layout(">iiibii").pack
-pack_iiibiiB = Layout(">iiibiiB").pack
 pack_iiii = Layout(">iiii").pack
-pack_iiiibi = Layout(">iiiibi").pack
+pack_iiiib = Layout(">iiiib").pack
 pack_iiiibii = Layout(">iiiibii").pack
-pack_iiiibiiB = Layout(">iiiibiiB").pack
-pack_iiiibiii = Layout(">iiiibiii").pack
-pack_iiiii = Layout(">iiiii").pack
 pack_iiqiqi = Layout(">iiqiqi").pack
 pack_iiqiqiB = Layout(">iiqiqiB").pack
 pack_iiqqi = Layout(">iiqqi").pack
@@ -424,26 +434,28 @@ def _read_fetch_request_v0(buffer: memoryview, position: int) -> FetchRequest:
     return o
 
 
+def _write_fetch_partition_v0(out: bytearray, items: Iterable[FetchPartition]) -> None:
+    for o in items:
+        if o.last_fetched_epoch != -1:
+            raise absent("last_fetched_epoch")
+        out += pack_iqi(o.partition, o.fetch_offset, o.partition_max_bytes)
+
+
+def _write_fetch_topic_v0(out: bytearray, items: Iterable[FetchTopic]) -> None:
+    for o in items:
+        encode_string(out, o.topic)
+        encode_count(out, o.partitions)
+        _write_fetch_partition_v0(out, o.partitions)
+
+
 def _write_fetch_request_v0(o: FetchRequest, out: bytearray) -> None:
     if o.replica_state is not None:
         raise absent("replica_state")
     if o.forgotten_topics_data != []:
         raise absent("forgotten_topics_data")
-    items1 = o.topics
-    n = len(items1)
-    out += pack_iiii(o.replica_id, o.max_wait_ms, o.min_bytes, n)
-    for o2 in items1:
-        raw = o2.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3)
-        out += pack_i(n)
-        for o4 in items3:
-            if o4.last_fetched_epoch != -1:
-                raise absent("last_fetched_epoch")
-            out += pack_iqi(o4.partition, o4.fetch_offset, o4.partition_max_bytes)
+    out += pack_iii(o.replica_id, o.max_wait_ms, o.min_bytes)
+    encode_count(out, o.topics)
+    _write_fetch_topic_v0(out, o.topics)
 
 
 def _read_fetch_request_v3(buffer: memoryview, position: int) -> FetchRequest:
@@ -500,21 +512,9 @@ def _write_fetch_request_v3(o: FetchRequest, out: bytearray) -> None:
         raise absent("replica_state")
     if o.forgotten_topics_data != []:
         raise absent("forgotten_topics_data")
-    items1 = o.topics
-    n = len(items1)
-    out += pack_iiiii(o.replica_id, o.max_wait_ms, o.min_bytes, o.max_bytes, n)
-    for o2 in items1:
-        raw = o2.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3)
-        out += pack_i(n)
-        for o4 in items3:
-            if o4.last_fetched_epoch != -1:
-                raise absent("last_fetched_epoch")
-            out += pack_iqi(o4.partition, o4.fetch_offset, o4.partition_max_bytes)
+    out += pack_iiii(o.replica_id, o.max_wait_ms, o.min_bytes, o.max_bytes)
+    encode_count(out, o.topics)
+    _write_fetch_topic_v0(out, o.topics)
 
 
 def _read_fetch_request_v4(buffer: memoryview, position: int) -> FetchRequest:
@@ -577,21 +577,9 @@ def _write_fetch_request_v4(o: FetchRequest, out: bytearray) -> None:
         raise absent("replica_state")
     if o.forgotten_topics_data != []:
         raise absent("forgotten_topics_data")
-    items1 = o.topics
-    n = len(items1)
-    out += pack_iiiibi(o.replica_id, o.max_wait_ms, o.min_bytes, o.max_bytes, o.isolation_level, n)
-    for o2 in items1:
-        raw = o2.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3)
-        out += pack_i(n)
-        for o4 in items3:
-            if o4.last_fetched_epoch != -1:
-                raise absent("last_fetched_epoch")
-            out += pack_iqi(o4.partition, o4.fetch_offset, o4.partition_max_bytes)
+    out += pack_iiiib(o.replica_id, o.max_wait_ms, o.min_bytes, o.max_bytes, o.isolation_level)
+    encode_count(out, o.topics)
+    _write_fetch_topic_v0(out, o.topics)
 
 
 def _read_fetch_request_v5(buffer: memoryview, position: int) -> FetchRequest:
@@ -653,31 +641,28 @@ def _read_fetch_request_v5(buffer: memoryview, position: int) -> FetchRequest:
     return o
 
 
+def _write_fetch_partition_v5(out: bytearray, items: Iterable[FetchPartition]) -> None:
+    for o in items:
+        if o.last_fetched_epoch != -1:
+            raise absent("last_fetched_epoch")
+        out += pack_iqqi(o.partition, o.fetch_offset, o.log_start_offset, o.partition_max_bytes)
+
+
+def _write_fetch_topic_v5(out: bytearray, items: Iterable[FetchTopic]) -> None:
+    for o in items:
+        encode_string(out, o.topic)
+        encode_count(out, o.partitions)
+        _write_fetch_partition_v5(out, o.partitions)
+
+
 def _write_fetch_request_v5(o: FetchRequest, out: bytearray) -> None:
     if o.replica_state is not None:
         raise absent("replica_state")
     if o.forgotten_topics_data != []:
         raise absent("forgotten_topics_data")
-    items1 = o.topics
-    n = len(items1)
-    out += pack_iiiibi(o.replica_id, o.max_wait_ms, o.min_bytes, o.max_bytes, o.isolation_level, n)
-    for o2 in items1:
-        raw = o2.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3)
-        out += pack_i(n)
-        for o4 in items3:
-            if o4.last_fetched_epoch != -1:
-                raise absent("last_fetched_epoch")
-            out += pack_iqqi(
-                o4.partition,
-                o4.fetch_offset,
-                o4.log_start_offset,
-                o4.partition_max_bytes,
-            )
+    out += pack_iiiib(o.replica_id, o.max_wait_ms, o.min_bytes, o.max_bytes, o.isolation_level)
+    encode_count(out, o.topics)
+    _write_fetch_topic_v5(out, o.topics)
 
 
 def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
@@ -760,12 +745,17 @@ def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
     return o
 
 
+def _write_forgotten_topic_v7(out: bytearray, items: Iterable[ForgottenTopic]) -> None:
+    for o in items:
+        encode_string(out, o.topic)
+        encode_count(out, o.partitions)
+        encode_numbers(out, o.partitions, "i")
+
+
 def _write_fetch_request_v7(o: FetchRequest, out: bytearray) -> None:
     if o.replica_state is not None:
         raise absent("replica_state")
-    items1 = o.topics
-    n = len(items1)
-    out += pack_iiiibiii(
+    out += pack_iiiibii(
         o.replica_id,
         o.max_wait_ms,
         o.min_bytes,
@@ -773,37 +763,11 @@ def _write_fetch_request_v7(o: FetchRequest, out: bytearray) -> None:
         o.isolation_level,
         o.session_id,
         o.session_epoch,
-        n,
     )
-    for o2 in items1:
-        raw = o2.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3)
-        out += pack_i(n)
-        for o4 in items3:
-            if o4.last_fetched_epoch != -1:
-                raise absent("last_fetched_epoch")
-            out += pack_iqqi(
-                o4.partition,
-                o4.fetch_offset,
-                o4.log_start_offset,
-                o4.partition_max_bytes,
-            )
-    items5 = o.forgotten_topics_data
-    n = len(items5)
-    out += pack_i(n)
-    for o6 in items5:
-        raw = o6.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items7 = o6.partitions
-        n = len(items7)
-        out += pack_i(n)
-        encode_numbers(out, items7, "i")
+    encode_count(out, o.topics)
+    _write_fetch_topic_v5(out, o.topics)
+    encode_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v7(out, o.forgotten_topics_data)
 
 
 def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
@@ -886,12 +850,30 @@ def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
     return o
 
 
+def _write_fetch_partition_v9(out: bytearray, items: Iterable[FetchPartition]) -> None:
+    for o in items:
+        if o.last_fetched_epoch != -1:
+            raise absent("last_fetched_epoch")
+        out += pack_iiqqi(
+            o.partition,
+            o.current_leader_epoch,
+            o.fetch_offset,
+            o.log_start_offset,
+            o.partition_max_bytes,
+        )
+
+
+def _write_fetch_topic_v9(out: bytearray, items: Iterable[FetchTopic]) -> None:
+    for o in items:
+        encode_string(out, o.topic)
+        encode_count(out, o.partitions)
+        _write_fetch_partition_v9(out, o.partitions)
+
+
 def _write_fetch_request_v9(o: FetchRequest, out: bytearray) -> None:
     if o.replica_state is not None:
         raise absent("replica_state")
-    items1 = o.topics
-    n = len(items1)
-    out += pack_iiiibiii(
+    out += pack_iiiibii(
         o.replica_id,
         o.max_wait_ms,
         o.min_bytes,
@@ -899,38 +881,11 @@ def _write_fetch_request_v9(o: FetchRequest, out: bytearray) -> None:
         o.isolation_level,
         o.session_id,
         o.session_epoch,
-        n,
     )
-    for o2 in items1:
-        raw = o2.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3)
-        out += pack_i(n)
-        for o4 in items3:
-            if o4.last_fetched_epoch != -1:
-                raise absent("last_fetched_epoch")
-            out += pack_iiqqi(
-                o4.partition,
-                o4.current_leader_epoch,
-                o4.fetch_offset,
-                o4.log_start_offset,
-                o4.partition_max_bytes,
-            )
-    items5 = o.forgotten_topics_data
-    n = len(items5)
-    out += pack_i(n)
-    for o6 in items5:
-        raw = o6.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items7 = o6.partitions
-        n = len(items7)
-        out += pack_i(n)
-        encode_numbers(out, items7, "i")
+    encode_count(out, o.topics)
+    _write_fetch_topic_v9(out, o.topics)
+    encode_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v7(out, o.forgotten_topics_data)
 
 
 def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
@@ -1022,9 +977,7 @@ def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
 def _write_fetch_request_v11(o: FetchRequest, out: bytearray) -> None:
     if o.replica_state is not None:
         raise absent("replica_state")
-    items1 = o.topics
-    n = len(items1)
-    out += pack_iiiibiii(
+    out += pack_iiiibii(
         o.replica_id,
         o.max_wait_ms,
         o.min_bytes,
@@ -1032,42 +985,12 @@ def _write_fetch_request_v11(o: FetchRequest, out: bytearray) -> None:
         o.isolation_level,
         o.session_id,
         o.session_epoch,
-        n,
     )
-    for o2 in items1:
-        raw = o2.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3)
-        out += pack_i(n)
-        for o4 in items3:
-            if o4.last_fetched_epoch != -1:
-                raise absent("last_fetched_epoch")
-            out += pack_iiqqi(
-                o4.partition,
-                o4.current_leader_epoch,
-                o4.fetch_offset,
-                o4.log_start_offset,
-                o4.partition_max_bytes,
-            )
-    items5 = o.forgotten_topics_data
-    n = len(items5)
-    out += pack_i(n)
-    for o6 in items5:
-        raw = o6.topic.encode()
-        n = len(raw)
-        out += pack_h(n)
-        out += raw
-        items7 = o6.partitions
-        n = len(items7)
-        out += pack_i(n)
-        encode_numbers(out, items7, "i")
-    raw = o.rack_id.encode()
-    n = len(raw)
-    out += pack_h(n)
-    out += raw
+    encode_count(out, o.topics)
+    _write_fetch_topic_v9(out, o.topics)
+    encode_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v7(out, o.forgotten_topics_data)
+    encode_string(out, o.rack_id)
 
 
 def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
@@ -1202,106 +1125,61 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
     return o
 
 
+def _write_fetch_partition_v12(out: bytearray, items: Iterable[FetchPartition]) -> None:
+    for o in items:
+        out += pack_iiqiqiB(
+            o.partition,
+            o.current_leader_epoch,
+            o.fetch_offset,
+            o.last_fetched_epoch,
+            o.log_start_offset,
+            o.partition_max_bytes,
+            0,
+        )
+
+
+def _write_fetch_topic_v12(out: bytearray, items: Iterable[FetchTopic]) -> None:
+    for o in items:
+        encode_compact_string(out, o.topic)
+        encode_compact_count(out, o.partitions)
+        _write_fetch_partition_v12(out, o.partitions)
+        out.append(0)
+
+
+def _write_forgotten_topic_v12(out: bytearray, items: Iterable[ForgottenTopic]) -> None:
+    for o in items:
+        encode_compact_string(out, o.topic)
+        encode_compact_count(out, o.partitions)
+        encode_numbers(out, o.partitions, "i")
+        out.append(0)
+
+
 def _write_fetch_request_v12(o: FetchRequest, out: bytearray) -> None:
     if o.replica_state is not None:
         raise absent("replica_state")
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiiibiiB(
-            o.replica_id,
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-            n,
-        )
-    else:
-        out += pack_iiiibii(
-            o.replica_id,
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-        )
-        out += encode_uvarint(n)
-    for o2 in items1:
-        raw = o2.topic.encode()
-        n = len(raw) + 1
-        if n < 128:
-            out.append(n)
-        else:
-            out += encode_string_length(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out.append(n)
-        else:
-            out += encode_uvarint(n)
-        for o4 in items3:
-            out += pack_iiqiqiB(
-                o4.partition,
-                o4.current_leader_epoch,
-                o4.fetch_offset,
-                o4.last_fetched_epoch,
-                o4.log_start_offset,
-                o4.partition_max_bytes,
-                0,
-            )
-        out.append(0)
-    items5 = o.forgotten_topics_data
-    n = len(items5) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_uvarint(n)
-    for o6 in items5:
-        raw = o6.topic.encode()
-        n = len(raw) + 1
-        if n < 128:
-            out.append(n)
-        else:
-            out += encode_string_length(n)
-        out += raw
-        items7 = o6.partitions
-        n = len(items7) + 1
-        if n < 128:
-            out.append(n)
-        else:
-            out += encode_uvarint(n)
-        encode_numbers(out, items7, "i")
-        out.append(0)
-    raw = o.rack_id.encode()
-    n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    out += raw
+    out += pack_iiiibii(
+        o.replica_id,
+        o.max_wait_ms,
+        o.min_bytes,
+        o.max_bytes,
+        o.isolation_level,
+        o.session_id,
+        o.session_epoch,
+    )
+    encode_compact_count(out, o.topics)
+    _write_fetch_topic_v12(out, o.topics)
+    encode_compact_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v12(out, o.forgotten_topics_data)
+    encode_compact_string(out, o.rack_id)
     if o.cluster_id is None:
         out.append(0)
     else:
-        values8: list[tuple[int, bytearray]] = []
+        values1: list[tuple[int, bytearray]] = []
         if o.cluster_id is not None:
-            value8 = bytearray()
-            if o.cluster_id is None:
-                n = 0
-            else:
-                raw = o.cluster_id.encode()
-                n = len(raw) + 1
-            if n < 128:
-                value8.append(n)
-            else:
-                value8 += encode_string_length(n)
-            if n > 1:
-                value8 += raw
-            values8.append((0, value8))
-        encode_tags(out, values8)
+            value1 = bytearray()
+            encode_compact_nullable_string(value1, o.cluster_id)
+            values1.append((0, value1))
+        encode_tags(out, values1)
 
 
 def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
@@ -1424,94 +1302,48 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
     return o
 
 
+def _write_fetch_topic_v13(out: bytearray, items: Iterable[FetchTopic]) -> None:
+    for o in items:
+        out += pack_u(o.topic_id)
+        encode_compact_count(out, o.partitions)
+        _write_fetch_partition_v12(out, o.partitions)
+        out.append(0)
+
+
+def _write_forgotten_topic_v13(out: bytearray, items: Iterable[ForgottenTopic]) -> None:
+    for o in items:
+        out += pack_u(o.topic_id)
+        encode_compact_count(out, o.partitions)
+        encode_numbers(out, o.partitions, "i")
+        out.append(0)
+
+
 def _write_fetch_request_v13(o: FetchRequest, out: bytearray) -> None:
     if o.replica_state is not None:
         raise absent("replica_state")
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiiibiiB(
-            o.replica_id,
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-            n,
-        )
-    else:
-        out += pack_iiiibii(
-            o.replica_id,
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-        )
-        out += encode_uvarint(n)
-    for o2 in items1:
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out += pack_uB(o2.topic_id, n)
-        else:
-            out += pack_u(o2.topic_id)
-            out += encode_uvarint(n)
-        for o4 in items3:
-            out += pack_iiqiqiB(
-                o4.partition,
-                o4.current_leader_epoch,
-                o4.fetch_offset,
-                o4.last_fetched_epoch,
-                o4.log_start_offset,
-                o4.partition_max_bytes,
-                0,
-            )
-        out.append(0)
-    items5 = o.forgotten_topics_data
-    n = len(items5) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_uvarint(n)
-    for o6 in items5:
-        items7 = o6.partitions
-        n = len(items7) + 1
-        if n < 128:
-            out += pack_uB(o6.topic_id, n)
-        else:
-            out += pack_u(o6.topic_id)
-            out += encode_uvarint(n)
-        encode_numbers(out, items7, "i")
-        out.append(0)
-    raw = o.rack_id.encode()
-    n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    out += raw
+    out += pack_iiiibii(
+        o.replica_id,
+        o.max_wait_ms,
+        o.min_bytes,
+        o.max_bytes,
+        o.isolation_level,
+        o.session_id,
+        o.session_epoch,
+    )
+    encode_compact_count(out, o.topics)
+    _write_fetch_topic_v13(out, o.topics)
+    encode_compact_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v13(out, o.forgotten_topics_data)
+    encode_compact_string(out, o.rack_id)
     if o.cluster_id is None:
         out.append(0)
     else:
-        values8: list[tuple[int, bytearray]] = []
+        values1: list[tuple[int, bytearray]] = []
         if o.cluster_id is not None:
-            value8 = bytearray()
-            if o.cluster_id is None:
-                n = 0
-            else:
-                raw = o.cluster_id.encode()
-                n = len(raw) + 1
-            if n < 128:
-                value8.append(n)
-            else:
-                value8 += encode_string_length(n)
-            if n > 1:
-                value8 += raw
-            values8.append((0, value8))
-        encode_tags(out, values8)
+            value1 = bytearray()
+            encode_compact_nullable_string(value1, o.cluster_id)
+            values1.append((0, value1))
+        encode_tags(out, values1)
 
 
 def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
@@ -1641,99 +1473,42 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
     return o
 
 
+def _write_replica_state_v15(out: bytearray, items: Iterable[ReplicaState]) -> None:
+    for o in items:
+        out += pack_iqB(o.replica_id, o.replica_epoch, 0)
+
+
 def _write_fetch_request_v15(o: FetchRequest, out: bytearray) -> None:
     if o.replica_id != -1:
         raise absent("replica_id")
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiibiiB(
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-            n,
-        )
-    else:
-        out += pack_iiibii(
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-        )
-        out += encode_uvarint(n)
-    for o2 in items1:
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out += pack_uB(o2.topic_id, n)
-        else:
-            out += pack_u(o2.topic_id)
-            out += encode_uvarint(n)
-        for o4 in items3:
-            out += pack_iiqiqiB(
-                o4.partition,
-                o4.current_leader_epoch,
-                o4.fetch_offset,
-                o4.last_fetched_epoch,
-                o4.log_start_offset,
-                o4.partition_max_bytes,
-                0,
-            )
-        out.append(0)
-    items5 = o.forgotten_topics_data
-    n = len(items5) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_uvarint(n)
-    for o6 in items5:
-        items7 = o6.partitions
-        n = len(items7) + 1
-        if n < 128:
-            out += pack_uB(o6.topic_id, n)
-        else:
-            out += pack_u(o6.topic_id)
-            out += encode_uvarint(n)
-        encode_numbers(out, items7, "i")
-        out.append(0)
-    raw = o.rack_id.encode()
-    n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    out += raw
+    out += pack_iiibii(
+        o.max_wait_ms,
+        o.min_bytes,
+        o.max_bytes,
+        o.isolation_level,
+        o.session_id,
+        o.session_epoch,
+    )
+    encode_compact_count(out, o.topics)
+    _write_fetch_topic_v13(out, o.topics)
+    encode_compact_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v13(out, o.forgotten_topics_data)
+    encode_compact_string(out, o.rack_id)
     if o.cluster_id is None and o.replica_state is None:
         out.append(0)
     else:
-        values8: list[tuple[int, bytearray]] = []
+        values1: list[tuple[int, bytearray]] = []
         if o.cluster_id is not None:
-            value8 = bytearray()
-            if o.cluster_id is None:
-                n = 0
-            else:
-                raw = o.cluster_id.encode()
-                n = len(raw) + 1
-            if n < 128:
-                value8.append(n)
-            else:
-                value8 += encode_string_length(n)
-            if n > 1:
-                value8 += raw
-            values8.append((0, value8))
+            value1 = bytearray()
+            encode_compact_nullable_string(value1, o.cluster_id)
+            values1.append((0, value1))
         if o.replica_state is not None and o.replica_state != ReplicaState():
-            value8 = bytearray()
+            value1 = bytearray()
             if o.replica_state is None:
                 raise null_given("replica_state")
-            o9 = o.replica_state
-            value8 += pack_iqB(o9.replica_id, o9.replica_epoch, 0)
-            values8.append((1, value8))
-        encode_tags(out, values8)
+            _write_replica_state_v15(value1, (o.replica_state,))
+            values1.append((1, value1))
+        encode_tags(out, values1)
 
 
 def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
@@ -1875,115 +1650,74 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
     return o
 
 
+def _write_fetch_partition_v17(out: bytearray, items: Iterable[FetchPartition]) -> None:
+    for o in items:
+        if o.replica_directory_id == ZERO_UUID:
+            out += pack_iiqiqiB(
+                o.partition,
+                o.current_leader_epoch,
+                o.fetch_offset,
+                o.last_fetched_epoch,
+                o.log_start_offset,
+                o.partition_max_bytes,
+                0,
+            )
+        else:
+            out += pack_iiqiqi(
+                o.partition,
+                o.current_leader_epoch,
+                o.fetch_offset,
+                o.last_fetched_epoch,
+                o.log_start_offset,
+                o.partition_max_bytes,
+            )
+            values1: list[tuple[int, bytearray]] = []
+            if o.replica_directory_id != ZERO_UUID:
+                value1 = bytearray()
+                value1 += pack_u(o.replica_directory_id)
+                values1.append((0, value1))
+            encode_tags(out, values1)
+
+
+def _write_fetch_topic_v17(out: bytearray, items: Iterable[FetchTopic]) -> None:
+    for o in items:
+        out += pack_u(o.topic_id)
+        encode_compact_count(out, o.partitions)
+        _write_fetch_partition_v17(out, o.partitions)
+        out.append(0)
+
+
 def _write_fetch_request_v17(o: FetchRequest, out: bytearray) -> None:
     if o.replica_id != -1:
         raise absent("replica_id")
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiibiiB(
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-            n,
-        )
-    else:
-        out += pack_iiibii(
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-        )
-        out += encode_uvarint(n)
-    for o2 in items1:
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out += pack_uB(o2.topic_id, n)
-        else:
-            out += pack_u(o2.topic_id)
-            out += encode_uvarint(n)
-        for o4 in items3:
-            if o4.replica_directory_id == ZERO_UUID:
-                out += pack_iiqiqiB(
-                    o4.partition,
-                    o4.current_leader_epoch,
-                    o4.fetch_offset,
-                    o4.last_fetched_epoch,
-                    o4.log_start_offset,
-                    o4.partition_max_bytes,
-                    0,
-                )
-            else:
-                out += pack_iiqiqi(
-                    o4.partition,
-                    o4.current_leader_epoch,
-                    o4.fetch_offset,
-                    o4.last_fetched_epoch,
-                    o4.log_start_offset,
-                    o4.partition_max_bytes,
-                )
-                values5: list[tuple[int, bytearray]] = []
-                if o4.replica_directory_id != ZERO_UUID:
-                    value5 = bytearray()
-                    value5 += pack_u(o4.replica_directory_id)
-                    values5.append((0, value5))
-                encode_tags(out, values5)
-        out.append(0)
-    items6 = o.forgotten_topics_data
-    n = len(items6) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_uvarint(n)
-    for o7 in items6:
-        items8 = o7.partitions
-        n = len(items8) + 1
-        if n < 128:
-            out += pack_uB(o7.topic_id, n)
-        else:
-            out += pack_u(o7.topic_id)
-            out += encode_uvarint(n)
-        encode_numbers(out, items8, "i")
-        out.append(0)
-    raw = o.rack_id.encode()
-    n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    out += raw
+    out += pack_iiibii(
+        o.max_wait_ms,
+        o.min_bytes,
+        o.max_bytes,
+        o.isolation_level,
+        o.session_id,
+        o.session_epoch,
+    )
+    encode_compact_count(out, o.topics)
+    _write_fetch_topic_v17(out, o.topics)
+    encode_compact_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v13(out, o.forgotten_topics_data)
+    encode_compact_string(out, o.rack_id)
     if o.cluster_id is None and o.replica_state is None:
         out.append(0)
     else:
-        values9: list[tuple[int, bytearray]] = []
+        values2: list[tuple[int, bytearray]] = []
         if o.cluster_id is not None:
-            value9 = bytearray()
-            if o.cluster_id is None:
-                n = 0
-            else:
-                raw = o.cluster_id.encode()
-                n = len(raw) + 1
-            if n < 128:
-                value9.append(n)
-            else:
-                value9 += encode_string_length(n)
-            if n > 1:
-                value9 += raw
-            values9.append((0, value9))
+            value2 = bytearray()
+            encode_compact_nullable_string(value2, o.cluster_id)
+            values2.append((0, value2))
         if o.replica_state is not None and o.replica_state != ReplicaState():
-            value9 = bytearray()
+            value2 = bytearray()
             if o.replica_state is None:
                 raise null_given("replica_state")
-            o10 = o.replica_state
-            value9 += pack_iqB(o10.replica_id, o10.replica_epoch, 0)
-            values9.append((1, value9))
-        encode_tags(out, values9)
+            _write_replica_state_v15(value2, (o.replica_state,))
+            values2.append((1, value2))
+        encode_tags(out, values2)
 
 
 def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
@@ -2128,171 +1862,130 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
     return o
 
 
+def _write_fetch_partition_v18(out: bytearray, items: Iterable[FetchPartition]) -> None:
+    for o in items:
+        if o.replica_directory_id == ZERO_UUID and o.high_watermark == 9223372036854775807:
+            out += pack_iiqiqiB(
+                o.partition,
+                o.current_leader_epoch,
+                o.fetch_offset,
+                o.last_fetched_epoch,
+                o.log_start_offset,
+                o.partition_max_bytes,
+                0,
+            )
+        else:
+            out += pack_iiqiqi(
+                o.partition,
+                o.current_leader_epoch,
+                o.fetch_offset,
+                o.last_fetched_epoch,
+                o.log_start_offset,
+                o.partition_max_bytes,
+            )
+            values1: list[tuple[int, bytearray]] = []
+            if o.replica_directory_id != ZERO_UUID:
+                value1 = bytearray()
+                value1 += pack_u(o.replica_directory_id)
+                values1.append((0, value1))
+            if o.high_watermark != 9223372036854775807:
+                value1 = bytearray()
+                value1 += pack_q(o.high_watermark)
+                values1.append((1, value1))
+            encode_tags(out, values1)
+
+
+def _write_fetch_topic_v18(out: bytearray, items: Iterable[FetchTopic]) -> None:
+    for o in items:
+        out += pack_u(o.topic_id)
+        encode_compact_count(out, o.partitions)
+        _write_fetch_partition_v18(out, o.partitions)
+        out.append(0)
+
+
 def _write_fetch_request_v18(o: FetchRequest, out: bytearray) -> None:
     if o.replica_id != -1:
         raise absent("replica_id")
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiibiiB(
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-            n,
-        )
-    else:
-        out += pack_iiibii(
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.isolation_level,
-            o.session_id,
-            o.session_epoch,
-        )
-        out += encode_uvarint(n)
-    for o2 in items1:
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out += pack_uB(o2.topic_id, n)
-        else:
-            out += pack_u(o2.topic_id)
-            out += encode_uvarint(n)
-        for o4 in items3:
-            if o4.replica_directory_id == ZERO_UUID and o4.high_watermark == 9223372036854775807:
-                out += pack_iiqiqiB(
-                    o4.partition,
-                    o4.current_leader_epoch,
-                    o4.fetch_offset,
-                    o4.last_fetched_epoch,
-                    o4.log_start_offset,
-                    o4.partition_max_bytes,
-                    0,
-                )
-            else:
-                out += pack_iiqiqi(
-                    o4.partition,
-                    o4.current_leader_epoch,
-                    o4.fetch_offset,
-                    o4.last_fetched_epoch,
-                    o4.log_start_offset,
-                    o4.partition_max_bytes,
-                )
-                values5: list[tuple[int, bytearray]] = []
-                if o4.replica_directory_id != ZERO_UUID:
-                    value5 = bytearray()
-                    value5 += pack_u(o4.replica_directory_id)
-                    values5.append((0, value5))
-                if o4.high_watermark != 9223372036854775807:
-                    value5 = bytearray()
-                    value5 += pack_q(o4.high_watermark)
-                    values5.append((1, value5))
-                encode_tags(out, values5)
-        out.append(0)
-    items6 = o.forgotten_topics_data
-    n = len(items6) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_uvarint(n)
-    for o7 in items6:
-        items8 = o7.partitions
-        n = len(items8) + 1
-        if n < 128:
-            out += pack_uB(o7.topic_id, n)
-        else:
-            out += pack_u(o7.topic_id)
-            out += encode_uvarint(n)
-        encode_numbers(out, items8, "i")
-        out.append(0)
-    raw = o.rack_id.encode()
-    n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    out += raw
+    out += pack_iiibii(
+        o.max_wait_ms,
+        o.min_bytes,
+        o.max_bytes,
+        o.isolation_level,
+        o.session_id,
+        o.session_epoch,
+    )
+    encode_compact_count(out, o.topics)
+    _write_fetch_topic_v18(out, o.topics)
+    encode_compact_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v13(out, o.forgotten_topics_data)
+    encode_compact_string(out, o.rack_id)
     if o.cluster_id is None and o.replica_state is None:
         out.append(0)
     else:
-        values9: list[tuple[int, bytearray]] = []
+        values2: list[tuple[int, bytearray]] = []
         if o.cluster_id is not None:
-            value9 = bytearray()
-            if o.cluster_id is None:
-                n = 0
-            else:
-                raw = o.cluster_id.encode()
-                n = len(raw) + 1
-            if n < 128:
-                value9.append(n)
-            else:
-                value9 += encode_string_length(n)
-            if n > 1:
-                value9 += raw
-            values9.append((0, value9))
+            value2 = bytearray()
+            encode_compact_nullable_string(value2, o.cluster_id)
+            values2.append((0, value2))
         if o.replica_state is not None and o.replica_state != ReplicaState():
-            value9 = bytearray()
+            value2 = bytearray()
             if o.replica_state is None:
                 raise null_given("replica_state")
-            o10 = o.replica_state
-            value9 += pack_iqB(o10.replica_id, o10.replica_epoch, 0)
-            values9.append((1, value9))
-        encode_tags(out, values9)
+            _write_replica_state_v15(value2, (o.replica_state,))
+            values2.append((1, value2))
+        encode_tags(out, values2)
+
+
+def _read_partition_data_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionData], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionData] = []
+    for _ in range(count):
+        o = new(PartitionData)
+        o.last_stable_offset = -1
+        o.log_start_offset = -1
+        o.diverging_epoch = None
+        o.current_leader = None
+        o.snapshot_id = None
+        o.aborted_transactions = []
+        o.preferred_read_replica = -1
+        o.partition_index, o.error_code, o.high_watermark = unpack_ihq(buffer, position)
+        position += 14
+        o.records, position = read_nullable_records(buffer, position)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetchable_topic_response_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchableTopicResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchableTopicResponse] = []
+    for _ in range(count):
+        o = new(FetchableTopicResponse)
+        o.topic_id = ZERO_UUID
+        o.topic, position = read_string(buffer, position)
+        n, position = read_count(buffer, position, 18)
+        o.partitions, position, budget = _read_partition_data_v0(buffer, position, n, budget)
+        items.append(o)
+    return items, position, budget
 
 
 def _read_fetch_response_v0(buffer: memoryview, position: int) -> FetchResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(FetchResponse)
     o.throttle_time_ms = 0
     o.error_code = 0
     o.session_id = 0
     o.node_endpoints = []
-    (n,) = unpack_i(buffer, position)
-    position += 4
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(FetchableTopicResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.topic = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 18 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.last_stable_offset = -1
-            o2.log_start_offset = -1
-            o2.diverging_epoch = None
-            o2.current_leader = None
-            o2.snapshot_id = None
-            o2.aborted_transactions = []
-            o2.preferred_read_replica = -1
-            o2.partition_index, o2.error_code, o2.high_watermark, n = unpack_ihqi(buffer, position)
-            position += 18
-            if n < 0:
-                o2.records = None
-            else:
-                end = position + n
-                o2.records = buffer[position:end]
-                position = end
-            items2.append(o2)
-        items1.append(o1)
-    if position > limit:
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_fetchable_topic_response_v0(buffer, position, n, budget)
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -2341,54 +2034,16 @@ def _write_fetch_response_v0(
 
 
 def _read_fetch_response_v1(buffer: memoryview, position: int) -> FetchResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(FetchResponse)
     o.error_code = 0
     o.session_id = 0
     o.node_endpoints = []
-    o.throttle_time_ms, n = unpack_ii(buffer, position)
-    position += 8
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(FetchableTopicResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.topic = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 18 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.last_stable_offset = -1
-            o2.log_start_offset = -1
-            o2.diverging_epoch = None
-            o2.current_leader = None
-            o2.snapshot_id = None
-            o2.aborted_transactions = []
-            o2.preferred_read_replica = -1
-            o2.partition_index, o2.error_code, o2.high_watermark, n = unpack_ihqi(buffer, position)
-            position += 18
-            if n < 0:
-                o2.records = None
-            else:
-                end = position + n
-                o2.records = buffer[position:end]
-                position = end
-            items2.append(o2)
-        items1.append(o1)
-    if position > limit:
+    (o.throttle_time_ms,) = unpack_i(buffer, position)
+    position += 4
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_fetchable_topic_response_v0(buffer, position, n, budget)
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -2436,73 +2091,80 @@ def _write_fetch_response_v1(
     return out
 
 
+def _read_aborted_transaction_v4(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[AbortedTransaction], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[AbortedTransaction] = []
+    for _ in range(count):
+        o = new(AbortedTransaction)
+        o.producer_id, o.first_offset = unpack_qq(buffer, position)
+        position += 16
+        items.append(o)
+    return items, position, budget
+
+
+def _read_partition_data_v4(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionData], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionData] = []
+    for _ in range(count):
+        o = new(PartitionData)
+        o.log_start_offset = -1
+        o.diverging_epoch = None
+        o.current_leader = None
+        o.snapshot_id = None
+        o.preferred_read_replica = -1
+        (
+            o.partition_index,
+            o.error_code,
+            o.high_watermark,
+            o.last_stable_offset,
+        ) = unpack_ihqq(buffer, position)
+        position += 22
+        n, position = read_nullable_count(buffer, position, 16)
+        if n < 0:
+            o.aborted_transactions = None
+        else:
+            o.aborted_transactions, position, budget = _read_aborted_transaction_v4(buffer, position, n, budget)
+        o.records, position = read_nullable_records(buffer, position)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetchable_topic_response_v4(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchableTopicResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchableTopicResponse] = []
+    for _ in range(count):
+        o = new(FetchableTopicResponse)
+        o.topic_id = ZERO_UUID
+        o.topic, position = read_string(buffer, position)
+        n, position = read_count(buffer, position, 30)
+        o.partitions, position, budget = _read_partition_data_v4(buffer, position, n, budget)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_fetch_response_v4(buffer: memoryview, position: int) -> FetchResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(FetchResponse)
     o.error_code = 0
     o.session_id = 0
     o.node_endpoints = []
-    o.throttle_time_ms, n = unpack_ii(buffer, position)
-    position += 8
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(FetchableTopicResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.topic = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 30 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.log_start_offset = -1
-            o2.diverging_epoch = None
-            o2.current_leader = None
-            o2.snapshot_id = None
-            o2.preferred_read_replica = -1
-            (
-                o2.partition_index,
-                o2.error_code,
-                o2.high_watermark,
-                o2.last_stable_offset,
-                n,
-            ) = unpack_ihqqi(buffer, position)
-            position += 26
-            if n > budget or n * 16 > limit - position:
-                raise bad_count(n)
-            if n < 0:
-                o2.aborted_transactions = None
-            else:
-                budget -= n
-                o2.aborted_transactions = items3 = []
-                for _ in range(n):
-                    o3 = new(AbortedTransaction)
-                    o3.producer_id, o3.first_offset = unpack_qq(buffer, position)
-                    position += 16
-                    items3.append(o3)
-            (n,) = unpack_i(buffer, position)
-            position += 4
-            if n < 0:
-                o2.records = None
-            else:
-                end = position + n
-                o2.records = buffer[position:end]
-                position = end
-            items2.append(o2)
-        items1.append(o1)
-    if position > limit:
+    (o.throttle_time_ms,) = unpack_i(buffer, position)
+    position += 4
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_fetchable_topic_response_v4(buffer, position, n, budget)
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -2565,73 +2227,65 @@ def _write_fetch_response_v4(
     return out
 
 
+def _read_partition_data_v5(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionData], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionData] = []
+    for _ in range(count):
+        o = new(PartitionData)
+        o.diverging_epoch = None
+        o.current_leader = None
+        o.snapshot_id = None
+        o.preferred_read_replica = -1
+        (
+            o.partition_index,
+            o.error_code,
+            o.high_watermark,
+            o.last_stable_offset,
+            o.log_start_offset,
+        ) = unpack_ihqqq(buffer, position)
+        position += 30
+        n, position = read_nullable_count(buffer, position, 16)
+        if n < 0:
+            o.aborted_transactions = None
+        else:
+            o.aborted_transactions, position, budget = _read_aborted_transaction_v4(buffer, position, n, budget)
+        o.records, position = read_nullable_records(buffer, position)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetchable_topic_response_v5(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchableTopicResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchableTopicResponse] = []
+    for _ in range(count):
+        o = new(FetchableTopicResponse)
+        o.topic_id = ZERO_UUID
+        o.topic, position = read_string(buffer, position)
+        n, position = read_count(buffer, position, 38)
+        o.partitions, position, budget = _read_partition_data_v5(buffer, position, n, budget)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_fetch_response_v5(buffer: memoryview, position: int) -> FetchResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(FetchResponse)
     o.error_code = 0
     o.session_id = 0
     o.node_endpoints = []
-    o.throttle_time_ms, n = unpack_ii(buffer, position)
-    position += 8
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(FetchableTopicResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.topic = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 38 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.diverging_epoch = None
-            o2.current_leader = None
-            o2.snapshot_id = None
-            o2.preferred_read_replica = -1
-            (
-                o2.partition_index,
-                o2.error_code,
-                o2.high_watermark,
-                o2.last_stable_offset,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqi(buffer, position)
-            position += 34
-            if n > budget or n * 16 > limit - position:
-                raise bad_count(n)
-            if n < 0:
-                o2.aborted_transactions = None
-            else:
-                budget -= n
-                o2.aborted_transactions = items3 = []
-                for _ in range(n):
-                    o3 = new(AbortedTransaction)
-                    o3.producer_id, o3.first_offset = unpack_qq(buffer, position)
-                    position += 16
-                    items3.append(o3)
-            (n,) = unpack_i(buffer, position)
-            position += 4
-            if n < 0:
-                o2.records = None
-            else:
-                end = position + n
-                o2.records = buffer[position:end]
-                position = end
-            items2.append(o2)
-        items1.append(o1)
-    if position > limit:
+    (o.throttle_time_ms,) = unpack_i(buffer, position)
+    position += 4
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_fetchable_topic_response_v5(buffer, position, n, budget)
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -2696,70 +2350,14 @@ def _write_fetch_response_v5(
 
 
 def _read_fetch_response_v7(buffer: memoryview, position: int) -> FetchResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(FetchResponse)
     o.node_endpoints = []
-    o.throttle_time_ms, o.error_code, o.session_id, n = unpack_ihii(buffer, position)
-    position += 14
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(FetchableTopicResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.topic = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 38 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.diverging_epoch = None
-            o2.current_leader = None
-            o2.snapshot_id = None
-            o2.preferred_read_replica = -1
-            (
-                o2.partition_index,
-                o2.error_code,
-                o2.high_watermark,
-                o2.last_stable_offset,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqi(buffer, position)
-            position += 34
-            if n > budget or n * 16 > limit - position:
-                raise bad_count(n)
-            if n < 0:
-                o2.aborted_transactions = None
-            else:
-                budget -= n
-                o2.aborted_transactions = items3 = []
-                for _ in range(n):
-                    o3 = new(AbortedTransaction)
-                    o3.producer_id, o3.first_offset = unpack_qq(buffer, position)
-                    position += 16
-                    items3.append(o3)
-            (n,) = unpack_i(buffer, position)
-            position += 4
-            if n < 0:
-                o2.records = None
-            else:
-                end = position + n
-                o2.records = buffer[position:end]
-                position = end
-            items2.append(o2)
-        items1.append(o1)
-    if position > limit:
+    o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
+    position += 10
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_fetchable_topic_response_v5(buffer, position, n, budget)
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -2821,70 +2419,64 @@ def _write_fetch_response_v7(
     return out
 
 
+def _read_partition_data_v11(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionData], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionData] = []
+    for _ in range(count):
+        o = new(PartitionData)
+        o.diverging_epoch = None
+        o.current_leader = None
+        o.snapshot_id = None
+        (
+            o.partition_index,
+            o.error_code,
+            o.high_watermark,
+            o.last_stable_offset,
+            o.log_start_offset,
+        ) = unpack_ihqqq(buffer, position)
+        position += 30
+        n, position = read_nullable_count(buffer, position, 16)
+        if n < 0:
+            o.aborted_transactions = None
+        else:
+            o.aborted_transactions, position, budget = _read_aborted_transaction_v4(buffer, position, n, budget)
+        (o.preferred_read_replica,) = unpack_i(buffer, position)
+        position += 4
+        o.records, position = read_nullable_records(buffer, position)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetchable_topic_response_v11(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchableTopicResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchableTopicResponse] = []
+    for _ in range(count):
+        o = new(FetchableTopicResponse)
+        o.topic_id = ZERO_UUID
+        o.topic, position = read_string(buffer, position)
+        n, position = read_count(buffer, position, 42)
+        o.partitions, position, budget = _read_partition_data_v11(buffer, position, n, budget)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_fetch_response_v11(buffer: memoryview, position: int) -> FetchResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(FetchResponse)
     o.node_endpoints = []
-    o.throttle_time_ms, o.error_code, o.session_id, n = unpack_ihii(buffer, position)
-    position += 14
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(FetchableTopicResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.topic = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 42 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.diverging_epoch = None
-            o2.current_leader = None
-            o2.snapshot_id = None
-            (
-                o2.partition_index,
-                o2.error_code,
-                o2.high_watermark,
-                o2.last_stable_offset,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqi(buffer, position)
-            position += 34
-            if n > budget or n * 16 > limit - position:
-                raise bad_count(n)
-            if n < 0:
-                o2.aborted_transactions = None
-            else:
-                budget -= n
-                o2.aborted_transactions = items3 = []
-                for _ in range(n):
-                    o3 = new(AbortedTransaction)
-                    o3.producer_id, o3.first_offset = unpack_qq(buffer, position)
-                    position += 16
-                    items3.append(o3)
-            o2.preferred_read_replica, n = unpack_ii(buffer, position)
-            position += 8
-            if n < 0:
-                o2.records = None
-            else:
-                end = position + n
-                o2.records = buffer[position:end]
-                position = end
-            items2.append(o2)
-        items1.append(o1)
-    if position > limit:
+    o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
+    position += 10
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_fetchable_topic_response_v11(buffer, position, n, budget)
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -2944,124 +2536,158 @@ def _write_fetch_response_v11(
     return out
 
 
-def _read_fetch_response_v12(buffer: memoryview, position: int) -> FetchResponse:
-    limit = len(buffer)
-    budget = OBJECT_BUDGET
-    o = new(FetchResponse)
-    o.node_endpoints = []
-    o.throttle_time_ms, o.error_code, o.session_id, n = unpack_ihiB(buffer, position)
-    position += 11
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 3 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(FetchableTopicResponse)
-        o1.topic_id = ZERO_UUID
+def _read_epoch_end_offset_v12(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[EpochEndOffset], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[EpochEndOffset] = []
+    for _ in range(count):
+        o = new(EpochEndOffset)
+        o.epoch, o.end_offset, n = unpack_iqB(buffer, position)
+        position += 13
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_leader_id_and_epoch_v12(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[LeaderIdAndEpoch], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[LeaderIdAndEpoch] = []
+    for _ in range(count):
+        o = new(LeaderIdAndEpoch)
+        o.leader_id, o.leader_epoch, n = unpack_iiB(buffer, position)
+        position += 9
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_snapshot_id_v12(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[SnapshotId], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[SnapshotId] = []
+    for _ in range(count):
+        o = new(SnapshotId)
+        o.end_offset, o.epoch, n = unpack_qiB(buffer, position)
+        position += 13
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_aborted_transaction_v12(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[AbortedTransaction], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[AbortedTransaction] = []
+    for _ in range(count):
+        o = new(AbortedTransaction)
+        o.producer_id, o.first_offset, n = unpack_qqB(buffer, position)
+        position += 17
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_partition_data_v12(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionData], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionData] = []
+    for _ in range(count):
+        o = new(PartitionData)
+        o.diverging_epoch = None
+        o.current_leader = None
+        o.snapshot_id = None
+        (
+            o.partition_index,
+            o.error_code,
+            o.high_watermark,
+            o.last_stable_offset,
+            o.log_start_offset,
+        ) = unpack_ihqqq(buffer, position)
+        position += 30
+        n, position = read_compact_nullable_count(buffer, position, 17)
+        if n < 0:
+            o.aborted_transactions = None
+        else:
+            o.aborted_transactions, position, budget = _read_aborted_transaction_v12(buffer, position, n, budget)
+        (o.preferred_read_replica,) = unpack_i(buffer, position)
+        position += 4
+        o.records, position = read_compact_nullable_records(buffer, position)
         n = buffer[position]
         position += 1
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o1.topic = buffer[position:end].tobytes().decode()
-        position = end
-        n = buffer[position]
-        position += 1
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 37 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.diverging_epoch = None
-            o2.current_leader = None
-            o2.snapshot_id = None
-            (
-                o2.partition_index,
-                o2.error_code,
-                o2.high_watermark,
-                o2.last_stable_offset,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqB(buffer, position)
-            position += 31
+        if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n > budget or n * 17 > limit - position:
-                raise bad_count(n)
-            if n < 0:
-                o2.aborted_transactions = None
-            else:
-                budget -= n
-                o2.aborted_transactions = items3 = []
-                for _ in range(n):
-                    o3 = new(AbortedTransaction)
-                    o3.producer_id, o3.first_offset, n = unpack_qqB(buffer, position)
-                    position += 17
-                    if n:
-                        position = skip_tags(buffer, position - 1)
-                    items3.append(o3)
-            o2.preferred_read_replica, n = unpack_iB(buffer, position)
-            position += 5
-            if n == 0:
-                o2.records = None
-            else:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                end = position + n - 1
-                o2.records = buffer[position:end]
-                position = end
-            n = buffer[position]
-            position += 1
-            if n:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                for _ in range(n):
-                    tag4, n, position = read_tag(buffer, position)
-                    tag_end4 = position + n
-                    if tag4 == 0:
-                        o5 = new(EpochEndOffset)
-                        o5.epoch, o5.end_offset, n = unpack_iqB(buffer, position)
-                        position += 13
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.diverging_epoch = o5
-                    elif tag4 == 1:
-                        o6 = new(LeaderIdAndEpoch)
-                        o6.leader_id, o6.leader_epoch, n = unpack_iiB(buffer, position)
-                        position += 9
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.current_leader = o6
-                    elif tag4 == 2:
-                        o7 = new(SnapshotId)
-                        o7.end_offset, o7.epoch, n = unpack_qiB(buffer, position)
-                        position += 13
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.snapshot_id = o7
-                    else:
-                        position = tag_end4
-                    if position != tag_end4:
-                        raise bad_tag(tag4)
-            items2.append(o2)
+            for _ in range(n):
+                tag1, n, position = read_tag(buffer, position)
+                tag_end1 = position + n
+                if tag1 == 0:
+                    (o.diverging_epoch,), position, budget = _read_epoch_end_offset_v12(buffer, position, 1, budget)
+                elif tag1 == 1:
+                    (o.current_leader,), position, budget = _read_leader_id_and_epoch_v12(buffer, position, 1, budget)
+                elif tag1 == 2:
+                    (o.snapshot_id,), position, budget = _read_snapshot_id_v12(buffer, position, 1, budget)
+                else:
+                    position = tag_end1
+                if position != tag_end1:
+                    raise bad_tag(tag1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetchable_topic_response_v12(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchableTopicResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchableTopicResponse] = []
+    for _ in range(count):
+        o = new(FetchableTopicResponse)
+        o.topic_id = ZERO_UUID
+        o.topic, position = read_compact_string(buffer, position)
+        n, position = read_compact_count(buffer, position, 37)
+        o.partitions, position, budget = _read_partition_data_v12(buffer, position, n, budget)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_response_v12(buffer: memoryview, position: int) -> FetchResponse:
+    budget = OBJECT_BUDGET
+    o = new(FetchResponse)
+    o.node_endpoints = []
+    o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
+    position += 10
+    n, position = read_compact_count(buffer, position, 3)
+    o.responses, position, budget = _read_fetchable_topic_response_v12(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -3167,118 +2793,42 @@ def _write_fetch_response_v12(
     return out
 
 
-def _read_fetch_response_v13(buffer: memoryview, position: int) -> FetchResponse:
-    limit = len(buffer)
-    budget = OBJECT_BUDGET
-    o = new(FetchResponse)
-    o.node_endpoints = []
-    o.throttle_time_ms, o.error_code, o.session_id, n = unpack_ihiB(buffer, position)
-    position += 11
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(FetchableTopicResponse)
-        o1.topic = ""
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o1.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 37 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.diverging_epoch = None
-            o2.current_leader = None
-            o2.snapshot_id = None
-            (
-                o2.partition_index,
-                o2.error_code,
-                o2.high_watermark,
-                o2.last_stable_offset,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqB(buffer, position)
-            position += 31
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n > budget or n * 17 > limit - position:
-                raise bad_count(n)
-            if n < 0:
-                o2.aborted_transactions = None
-            else:
-                budget -= n
-                o2.aborted_transactions = items3 = []
-                for _ in range(n):
-                    o3 = new(AbortedTransaction)
-                    o3.producer_id, o3.first_offset, n = unpack_qqB(buffer, position)
-                    position += 17
-                    if n:
-                        position = skip_tags(buffer, position - 1)
-                    items3.append(o3)
-            o2.preferred_read_replica, n = unpack_iB(buffer, position)
-            position += 5
-            if n == 0:
-                o2.records = None
-            else:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                end = position + n - 1
-                o2.records = buffer[position:end]
-                position = end
-            n = buffer[position]
-            position += 1
-            if n:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                for _ in range(n):
-                    tag4, n, position = read_tag(buffer, position)
-                    tag_end4 = position + n
-                    if tag4 == 0:
-                        o5 = new(EpochEndOffset)
-                        o5.epoch, o5.end_offset, n = unpack_iqB(buffer, position)
-                        position += 13
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.diverging_epoch = o5
-                    elif tag4 == 1:
-                        o6 = new(LeaderIdAndEpoch)
-                        o6.leader_id, o6.leader_epoch, n = unpack_iiB(buffer, position)
-                        position += 9
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.current_leader = o6
-                    elif tag4 == 2:
-                        o7 = new(SnapshotId)
-                        o7.end_offset, o7.epoch, n = unpack_qiB(buffer, position)
-                        position += 13
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.snapshot_id = o7
-                    else:
-                        position = tag_end4
-                    if position != tag_end4:
-                        raise bad_tag(tag4)
-            items2.append(o2)
+def _read_fetchable_topic_response_v13(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchableTopicResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchableTopicResponse] = []
+    for _ in range(count):
+        o = new(FetchableTopicResponse)
+        o.topic = ""
+        (u0,) = unpack_u(buffer, position)
+        position += 16
+        o.topic_id = make_uuid(u0)
+        n, position = read_compact_count(buffer, position, 37)
+        o.partitions, position, budget = _read_partition_data_v12(buffer, position, n, budget)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_response_v13(buffer: memoryview, position: int) -> FetchResponse:
+    budget = OBJECT_BUDGET
+    o = new(FetchResponse)
+    o.node_endpoints = []
+    o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
+    position += 10
+    n, position = read_compact_count(buffer, position, 18)
+    o.responses, position, budget = _read_fetchable_topic_response_v13(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -3378,160 +2928,53 @@ def _write_fetch_response_v13(
     return out
 
 
-def _read_fetch_response_v16(buffer: memoryview, position: int) -> FetchResponse:
-    limit = len(buffer)
-    budget = OBJECT_BUDGET
-    o = new(FetchResponse)
-    o.node_endpoints = []
-    o.throttle_time_ms, o.error_code, o.session_id, n = unpack_ihiB(buffer, position)
-    position += 11
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(FetchableTopicResponse)
-        o1.topic = ""
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o1.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 37 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.diverging_epoch = None
-            o2.current_leader = None
-            o2.snapshot_id = None
-            (
-                o2.partition_index,
-                o2.error_code,
-                o2.high_watermark,
-                o2.last_stable_offset,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqB(buffer, position)
-            position += 31
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n > budget or n * 17 > limit - position:
-                raise bad_count(n)
-            if n < 0:
-                o2.aborted_transactions = None
-            else:
-                budget -= n
-                o2.aborted_transactions = items3 = []
-                for _ in range(n):
-                    o3 = new(AbortedTransaction)
-                    o3.producer_id, o3.first_offset, n = unpack_qqB(buffer, position)
-                    position += 17
-                    if n:
-                        position = skip_tags(buffer, position - 1)
-                    items3.append(o3)
-            o2.preferred_read_replica, n = unpack_iB(buffer, position)
-            position += 5
-            if n == 0:
-                o2.records = None
-            else:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                end = position + n - 1
-                o2.records = buffer[position:end]
-                position = end
-            n = buffer[position]
-            position += 1
-            if n:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                for _ in range(n):
-                    tag4, n, position = read_tag(buffer, position)
-                    tag_end4 = position + n
-                    if tag4 == 0:
-                        o5 = new(EpochEndOffset)
-                        o5.epoch, o5.end_offset, n = unpack_iqB(buffer, position)
-                        position += 13
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.diverging_epoch = o5
-                    elif tag4 == 1:
-                        o6 = new(LeaderIdAndEpoch)
-                        o6.leader_id, o6.leader_epoch, n = unpack_iiB(buffer, position)
-                        position += 9
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.current_leader = o6
-                    elif tag4 == 2:
-                        o7 = new(SnapshotId)
-                        o7.end_offset, o7.epoch, n = unpack_qiB(buffer, position)
-                        position += 13
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.snapshot_id = o7
-                    else:
-                        position = tag_end4
-                    if position != tag_end4:
-                        raise bad_tag(tag4)
-            items2.append(o2)
+def _read_node_endpoint_v16(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[NodeEndpoint], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[NodeEndpoint] = []
+    for _ in range(count):
+        o = new(NodeEndpoint)
+        (o.node_id,) = unpack_i(buffer, position)
+        position += 4
+        o.host, position = read_compact_string(buffer, position)
+        (o.port,) = unpack_i(buffer, position)
+        position += 4
+        o.rack, position = read_compact_nullable_string(buffer, position)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_response_v16(buffer: memoryview, position: int) -> FetchResponse:
+    budget = OBJECT_BUDGET
+    o = new(FetchResponse)
+    o.node_endpoints = []
+    o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
+    position += 10
+    n, position = read_compact_count(buffer, position, 18)
+    o.responses, position, budget = _read_fetchable_topic_response_v13(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
         for _ in range(n):
-            tag8, n, position = read_tag(buffer, position)
-            tag_end8 = position + n
-            if tag8 == 0:
-                n = buffer[position]
-                position += 1
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                n -= 1
-                if n < 0 or n > budget or n * 11 > limit - position:
-                    raise bad_count(n)
-                budget -= n
-                o.node_endpoints = items9 = []
-                for _ in range(n):
-                    o9 = new(NodeEndpoint)
-                    o9.node_id, n = unpack_iB(buffer, position)
-                    position += 5
-                    if not 0 < n < 128:
-                        n, position = string_length(buffer, position, n)
-                    end = position + n - 1
-                    o9.host = buffer[position:end].tobytes().decode()
-                    position = end
-                    o9.port, n = unpack_iB(buffer, position)
-                    position += 5
-                    if n == 0:
-                        o9.rack = None
-                    else:
-                        if not 0 < n < 128:
-                            n, position = string_length(buffer, position, n)
-                        end = position + n - 1
-                        o9.rack = buffer[position:end].tobytes().decode()
-                        position = end
-                    n = buffer[position]
-                    position += 1
-                    if n:
-                        position = skip_tags(buffer, position - 1)
-                    items9.append(o9)
+            tag1, n, position = read_tag(buffer, position)
+            tag_end1 = position + n
+            if tag1 == 0:
+                n, position = read_compact_count(buffer, position, 11)
+                o.node_endpoints, position, budget = _read_node_endpoint_v16(buffer, position, n, budget)
             else:
-                position = tag_end8
-            if position != tag_end8:
-                raise bad_tag(tag8)
-    if position > limit:
+                position = tag_end1
+            if position != tag_end1:
+                raise bad_tag(tag1)
+    if position > len(buffer):
         raise truncated()
     return o
 

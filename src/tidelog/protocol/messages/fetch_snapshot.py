@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.protocol.message import (
     EMPTY,
@@ -18,14 +18,19 @@ from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
     bad_count,
     bad_tag,
+    encode_compact_count,
+    encode_compact_nullable_string,
+    encode_compact_string,
     encode_string_length,
     encode_tags,
     encode_uvarint,
     make_uuid,
-    null_refused,
+    read_compact_count,
+    read_compact_nullable_string,
+    read_compact_records,
+    read_compact_string,
     read_tag,
     skip_tags,
-    string_length,
     truncated,
     uvarint,
 )
@@ -34,15 +39,17 @@ from tidelog.types import (
     ZERO_UUID,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 unpack_HB = Layout(">HB").unpack_from
-unpack_iB = Layout(">iB").unpack_from
+unpack_i = Layout(">i").unpack_from
 unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
 unpack_ii = Layout(">ii").unpack_from
 unpack_iiB = Layout(">iiB").unpack_from
 unpack_qB = Layout(">qB").unpack_from
 unpack_qiB = Layout(">qiB").unpack_from
-unpack_qqB = Layout(">qqB").unpack_from
+unpack_qq = Layout(">qq").unpack_from
 unpack_u = Layout(">16s").unpack_from
 pack_HB = Layout(">HB").pack
 pack_i = Layout(">i").pack
@@ -222,369 +229,329 @@ class NodeEndpoint(Struct):
         self.port = port
 
 
-def _read_fetch_snapshot_request_v0(buffer: memoryview, position: int) -> FetchSnapshotRequest:
-    limit = len(buffer)
-    budget = OBJECT_BUDGET
-    o = new(FetchSnapshotRequest)
-    o.cluster_id = None
-    o.replica_id, o.max_bytes, n = unpack_iiB(buffer, position)
-    position += 9
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 3 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchSnapshotRequestTopicSnapshot)
-        n = buffer[position]
-        position += 1
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        n = buffer[position]
-        position += 1
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 30 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchSnapshotRequestPartitionSnapshot)
-            o2.replica_directory_id = ZERO_UUID
-            o2.partition, o2.current_leader_epoch = unpack_ii(buffer, position)
-            position += 8
-            o3 = new(SnapshotId)
-            o3.end_offset, o3.epoch, n = unpack_qiB(buffer, position)
-            position += 13
-            if n:
-                position = skip_tags(buffer, position - 1)
-            o2.snapshot_id = o3
-            o2.position, n = unpack_qB(buffer, position)
-            position += 9
-            if n:
-                position = skip_tags(buffer, position - 1)
-            items2.append(o2)
+def _read_snapshot_id_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[SnapshotId], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[SnapshotId] = []
+    for _ in range(count):
+        o = new(SnapshotId)
+        o.end_offset, o.epoch, n = unpack_qiB(buffer, position)
+        position += 13
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_snapshot_request_partition_snapshot_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchSnapshotRequestPartitionSnapshot], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchSnapshotRequestPartitionSnapshot] = []
+    for _ in range(count):
+        o = new(FetchSnapshotRequestPartitionSnapshot)
+        o.replica_directory_id = ZERO_UUID
+        o.partition, o.current_leader_epoch = unpack_ii(buffer, position)
+        position += 8
+        (o.snapshot_id,), position, budget = _read_snapshot_id_v0(buffer, position, 1, budget)
+        o.position, n = unpack_qB(buffer, position)
+        position += 9
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_snapshot_request_topic_snapshot_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchSnapshotRequestTopicSnapshot], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchSnapshotRequestTopicSnapshot] = []
+    for _ in range(count):
+        o = new(FetchSnapshotRequestTopicSnapshot)
+        o.name, position = read_compact_string(buffer, position)
+        n, position = read_compact_count(buffer, position, 30)
+        o.partitions, position, budget = _read_fetch_snapshot_request_partition_snapshot_v0(buffer, position, n, budget)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_snapshot_request_v0(buffer: memoryview, position: int) -> FetchSnapshotRequest:
+    budget = OBJECT_BUDGET
+    o = new(FetchSnapshotRequest)
+    o.cluster_id = None
+    o.replica_id, o.max_bytes = unpack_ii(buffer, position)
+    position += 8
+    n, position = read_compact_count(buffer, position, 3)
+    o.topics, position, budget = _read_fetch_snapshot_request_topic_snapshot_v0(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
         for _ in range(n):
-            tag4, n, position = read_tag(buffer, position)
-            tag_end4 = position + n
-            if tag4 == 0:
-                n = buffer[position]
-                position += 1
-                if n == 0:
-                    o.cluster_id = None
-                else:
-                    if not 0 < n < 128:
-                        n, position = string_length(buffer, position, n)
-                    end = position + n - 1
-                    o.cluster_id = buffer[position:end].tobytes().decode()
-                    position = end
+            tag1, n, position = read_tag(buffer, position)
+            tag_end1 = position + n
+            if tag1 == 0:
+                o.cluster_id, position = read_compact_nullable_string(buffer, position)
             else:
-                position = tag_end4
-            if position != tag_end4:
-                raise bad_tag(tag4)
-    if position > limit:
+                position = tag_end1
+            if position != tag_end1:
+                raise bad_tag(tag1)
+    if position > len(buffer):
         raise truncated()
     return o
+
+
+def _write_snapshot_id_v0(out: bytearray, items: Iterable[SnapshotId]) -> None:
+    for o in items:
+        out += pack_qiB(o.end_offset, o.epoch, 0)
+
+
+def _write_fetch_snapshot_request_partition_snapshot_v0(out: bytearray, items: Iterable[FetchSnapshotRequestPartitionSnapshot]) -> None:
+    for o in items:
+        out += pack_ii(o.partition, o.current_leader_epoch)
+        _write_snapshot_id_v0(out, (o.snapshot_id,))
+        out += pack_qB(o.position, 0)
+
+
+def _write_fetch_snapshot_request_topic_snapshot_v0(out: bytearray, items: Iterable[FetchSnapshotRequestTopicSnapshot]) -> None:
+    for o in items:
+        encode_compact_string(out, o.name)
+        encode_compact_count(out, o.partitions)
+        _write_fetch_snapshot_request_partition_snapshot_v0(out, o.partitions)
+        out.append(0)
 
 
 def _write_fetch_snapshot_request_v0(o: FetchSnapshotRequest, out: bytearray) -> None:
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiB(o.replica_id, o.max_bytes, n)
-    else:
-        out += pack_ii(o.replica_id, o.max_bytes)
-        out += encode_uvarint(n)
-    for o2 in items1:
-        raw = o2.name.encode()
-        n = len(raw) + 1
-        if n < 128:
-            out.append(n)
-        else:
-            out += encode_string_length(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out.append(n)
-        else:
-            out += encode_uvarint(n)
-        for o4 in items3:
-            out += pack_ii(o4.partition, o4.current_leader_epoch)
-            o5 = o4.snapshot_id
-            out += pack_qiB(o5.end_offset, o5.epoch, 0)
-            out += pack_qB(o4.position, 0)
-        out.append(0)
+    out += pack_ii(o.replica_id, o.max_bytes)
+    encode_compact_count(out, o.topics)
+    _write_fetch_snapshot_request_topic_snapshot_v0(out, o.topics)
     if o.cluster_id is None:
         out.append(0)
     else:
-        values6: list[tuple[int, bytearray]] = []
+        values1: list[tuple[int, bytearray]] = []
         if o.cluster_id is not None:
-            value6 = bytearray()
-            if o.cluster_id is None:
-                n = 0
-            else:
-                raw = o.cluster_id.encode()
-                n = len(raw) + 1
-            if n < 128:
-                value6.append(n)
-            else:
-                value6 += encode_string_length(n)
-            if n > 1:
-                value6 += raw
-            values6.append((0, value6))
-        encode_tags(out, values6)
+            value1 = bytearray()
+            encode_compact_nullable_string(value1, o.cluster_id)
+            values1.append((0, value1))
+        encode_tags(out, values1)
 
 
-def _read_fetch_snapshot_request_v1(buffer: memoryview, position: int) -> FetchSnapshotRequest:
-    limit = len(buffer)
-    budget = OBJECT_BUDGET
-    o = new(FetchSnapshotRequest)
-    o.cluster_id = None
-    o.replica_id, o.max_bytes, n = unpack_iiB(buffer, position)
-    position += 9
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 3 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchSnapshotRequestTopicSnapshot)
-        n = buffer[position]
-        position += 1
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        n = buffer[position]
-        position += 1
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 30 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchSnapshotRequestPartitionSnapshot)
-            o2.replica_directory_id = ZERO_UUID
-            o2.partition, o2.current_leader_epoch = unpack_ii(buffer, position)
-            position += 8
-            o3 = new(SnapshotId)
-            o3.end_offset, o3.epoch, n = unpack_qiB(buffer, position)
-            position += 13
-            if n:
-                position = skip_tags(buffer, position - 1)
-            o2.snapshot_id = o3
-            o2.position, n = unpack_qB(buffer, position)
-            position += 9
-            if n:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                for _ in range(n):
-                    tag4, n, position = read_tag(buffer, position)
-                    tag_end4 = position + n
-                    if tag4 == 0:
-                        (u0,) = unpack_u(buffer, position)
-                        position += 16
-                        o2.replica_directory_id = make_uuid(u0)
-                    else:
-                        position = tag_end4
-                    if position != tag_end4:
-                        raise bad_tag(tag4)
-            items2.append(o2)
+def _read_fetch_snapshot_request_partition_snapshot_v1(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchSnapshotRequestPartitionSnapshot], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchSnapshotRequestPartitionSnapshot] = []
+    for _ in range(count):
+        o = new(FetchSnapshotRequestPartitionSnapshot)
+        o.replica_directory_id = ZERO_UUID
+        o.partition, o.current_leader_epoch = unpack_ii(buffer, position)
+        position += 8
+        (o.snapshot_id,), position, budget = _read_snapshot_id_v0(buffer, position, 1, budget)
+        o.position, n = unpack_qB(buffer, position)
+        position += 9
+        if n:
+            if n > 127:
+                n, position = uvarint(buffer, position, n)
+            for _ in range(n):
+                tag1, n, position = read_tag(buffer, position)
+                tag_end1 = position + n
+                if tag1 == 0:
+                    (u0,) = unpack_u(buffer, position)
+                    position += 16
+                    o.replica_directory_id = make_uuid(u0)
+                else:
+                    position = tag_end1
+                if position != tag_end1:
+                    raise bad_tag(tag1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_snapshot_request_topic_snapshot_v1(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchSnapshotRequestTopicSnapshot], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchSnapshotRequestTopicSnapshot] = []
+    for _ in range(count):
+        o = new(FetchSnapshotRequestTopicSnapshot)
+        o.name, position = read_compact_string(buffer, position)
+        n, position = read_compact_count(buffer, position, 30)
+        o.partitions, position, budget = _read_fetch_snapshot_request_partition_snapshot_v1(buffer, position, n, budget)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_snapshot_request_v1(buffer: memoryview, position: int) -> FetchSnapshotRequest:
+    budget = OBJECT_BUDGET
+    o = new(FetchSnapshotRequest)
+    o.cluster_id = None
+    o.replica_id, o.max_bytes = unpack_ii(buffer, position)
+    position += 8
+    n, position = read_compact_count(buffer, position, 3)
+    o.topics, position, budget = _read_fetch_snapshot_request_topic_snapshot_v1(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
         for _ in range(n):
-            tag5, n, position = read_tag(buffer, position)
-            tag_end5 = position + n
-            if tag5 == 0:
-                n = buffer[position]
-                position += 1
-                if n == 0:
-                    o.cluster_id = None
-                else:
-                    if not 0 < n < 128:
-                        n, position = string_length(buffer, position, n)
-                    end = position + n - 1
-                    o.cluster_id = buffer[position:end].tobytes().decode()
-                    position = end
+            tag2, n, position = read_tag(buffer, position)
+            tag_end2 = position + n
+            if tag2 == 0:
+                o.cluster_id, position = read_compact_nullable_string(buffer, position)
             else:
-                position = tag_end5
-            if position != tag_end5:
-                raise bad_tag(tag5)
-    if position > limit:
+                position = tag_end2
+            if position != tag_end2:
+                raise bad_tag(tag2)
+    if position > len(buffer):
         raise truncated()
     return o
 
 
-def _write_fetch_snapshot_request_v1(o: FetchSnapshotRequest, out: bytearray) -> None:
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiB(o.replica_id, o.max_bytes, n)
-    else:
-        out += pack_ii(o.replica_id, o.max_bytes)
-        out += encode_uvarint(n)
-    for o2 in items1:
-        raw = o2.name.encode()
-        n = len(raw) + 1
-        if n < 128:
-            out.append(n)
+def _write_fetch_snapshot_request_partition_snapshot_v1(out: bytearray, items: Iterable[FetchSnapshotRequestPartitionSnapshot]) -> None:
+    for o in items:
+        out += pack_ii(o.partition, o.current_leader_epoch)
+        _write_snapshot_id_v0(out, (o.snapshot_id,))
+        if o.replica_directory_id == ZERO_UUID:
+            out += pack_qB(o.position, 0)
         else:
-            out += encode_string_length(n)
-        out += raw
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out.append(n)
-        else:
-            out += encode_uvarint(n)
-        for o4 in items3:
-            out += pack_ii(o4.partition, o4.current_leader_epoch)
-            o5 = o4.snapshot_id
-            out += pack_qiB(o5.end_offset, o5.epoch, 0)
-            if o4.replica_directory_id == ZERO_UUID:
-                out += pack_qB(o4.position, 0)
-            else:
-                out += pack_q(o4.position)
-                values6: list[tuple[int, bytearray]] = []
-                if o4.replica_directory_id != ZERO_UUID:
-                    value6 = bytearray()
-                    value6 += pack_u(o4.replica_directory_id)
-                    values6.append((0, value6))
-                encode_tags(out, values6)
+            out += pack_q(o.position)
+            values1: list[tuple[int, bytearray]] = []
+            if o.replica_directory_id != ZERO_UUID:
+                value1 = bytearray()
+                value1 += pack_u(o.replica_directory_id)
+                values1.append((0, value1))
+            encode_tags(out, values1)
+
+
+def _write_fetch_snapshot_request_topic_snapshot_v1(out: bytearray, items: Iterable[FetchSnapshotRequestTopicSnapshot]) -> None:
+    for o in items:
+        encode_compact_string(out, o.name)
+        encode_compact_count(out, o.partitions)
+        _write_fetch_snapshot_request_partition_snapshot_v1(out, o.partitions)
         out.append(0)
+
+
+def _write_fetch_snapshot_request_v1(o: FetchSnapshotRequest, out: bytearray) -> None:
+    out += pack_ii(o.replica_id, o.max_bytes)
+    encode_compact_count(out, o.topics)
+    _write_fetch_snapshot_request_topic_snapshot_v1(out, o.topics)
     if o.cluster_id is None:
         out.append(0)
     else:
-        values7: list[tuple[int, bytearray]] = []
+        values2: list[tuple[int, bytearray]] = []
         if o.cluster_id is not None:
-            value7 = bytearray()
-            if o.cluster_id is None:
-                n = 0
-            else:
-                raw = o.cluster_id.encode()
-                n = len(raw) + 1
-            if n < 128:
-                value7.append(n)
-            else:
-                value7 += encode_string_length(n)
-            if n > 1:
-                value7 += raw
-            values7.append((0, value7))
-        encode_tags(out, values7)
+            value2 = bytearray()
+            encode_compact_nullable_string(value2, o.cluster_id)
+            values2.append((0, value2))
+        encode_tags(out, values2)
 
 
-def _read_fetch_snapshot_response_v0(buffer: memoryview, position: int) -> FetchSnapshotResponse:
-    limit = len(buffer)
-    budget = OBJECT_BUDGET
-    o = new(FetchSnapshotResponse)
-    o.node_endpoints = []
-    o.throttle_time_ms, o.error_code, n = unpack_ihB(buffer, position)
-    position += 7
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 3 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchSnapshotResponseTopicSnapshot)
+def _read_leader_id_and_epoch_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[LeaderIdAndEpoch], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[LeaderIdAndEpoch] = []
+    for _ in range(count):
+        o = new(LeaderIdAndEpoch)
+        o.leader_id, o.leader_epoch, n = unpack_iiB(buffer, position)
+        position += 9
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_snapshot_response_partition_snapshot_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchSnapshotResponsePartitionSnapshot], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchSnapshotResponsePartitionSnapshot] = []
+    for _ in range(count):
+        o = new(FetchSnapshotResponsePartitionSnapshot)
+        o.current_leader = None
+        o.index, o.error_code = unpack_ih(buffer, position)
+        position += 6
+        (o.snapshot_id,), position, budget = _read_snapshot_id_v0(buffer, position, 1, budget)
+        o.size, o.position = unpack_qq(buffer, position)
+        position += 16
+        o.unaligned_records, position = read_compact_records(buffer, position)
         n = buffer[position]
         position += 1
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        n = buffer[position]
-        position += 1
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 37 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchSnapshotResponsePartitionSnapshot)
-            o2.current_leader = None
-            o2.index, o2.error_code = unpack_ih(buffer, position)
-            position += 6
-            o3 = new(SnapshotId)
-            o3.end_offset, o3.epoch, n = unpack_qiB(buffer, position)
-            position += 13
-            if n:
-                position = skip_tags(buffer, position - 1)
-            o2.snapshot_id = o3
-            o2.size, o2.position, n = unpack_qqB(buffer, position)
-            position += 17
-            if n == 0:
-                raise null_refused()
+        if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            end = position + n - 1
-            o2.unaligned_records = buffer[position:end]
-            position = end
-            n = buffer[position]
-            position += 1
-            if n:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                for _ in range(n):
-                    tag4, n, position = read_tag(buffer, position)
-                    tag_end4 = position + n
-                    if tag4 == 0:
-                        o5 = new(LeaderIdAndEpoch)
-                        o5.leader_id, o5.leader_epoch, n = unpack_iiB(buffer, position)
-                        position += 9
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.current_leader = o5
-                    else:
-                        position = tag_end4
-                    if position != tag_end4:
-                        raise bad_tag(tag4)
-            items2.append(o2)
+            for _ in range(n):
+                tag1, n, position = read_tag(buffer, position)
+                tag_end1 = position + n
+                if tag1 == 0:
+                    (o.current_leader,), position, budget = _read_leader_id_and_epoch_v0(buffer, position, 1, budget)
+                else:
+                    position = tag_end1
+                if position != tag_end1:
+                    raise bad_tag(tag1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_snapshot_response_topic_snapshot_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchSnapshotResponseTopicSnapshot], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchSnapshotResponseTopicSnapshot] = []
+    for _ in range(count):
+        o = new(FetchSnapshotResponseTopicSnapshot)
+        o.name, position = read_compact_string(buffer, position)
+        n, position = read_compact_count(buffer, position, 37)
+        o.partitions, position, budget = _read_fetch_snapshot_response_partition_snapshot_v0(buffer, position, n, budget)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_snapshot_response_v0(buffer: memoryview, position: int) -> FetchSnapshotResponse:
+    budget = OBJECT_BUDGET
+    o = new(FetchSnapshotResponse)
+    o.node_endpoints = []
+    o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
+    position += 6
+    n, position = read_compact_count(buffer, position, 3)
+    o.topics, position, budget = _read_fetch_snapshot_response_topic_snapshot_v0(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -652,120 +619,50 @@ def _write_fetch_snapshot_response_v0(
     return out
 
 
+def _read_node_endpoint_v1(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[NodeEndpoint], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[NodeEndpoint] = []
+    for _ in range(count):
+        o = new(NodeEndpoint)
+        (o.node_id,) = unpack_i(buffer, position)
+        position += 4
+        o.host, position = read_compact_string(buffer, position)
+        o.port, n = unpack_HB(buffer, position)
+        position += 3
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_fetch_snapshot_response_v1(buffer: memoryview, position: int) -> FetchSnapshotResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(FetchSnapshotResponse)
     o.node_endpoints = []
-    o.throttle_time_ms, o.error_code, n = unpack_ihB(buffer, position)
-    position += 7
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 3 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchSnapshotResponseTopicSnapshot)
-        n = buffer[position]
-        position += 1
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        n = buffer[position]
-        position += 1
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 37 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchSnapshotResponsePartitionSnapshot)
-            o2.current_leader = None
-            o2.index, o2.error_code = unpack_ih(buffer, position)
-            position += 6
-            o3 = new(SnapshotId)
-            o3.end_offset, o3.epoch, n = unpack_qiB(buffer, position)
-            position += 13
-            if n:
-                position = skip_tags(buffer, position - 1)
-            o2.snapshot_id = o3
-            o2.size, o2.position, n = unpack_qqB(buffer, position)
-            position += 17
-            if n == 0:
-                raise null_refused()
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            end = position + n - 1
-            o2.unaligned_records = buffer[position:end]
-            position = end
-            n = buffer[position]
-            position += 1
-            if n:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                for _ in range(n):
-                    tag4, n, position = read_tag(buffer, position)
-                    tag_end4 = position + n
-                    if tag4 == 0:
-                        o5 = new(LeaderIdAndEpoch)
-                        o5.leader_id, o5.leader_epoch, n = unpack_iiB(buffer, position)
-                        position += 9
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.current_leader = o5
-                    else:
-                        position = tag_end4
-                    if position != tag_end4:
-                        raise bad_tag(tag4)
-            items2.append(o2)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+    o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
+    position += 6
+    n, position = read_compact_count(buffer, position, 3)
+    o.topics, position, budget = _read_fetch_snapshot_response_topic_snapshot_v0(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
         for _ in range(n):
-            tag6, n, position = read_tag(buffer, position)
-            tag_end6 = position + n
-            if tag6 == 0:
-                n = buffer[position]
-                position += 1
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                n -= 1
-                if n < 0 or n > budget or n * 8 > limit - position:
-                    raise bad_count(n)
-                budget -= n
-                o.node_endpoints = items7 = []
-                for _ in range(n):
-                    o7 = new(NodeEndpoint)
-                    o7.node_id, n = unpack_iB(buffer, position)
-                    position += 5
-                    if not 0 < n < 128:
-                        n, position = string_length(buffer, position, n)
-                    end = position + n - 1
-                    o7.host = buffer[position:end].tobytes().decode()
-                    position = end
-                    o7.port, n = unpack_HB(buffer, position)
-                    position += 3
-                    if n:
-                        position = skip_tags(buffer, position - 1)
-                    items7.append(o7)
+            tag1, n, position = read_tag(buffer, position)
+            tag_end1 = position + n
+            if tag1 == 0:
+                n, position = read_compact_count(buffer, position, 8)
+                o.node_endpoints, position, budget = _read_node_endpoint_v1(buffer, position, n, budget)
             else:
-                position = tag_end6
-            if position != tag_end6:
-                raise bad_tag(tag6)
-    if position > limit:
+                position = tag_end1
+            if position != tag_end1:
+                raise bad_tag(tag1)
+    if position > len(buffer):
         raise truncated()
     return o
 

@@ -23,6 +23,12 @@ from tidelog.protocol.primitives import (
     encode_uvarint,
     make_uuid,
     null_refused,
+    read_compact_count,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_count,
+    read_nullable_string,
+    read_string,
     read_tag,
     skip_tags,
     string_length,
@@ -39,14 +45,12 @@ unpack_hiB = Layout(">hiB").unpack_from
 unpack_hii = Layout(">hii").unpack_from
 unpack_i = Layout(">i").unpack_from
 unpack_iB = Layout(">iB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
 unpack_ihq = Layout(">ihq").unpack_from
 unpack_ihqq = Layout(">ihqq").unpack_from
 unpack_ihqqq = Layout(">ihqqq").unpack_from
-unpack_ihqqqB = Layout(">ihqqqB").unpack_from
-unpack_ihqqqi = Layout(">ihqqqi").unpack_from
 unpack_ii = Layout(">ii").unpack_from
 unpack_iiB = Layout(">iiB").unpack_from
+unpack_u = Layout(">16s").unpack_from
 unpack_uB = Layout(">16sB").unpack_from
 pack_h = Layout(">h").pack
 pack_hi = Layout(">hi").pack
@@ -643,46 +647,51 @@ def _write_produce_request_v13(
     return out
 
 
+def _read_partition_produce_response_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionProduceResponse] = []
+    for _ in range(count):
+        o = new(PartitionProduceResponse)
+        o.log_append_time_ms = -1
+        o.log_start_offset = -1
+        o.record_errors = []
+        o.error_message = None
+        o.current_leader = None
+        o.index, o.error_code, o.base_offset = unpack_ihq(buffer, position)
+        position += 14
+        items.append(o)
+    return items, position, budget
+
+
+def _read_topic_produce_response_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[TopicProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[TopicProduceResponse] = []
+    for _ in range(count):
+        o = new(TopicProduceResponse)
+        o.topic_id = ZERO_UUID
+        o.name, position = read_string(buffer, position)
+        n, position = read_count(buffer, position, 14)
+        o.partition_responses, position, budget = _read_partition_produce_response_v0(buffer, position, n, budget)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_produce_response_v0(buffer: memoryview, position: int) -> ProduceResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ProduceResponse)
     o.throttle_time_ms = 0
     o.node_endpoints = []
-    (n,) = unpack_i(buffer, position)
-    position += 4
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 14 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partition_responses = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceResponse)
-            o2.log_append_time_ms = -1
-            o2.log_start_offset = -1
-            o2.record_errors = []
-            o2.error_message = None
-            o2.current_leader = None
-            o2.index, o2.error_code, o2.base_offset = unpack_ihq(buffer, position)
-            position += 14
-            items2.append(o2)
-        items1.append(o1)
-    if position > limit:
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_topic_produce_response_v0(buffer, position, n, budget)
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -708,46 +717,14 @@ def _write_produce_response_v0(o: ProduceResponse, out: bytearray) -> None:
 
 
 def _read_produce_response_v1(buffer: memoryview, position: int) -> ProduceResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ProduceResponse)
     o.node_endpoints = []
-    (n,) = unpack_i(buffer, position)
-    position += 4
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 14 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partition_responses = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceResponse)
-            o2.log_append_time_ms = -1
-            o2.log_start_offset = -1
-            o2.record_errors = []
-            o2.error_message = None
-            o2.current_leader = None
-            o2.index, o2.error_code, o2.base_offset = unpack_ihq(buffer, position)
-            position += 14
-            items2.append(o2)
-        items1.append(o1)
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_topic_produce_response_v0(buffer, position, n, budget)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -773,51 +750,51 @@ def _write_produce_response_v1(o: ProduceResponse, out: bytearray) -> None:
     out += pack_i(o.throttle_time_ms)
 
 
+def _read_partition_produce_response_v2(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionProduceResponse] = []
+    for _ in range(count):
+        o = new(PartitionProduceResponse)
+        o.log_start_offset = -1
+        o.record_errors = []
+        o.error_message = None
+        o.current_leader = None
+        o.index, o.error_code, o.base_offset, o.log_append_time_ms = unpack_ihqq(buffer, position)
+        position += 22
+        items.append(o)
+    return items, position, budget
+
+
+def _read_topic_produce_response_v2(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[TopicProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[TopicProduceResponse] = []
+    for _ in range(count):
+        o = new(TopicProduceResponse)
+        o.topic_id = ZERO_UUID
+        o.name, position = read_string(buffer, position)
+        n, position = read_count(buffer, position, 22)
+        o.partition_responses, position, budget = _read_partition_produce_response_v2(buffer, position, n, budget)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_produce_response_v2(buffer: memoryview, position: int) -> ProduceResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ProduceResponse)
     o.node_endpoints = []
-    (n,) = unpack_i(buffer, position)
-    position += 4
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 22 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partition_responses = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceResponse)
-            o2.log_start_offset = -1
-            o2.record_errors = []
-            o2.error_message = None
-            o2.current_leader = None
-            (
-                o2.index,
-                o2.error_code,
-                o2.base_offset,
-                o2.log_append_time_ms,
-            ) = unpack_ihqq(buffer, position)
-            position += 22
-            items2.append(o2)
-        items1.append(o1)
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_topic_produce_response_v2(buffer, position, n, budget)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -843,51 +820,56 @@ def _write_produce_response_v2(o: ProduceResponse, out: bytearray) -> None:
     out += pack_i(o.throttle_time_ms)
 
 
+def _read_partition_produce_response_v5(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionProduceResponse] = []
+    for _ in range(count):
+        o = new(PartitionProduceResponse)
+        o.record_errors = []
+        o.error_message = None
+        o.current_leader = None
+        (
+            o.index,
+            o.error_code,
+            o.base_offset,
+            o.log_append_time_ms,
+            o.log_start_offset,
+        ) = unpack_ihqqq(buffer, position)
+        position += 30
+        items.append(o)
+    return items, position, budget
+
+
+def _read_topic_produce_response_v5(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[TopicProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[TopicProduceResponse] = []
+    for _ in range(count):
+        o = new(TopicProduceResponse)
+        o.topic_id = ZERO_UUID
+        o.name, position = read_string(buffer, position)
+        n, position = read_count(buffer, position, 30)
+        o.partition_responses, position, budget = _read_partition_produce_response_v5(buffer, position, n, budget)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_produce_response_v5(buffer: memoryview, position: int) -> ProduceResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ProduceResponse)
     o.node_endpoints = []
-    (n,) = unpack_i(buffer, position)
-    position += 4
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 30 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partition_responses = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceResponse)
-            o2.record_errors = []
-            o2.error_message = None
-            o2.current_leader = None
-            (
-                o2.index,
-                o2.error_code,
-                o2.base_offset,
-                o2.log_append_time_ms,
-                o2.log_start_offset,
-            ) = unpack_ihqqq(buffer, position)
-            position += 30
-            items2.append(o2)
-        items1.append(o1)
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_topic_produce_response_v5(buffer, position, n, budget)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -919,73 +901,73 @@ def _write_produce_response_v5(o: ProduceResponse, out: bytearray) -> None:
     out += pack_i(o.throttle_time_ms)
 
 
+def _read_batch_index_and_error_message_v8(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[BatchIndexAndErrorMessage], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[BatchIndexAndErrorMessage] = []
+    for _ in range(count):
+        o = new(BatchIndexAndErrorMessage)
+        (o.batch_index,) = unpack_i(buffer, position)
+        position += 4
+        o.batch_index_error_message, position = read_nullable_string(buffer, position)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_partition_produce_response_v8(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionProduceResponse] = []
+    for _ in range(count):
+        o = new(PartitionProduceResponse)
+        o.current_leader = None
+        (
+            o.index,
+            o.error_code,
+            o.base_offset,
+            o.log_append_time_ms,
+            o.log_start_offset,
+        ) = unpack_ihqqq(buffer, position)
+        position += 30
+        n, position = read_count(buffer, position, 6)
+        o.record_errors, position, budget = _read_batch_index_and_error_message_v8(buffer, position, n, budget)
+        o.error_message, position = read_nullable_string(buffer, position)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_topic_produce_response_v8(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[TopicProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[TopicProduceResponse] = []
+    for _ in range(count):
+        o = new(TopicProduceResponse)
+        o.topic_id = ZERO_UUID
+        o.name, position = read_string(buffer, position)
+        n, position = read_count(buffer, position, 36)
+        o.partition_responses, position, budget = _read_partition_produce_response_v8(buffer, position, n, budget)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_produce_response_v8(buffer: memoryview, position: int) -> ProduceResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ProduceResponse)
     o.node_endpoints = []
-    (n,) = unpack_i(buffer, position)
-    position += 4
-    if n < 0 or n > budget or n * 6 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceResponse)
-        o1.topic_id = ZERO_UUID
-        (n,) = unpack_h(buffer, position)
-        position += 2
-        if n < 0:
-            raise null_refused()
-        end = position + n
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        (n,) = unpack_i(buffer, position)
-        position += 4
-        if n < 0 or n > budget or n * 36 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partition_responses = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceResponse)
-            o2.current_leader = None
-            (
-                o2.index,
-                o2.error_code,
-                o2.base_offset,
-                o2.log_append_time_ms,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqi(buffer, position)
-            position += 34
-            if n < 0 or n > budget or n * 6 > limit - position:
-                raise bad_count(n)
-            budget -= n
-            o2.record_errors = items3 = []
-            for _ in range(n):
-                o3 = new(BatchIndexAndErrorMessage)
-                o3.batch_index, n = unpack_ih(buffer, position)
-                position += 6
-                if n < 0:
-                    o3.batch_index_error_message = None
-                else:
-                    end = position + n
-                    o3.batch_index_error_message = buffer[position:end].tobytes().decode()
-                    position = end
-                items3.append(o3)
-            (n,) = unpack_h(buffer, position)
-            position += 2
-            if n < 0:
-                o2.error_message = None
-            else:
-                end = position + n
-                o2.error_message = buffer[position:end].tobytes().decode()
-                position = end
-            items2.append(o2)
-        items1.append(o1)
+    n, position = read_count(buffer, position, 6)
+    o.responses, position, budget = _read_topic_produce_response_v8(buffer, position, n, budget)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -1037,100 +1019,87 @@ def _write_produce_response_v8(o: ProduceResponse, out: bytearray) -> None:
     out += pack_i(o.throttle_time_ms)
 
 
-def _read_produce_response_v9(buffer: memoryview, position: int) -> ProduceResponse:
-    limit = len(buffer)
-    budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
-    o.node_endpoints = []
-    n = buffer[position]
-    position += 1
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 3 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceResponse)
-        o1.topic_id = ZERO_UUID
-        n = buffer[position]
-        position += 1
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        n = buffer[position]
-        position += 1
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 33 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partition_responses = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceResponse)
-            o2.current_leader = None
-            (
-                o2.index,
-                o2.error_code,
-                o2.base_offset,
-                o2.log_append_time_ms,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqB(buffer, position)
-            position += 31
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n < 0 or n > budget or n * 6 > limit - position:
-                raise bad_count(n)
-            budget -= n
-            o2.record_errors = items3 = []
-            for _ in range(n):
-                o3 = new(BatchIndexAndErrorMessage)
-                o3.batch_index, n = unpack_iB(buffer, position)
-                position += 5
-                if n == 0:
-                    o3.batch_index_error_message = None
-                else:
-                    if not 0 < n < 128:
-                        n, position = string_length(buffer, position, n)
-                    end = position + n - 1
-                    o3.batch_index_error_message = buffer[position:end].tobytes().decode()
-                    position = end
-                n = buffer[position]
-                position += 1
-                if n:
-                    position = skip_tags(buffer, position - 1)
-                items3.append(o3)
-            n = buffer[position]
-            position += 1
-            if n == 0:
-                o2.error_message = None
-            else:
-                if not 0 < n < 128:
-                    n, position = string_length(buffer, position, n)
-                end = position + n - 1
-                o2.error_message = buffer[position:end].tobytes().decode()
-                position = end
-            n = buffer[position]
-            position += 1
-            if n:
-                position = skip_tags(buffer, position - 1)
-            items2.append(o2)
+def _read_batch_index_and_error_message_v9(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[BatchIndexAndErrorMessage], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[BatchIndexAndErrorMessage] = []
+    for _ in range(count):
+        o = new(BatchIndexAndErrorMessage)
+        (o.batch_index,) = unpack_i(buffer, position)
+        position += 4
+        o.batch_index_error_message, position = read_compact_nullable_string(buffer, position)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_partition_produce_response_v9(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionProduceResponse] = []
+    for _ in range(count):
+        o = new(PartitionProduceResponse)
+        o.current_leader = None
+        (
+            o.index,
+            o.error_code,
+            o.base_offset,
+            o.log_append_time_ms,
+            o.log_start_offset,
+        ) = unpack_ihqqq(buffer, position)
+        position += 30
+        n, position = read_compact_count(buffer, position, 6)
+        o.record_errors, position, budget = _read_batch_index_and_error_message_v9(buffer, position, n, budget)
+        o.error_message, position = read_compact_nullable_string(buffer, position)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_topic_produce_response_v9(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[TopicProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[TopicProduceResponse] = []
+    for _ in range(count):
+        o = new(TopicProduceResponse)
+        o.topic_id = ZERO_UUID
+        o.name, position = read_compact_string(buffer, position)
+        n, position = read_compact_count(buffer, position, 33)
+        o.partition_responses, position, budget = _read_partition_produce_response_v9(buffer, position, n, budget)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_produce_response_v9(buffer: memoryview, position: int) -> ProduceResponse:
+    budget = OBJECT_BUDGET
+    o = new(ProduceResponse)
+    o.node_endpoints = []
+    n, position = read_compact_count(buffer, position, 3)
+    o.responses, position, budget = _read_topic_produce_response_v9(buffer, position, n, budget)
     o.throttle_time_ms, n = unpack_iB(buffer, position)
     position += 5
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -1211,157 +1180,128 @@ def _write_produce_response_v9(o: ProduceResponse, out: bytearray) -> None:
     out += pack_iB(o.throttle_time_ms, 0)
 
 
-def _read_produce_response_v10(buffer: memoryview, position: int) -> ProduceResponse:
-    limit = len(buffer)
-    budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
-    o.node_endpoints = []
-    n = buffer[position]
-    position += 1
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 3 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceResponse)
-        o1.topic_id = ZERO_UUID
+def _read_leader_id_and_epoch_v10(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[LeaderIdAndEpoch], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[LeaderIdAndEpoch] = []
+    for _ in range(count):
+        o = new(LeaderIdAndEpoch)
+        o.leader_id, o.leader_epoch, n = unpack_iiB(buffer, position)
+        position += 9
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_partition_produce_response_v10(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionProduceResponse] = []
+    for _ in range(count):
+        o = new(PartitionProduceResponse)
+        o.current_leader = None
+        (
+            o.index,
+            o.error_code,
+            o.base_offset,
+            o.log_append_time_ms,
+            o.log_start_offset,
+        ) = unpack_ihqqq(buffer, position)
+        position += 30
+        n, position = read_compact_count(buffer, position, 6)
+        o.record_errors, position, budget = _read_batch_index_and_error_message_v9(buffer, position, n, budget)
+        o.error_message, position = read_compact_nullable_string(buffer, position)
         n = buffer[position]
         position += 1
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o1.name = buffer[position:end].tobytes().decode()
-        position = end
-        n = buffer[position]
-        position += 1
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 33 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partition_responses = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceResponse)
-            o2.current_leader = None
-            (
-                o2.index,
-                o2.error_code,
-                o2.base_offset,
-                o2.log_append_time_ms,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqB(buffer, position)
-            position += 31
+        if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n < 0 or n > budget or n * 6 > limit - position:
-                raise bad_count(n)
-            budget -= n
-            o2.record_errors = items3 = []
             for _ in range(n):
-                o3 = new(BatchIndexAndErrorMessage)
-                o3.batch_index, n = unpack_iB(buffer, position)
-                position += 5
-                if n == 0:
-                    o3.batch_index_error_message = None
+                tag1, n, position = read_tag(buffer, position)
+                tag_end1 = position + n
+                if tag1 == 0:
+                    (o.current_leader,), position, budget = _read_leader_id_and_epoch_v10(buffer, position, 1, budget)
                 else:
-                    if not 0 < n < 128:
-                        n, position = string_length(buffer, position, n)
-                    end = position + n - 1
-                    o3.batch_index_error_message = buffer[position:end].tobytes().decode()
-                    position = end
-                n = buffer[position]
-                position += 1
-                if n:
-                    position = skip_tags(buffer, position - 1)
-                items3.append(o3)
-            n = buffer[position]
-            position += 1
-            if n == 0:
-                o2.error_message = None
-            else:
-                if not 0 < n < 128:
-                    n, position = string_length(buffer, position, n)
-                end = position + n - 1
-                o2.error_message = buffer[position:end].tobytes().decode()
-                position = end
-            n = buffer[position]
-            position += 1
-            if n:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                for _ in range(n):
-                    tag4, n, position = read_tag(buffer, position)
-                    tag_end4 = position + n
-                    if tag4 == 0:
-                        o5 = new(LeaderIdAndEpoch)
-                        o5.leader_id, o5.leader_epoch, n = unpack_iiB(buffer, position)
-                        position += 9
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.current_leader = o5
-                    else:
-                        position = tag_end4
-                    if position != tag_end4:
-                        raise bad_tag(tag4)
-            items2.append(o2)
+                    position = tag_end1
+                if position != tag_end1:
+                    raise bad_tag(tag1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_topic_produce_response_v10(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[TopicProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[TopicProduceResponse] = []
+    for _ in range(count):
+        o = new(TopicProduceResponse)
+        o.topic_id = ZERO_UUID
+        o.name, position = read_compact_string(buffer, position)
+        n, position = read_compact_count(buffer, position, 33)
+        o.partition_responses, position, budget = _read_partition_produce_response_v10(buffer, position, n, budget)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_node_endpoint_v10(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[NodeEndpoint], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[NodeEndpoint] = []
+    for _ in range(count):
+        o = new(NodeEndpoint)
+        (o.node_id,) = unpack_i(buffer, position)
+        position += 4
+        o.host, position = read_compact_string(buffer, position)
+        (o.port,) = unpack_i(buffer, position)
+        position += 4
+        o.rack, position = read_compact_nullable_string(buffer, position)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_produce_response_v10(buffer: memoryview, position: int) -> ProduceResponse:
+    budget = OBJECT_BUDGET
+    o = new(ProduceResponse)
+    o.node_endpoints = []
+    n, position = read_compact_count(buffer, position, 3)
+    o.responses, position, budget = _read_topic_produce_response_v10(buffer, position, n, budget)
     o.throttle_time_ms, n = unpack_iB(buffer, position)
     position += 5
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
         for _ in range(n):
-            tag6, n, position = read_tag(buffer, position)
-            tag_end6 = position + n
-            if tag6 == 0:
-                n = buffer[position]
-                position += 1
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                n -= 1
-                if n < 0 or n > budget or n * 11 > limit - position:
-                    raise bad_count(n)
-                budget -= n
-                o.node_endpoints = items7 = []
-                for _ in range(n):
-                    o7 = new(NodeEndpoint)
-                    o7.node_id, n = unpack_iB(buffer, position)
-                    position += 5
-                    if not 0 < n < 128:
-                        n, position = string_length(buffer, position, n)
-                    end = position + n - 1
-                    o7.host = buffer[position:end].tobytes().decode()
-                    position = end
-                    o7.port, n = unpack_iB(buffer, position)
-                    position += 5
-                    if n == 0:
-                        o7.rack = None
-                    else:
-                        if not 0 < n < 128:
-                            n, position = string_length(buffer, position, n)
-                        end = position + n - 1
-                        o7.rack = buffer[position:end].tobytes().decode()
-                        position = end
-                    n = buffer[position]
-                    position += 1
-                    if n:
-                        position = skip_tags(buffer, position - 1)
-                    items7.append(o7)
+            tag2, n, position = read_tag(buffer, position)
+            tag_end2 = position + n
+            if tag2 == 0:
+                n, position = read_compact_count(buffer, position, 11)
+                o.node_endpoints, position, budget = _read_node_endpoint_v10(buffer, position, n, budget)
             else:
-                position = tag_end6
-            if position != tag_end6:
-                raise bad_tag(tag6)
-    if position > limit:
+                position = tag_end2
+            if position != tag_end2:
+                raise bad_tag(tag2)
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -1485,151 +1425,51 @@ def _write_produce_response_v10(o: ProduceResponse, out: bytearray) -> None:
         encode_tags(out, values9)
 
 
-def _read_produce_response_v13(buffer: memoryview, position: int) -> ProduceResponse:
-    limit = len(buffer)
-    budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
-    o.node_endpoints = []
-    n = buffer[position]
-    position += 1
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceResponse)
-        o1.name = ""
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o1.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 33 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partition_responses = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceResponse)
-            o2.current_leader = None
-            (
-                o2.index,
-                o2.error_code,
-                o2.base_offset,
-                o2.log_append_time_ms,
-                o2.log_start_offset,
-                n,
-            ) = unpack_ihqqqB(buffer, position)
-            position += 31
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n < 0 or n > budget or n * 6 > limit - position:
-                raise bad_count(n)
-            budget -= n
-            o2.record_errors = items3 = []
-            for _ in range(n):
-                o3 = new(BatchIndexAndErrorMessage)
-                o3.batch_index, n = unpack_iB(buffer, position)
-                position += 5
-                if n == 0:
-                    o3.batch_index_error_message = None
-                else:
-                    if not 0 < n < 128:
-                        n, position = string_length(buffer, position, n)
-                    end = position + n - 1
-                    o3.batch_index_error_message = buffer[position:end].tobytes().decode()
-                    position = end
-                n = buffer[position]
-                position += 1
-                if n:
-                    position = skip_tags(buffer, position - 1)
-                items3.append(o3)
-            n = buffer[position]
-            position += 1
-            if n == 0:
-                o2.error_message = None
-            else:
-                if not 0 < n < 128:
-                    n, position = string_length(buffer, position, n)
-                end = position + n - 1
-                o2.error_message = buffer[position:end].tobytes().decode()
-                position = end
-            n = buffer[position]
-            position += 1
-            if n:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                for _ in range(n):
-                    tag4, n, position = read_tag(buffer, position)
-                    tag_end4 = position + n
-                    if tag4 == 0:
-                        o5 = new(LeaderIdAndEpoch)
-                        o5.leader_id, o5.leader_epoch, n = unpack_iiB(buffer, position)
-                        position += 9
-                        if n:
-                            position = skip_tags(buffer, position - 1)
-                        o2.current_leader = o5
-                    else:
-                        position = tag_end4
-                    if position != tag_end4:
-                        raise bad_tag(tag4)
-            items2.append(o2)
+def _read_topic_produce_response_v13(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[TopicProduceResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[TopicProduceResponse] = []
+    for _ in range(count):
+        o = new(TopicProduceResponse)
+        o.name = ""
+        (u0,) = unpack_u(buffer, position)
+        position += 16
+        o.topic_id = make_uuid(u0)
+        n, position = read_compact_count(buffer, position, 33)
+        o.partition_responses, position, budget = _read_partition_produce_response_v10(buffer, position, n, budget)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items1.append(o1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_produce_response_v13(buffer: memoryview, position: int) -> ProduceResponse:
+    budget = OBJECT_BUDGET
+    o = new(ProduceResponse)
+    o.node_endpoints = []
+    n, position = read_compact_count(buffer, position, 18)
+    o.responses, position, budget = _read_topic_produce_response_v13(buffer, position, n, budget)
     o.throttle_time_ms, n = unpack_iB(buffer, position)
     position += 5
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
         for _ in range(n):
-            tag6, n, position = read_tag(buffer, position)
-            tag_end6 = position + n
-            if tag6 == 0:
-                n = buffer[position]
-                position += 1
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                n -= 1
-                if n < 0 or n > budget or n * 11 > limit - position:
-                    raise bad_count(n)
-                budget -= n
-                o.node_endpoints = items7 = []
-                for _ in range(n):
-                    o7 = new(NodeEndpoint)
-                    o7.node_id, n = unpack_iB(buffer, position)
-                    position += 5
-                    if not 0 < n < 128:
-                        n, position = string_length(buffer, position, n)
-                    end = position + n - 1
-                    o7.host = buffer[position:end].tobytes().decode()
-                    position = end
-                    o7.port, n = unpack_iB(buffer, position)
-                    position += 5
-                    if n == 0:
-                        o7.rack = None
-                    else:
-                        if not 0 < n < 128:
-                            n, position = string_length(buffer, position, n)
-                        end = position + n - 1
-                        o7.rack = buffer[position:end].tobytes().decode()
-                        position = end
-                    n = buffer[position]
-                    position += 1
-                    if n:
-                        position = skip_tags(buffer, position - 1)
-                    items7.append(o7)
+            tag1, n, position = read_tag(buffer, position)
+            tag_end1 = position + n
+            if tag1 == 0:
+                n, position = read_compact_count(buffer, position, 11)
+                o.node_endpoints, position, budget = _read_node_endpoint_v10(buffer, position, n, budget)
             else:
-                position = tag_end6
-            if position != tag_end6:
-                raise bad_tag(tag6)
-    if position > limit:
+                position = tag_end1
+            if position != tag_end1:
+                raise bad_tag(tag1)
+    if position > len(buffer):
         raise truncated()
     return o
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.protocol.message import (
     EMPTY,
@@ -17,32 +17,40 @@ from tidelog.protocol.message import (
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
     bad_count,
+    encode_compact_count,
+    encode_compact_nullable_string,
     encode_numbers,
     encode_string_length,
     encode_uvarint,
     make_uuid,
-    null_refused,
+    read_compact_count,
+    read_compact_nullable_records,
+    read_compact_nullable_string,
+    read_compact_records,
+    read_compact_string,
     read_numbers,
     skip_tags,
-    string_length,
     truncated,
-    uvarint,
 )
 from tidelog.types import (
     Uuid,
     ZERO_UUID,
 )
 
-unpack_hB = Layout(">hB").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+unpack_h = Layout(">h").unpack_from
+unpack_i = Layout(">i").unpack_from
+unpack_ih = Layout(">ih").unpack_from
+unpack_ii = Layout(">ii").unpack_from
 unpack_iiB = Layout(">iiB").unpack_from
-unpack_iiiiB = Layout(">iiiiB").unpack_from
-unpack_iiiiiiB = Layout(">iiiiiiB").unpack_from
-unpack_iiiiiibtB = Layout(">iiiiiib?B").unpack_from
-unpack_qqB = Layout(">qqB").unpack_from
+unpack_iiii = Layout(">iiii").unpack_from
+unpack_iiiiii = Layout(">iiiiii").unpack_from
+unpack_iiiiiibt = Layout(">iiiiiib?").unpack_from
+unpack_qq = Layout(">qq").unpack_from
 unpack_qqhB = Layout(">qqhB").unpack_from
-unpack_uB = Layout(">16sB").unpack_from
+unpack_u = Layout(">16s").unpack_from
 pack_h = Layout(">h").pack
 pack_hB = Layout(">hB").pack
 pack_i = Layout(">i").pack
@@ -52,13 +60,9 @@ pack_ihB = Layout(">ihB").pack
 pack_ii = Layout(">ii").pack
 pack_iiB = Layout(">iiB").pack
 pack_iiii = Layout(">iiii").pack
-pack_iiiiB = Layout(">iiiiB").pack
 pack_iiiiii = Layout(">iiiiii").pack
-pack_iiiiiiB = Layout(">iiiiiiB").pack
 pack_iiiiiibt = Layout(">iiiiiib?").pack
-pack_iiiiiibtB = Layout(">iiiiiib?B").pack
 pack_qq = Layout(">qq").pack
-pack_qqB = Layout(">qqB").pack
 pack_qqhB = Layout(">qqhB").pack
 pack_u = Layout(">16s").pack
 pack_uB = Layout(">16sB").pack
@@ -292,129 +296,146 @@ class NodeEndpoint(Struct):
         self.rack = rack
 
 
+def _read_acknowledgement_batch_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[AcknowledgementBatch], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[AcknowledgementBatch] = []
+    for _ in range(count):
+        o = new(AcknowledgementBatch)
+        o.first_offset, o.last_offset = unpack_qq(buffer, position)
+        position += 16
+        n, position = read_compact_count(buffer, position, 1)
+        o.acknowledge_types, position = read_numbers(buffer, position, n, "b", 1)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_partition_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchPartition], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchPartition] = []
+    for _ in range(count):
+        o = new(FetchPartition)
+        o.partition_index, o.partition_max_bytes = unpack_ii(buffer, position)
+        position += 8
+        n, position = read_compact_count(buffer, position, 18)
+        o.acknowledgement_batches, position, budget = _read_acknowledgement_batch_v0(buffer, position, n, budget)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_topic_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchTopic], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchTopic] = []
+    for _ in range(count):
+        o = new(FetchTopic)
+        (u0,) = unpack_u(buffer, position)
+        position += 16
+        o.topic_id = make_uuid(u0)
+        n, position = read_compact_count(buffer, position, 10)
+        o.partitions, position, budget = _read_fetch_partition_v0(buffer, position, n, budget)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_forgotten_topic_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[ForgottenTopic], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[ForgottenTopic] = []
+    for _ in range(count):
+        o = new(ForgottenTopic)
+        (u0,) = unpack_u(buffer, position)
+        position += 16
+        o.topic_id = make_uuid(u0)
+        n, position = read_compact_count(buffer, position, 4)
+        o.partitions, position = read_numbers(buffer, position, n, "i", 4)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_share_fetch_request_v0(buffer: memoryview, position: int) -> ShareFetchRequest:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ShareFetchRequest)
     o.max_records = 0
     o.batch_size = 0
     o.share_acquire_mode = 0
     o.is_renew_ack = False
-    n = buffer[position]
-    position += 1
-    if n == 0:
-        o.group_id = None
-    else:
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o.group_id = buffer[position:end].tobytes().decode()
-        position = end
-    n = buffer[position]
-    position += 1
-    if n == 0:
-        o.member_id = None
-    else:
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o.member_id = buffer[position:end].tobytes().decode()
-        position = end
-    (
-        o.share_session_epoch,
-        o.max_wait_ms,
-        o.min_bytes,
-        o.max_bytes,
-        n,
-    ) = unpack_iiiiB(buffer, position)
-    position += 17
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o1.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 10 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
-            o2.partition_index, o2.partition_max_bytes, n = unpack_iiB(buffer, position)
-            position += 9
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n < 0 or n > budget or n * 18 > limit - position:
-                raise bad_count(n)
-            budget -= n
-            o2.acknowledgement_batches = items3 = []
-            for _ in range(n):
-                o3 = new(AcknowledgementBatch)
-                o3.first_offset, o3.last_offset, n = unpack_qqB(buffer, position)
-                position += 17
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                n -= 1
-                if n < 0 or n * 1 > limit - position:
-                    raise bad_count(n)
-                o3.acknowledge_types, position = read_numbers(buffer, position, n, "b", 1)
-                n = buffer[position]
-                position += 1
-                if n:
-                    position = skip_tags(buffer, position - 1)
-                items3.append(o3)
-            n = buffer[position]
-            position += 1
-            if n:
-                position = skip_tags(buffer, position - 1)
-            items2.append(o2)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items1.append(o1)
-    n = buffer[position]
-    position += 1
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.forgotten_topics_data = items4 = []
-    for _ in range(n):
-        o4 = new(ForgottenTopic)
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o4.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n * 4 > limit - position:
-            raise bad_count(n)
-        o4.partitions, position = read_numbers(buffer, position, n, "i", 4)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items4.append(o4)
+    o.group_id, position = read_compact_nullable_string(buffer, position)
+    o.member_id, position = read_compact_nullable_string(buffer, position)
+    o.share_session_epoch, o.max_wait_ms, o.min_bytes, o.max_bytes = unpack_iiii(buffer, position)
+    position += 16
+    n, position = read_compact_count(buffer, position, 18)
+    o.topics, position, budget = _read_fetch_topic_v0(buffer, position, n, budget)
+    n, position = read_compact_count(buffer, position, 18)
+    o.forgotten_topics_data, position, budget = _read_forgotten_topic_v0(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
+
+
+def _write_acknowledgement_batch_v0(out: bytearray, items: Iterable[AcknowledgementBatch]) -> None:
+    for o in items:
+        out += pack_qq(o.first_offset, o.last_offset)
+        encode_compact_count(out, o.acknowledge_types)
+        encode_numbers(out, o.acknowledge_types, "b")
+        out.append(0)
+
+
+def _write_fetch_partition_v0(out: bytearray, items: Iterable[FetchPartition]) -> None:
+    for o in items:
+        out += pack_ii(o.partition_index, o.partition_max_bytes)
+        encode_compact_count(out, o.acknowledgement_batches)
+        _write_acknowledgement_batch_v0(out, o.acknowledgement_batches)
+        out.append(0)
+
+
+def _write_fetch_topic_v0(out: bytearray, items: Iterable[FetchTopic]) -> None:
+    for o in items:
+        out += pack_u(o.topic_id)
+        encode_compact_count(out, o.partitions)
+        _write_fetch_partition_v0(out, o.partitions)
+        out.append(0)
+
+
+def _write_forgotten_topic_v0(out: bytearray, items: Iterable[ForgottenTopic]) -> None:
+    for o in items:
+        out += pack_u(o.topic_id)
+        encode_compact_count(out, o.partitions)
+        encode_numbers(out, o.partitions, "i")
+        out.append(0)
 
 
 def _write_share_fetch_request_v0(o: ShareFetchRequest, out: bytearray) -> None:
@@ -424,108 +445,67 @@ def _write_share_fetch_request_v0(o: ShareFetchRequest, out: bytearray) -> None:
         raise absent("batch_size")
     if o.is_renew_ack is not False:
         raise absent("is_renew_ack")
-    if o.group_id is None:
-        n = 0
-    else:
-        raw = o.group_id.encode()
-        n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    if n > 1:
-        out += raw
-    if o.member_id is None:
-        n = 0
-    else:
-        raw = o.member_id.encode()
-        n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    if n > 1:
-        out += raw
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiiiB(o.share_session_epoch, o.max_wait_ms, o.min_bytes, o.max_bytes, n)
-    else:
-        out += pack_iiii(o.share_session_epoch, o.max_wait_ms, o.min_bytes, o.max_bytes)
-        out += encode_uvarint(n)
-    for o2 in items1:
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out += pack_uB(o2.topic_id, n)
-        else:
-            out += pack_u(o2.topic_id)
-            out += encode_uvarint(n)
-        for o4 in items3:
-            items5 = o4.acknowledgement_batches
-            n = len(items5) + 1
-            if n < 128:
-                out += pack_iiB(o4.partition_index, o4.partition_max_bytes, n)
-            else:
-                out += pack_ii(o4.partition_index, o4.partition_max_bytes)
-                out += encode_uvarint(n)
-            for o6 in items5:
-                items7 = o6.acknowledge_types
-                n = len(items7) + 1
-                if n < 128:
-                    out += pack_qqB(o6.first_offset, o6.last_offset, n)
-                else:
-                    out += pack_qq(o6.first_offset, o6.last_offset)
-                    out += encode_uvarint(n)
-                encode_numbers(out, items7, "b")
-                out.append(0)
-            out.append(0)
-        out.append(0)
-    items8 = o.forgotten_topics_data
-    n = len(items8) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_uvarint(n)
-    for o9 in items8:
-        items10 = o9.partitions
-        n = len(items10) + 1
-        if n < 128:
-            out += pack_uB(o9.topic_id, n)
-        else:
-            out += pack_u(o9.topic_id)
-            out += encode_uvarint(n)
-        encode_numbers(out, items10, "i")
-        out.append(0)
+    encode_compact_nullable_string(out, o.group_id)
+    encode_compact_nullable_string(out, o.member_id)
+    out += pack_iiii(o.share_session_epoch, o.max_wait_ms, o.min_bytes, o.max_bytes)
+    encode_compact_count(out, o.topics)
+    _write_fetch_topic_v0(out, o.topics)
+    encode_compact_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v0(out, o.forgotten_topics_data)
     out.append(0)
 
 
+def _read_fetch_partition_v1(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchPartition], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchPartition] = []
+    for _ in range(count):
+        o = new(FetchPartition)
+        o.partition_max_bytes = 0
+        (o.partition_index,) = unpack_i(buffer, position)
+        position += 4
+        n, position = read_compact_count(buffer, position, 18)
+        o.acknowledgement_batches, position, budget = _read_acknowledgement_batch_v0(buffer, position, n, budget)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_fetch_topic_v1(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[FetchTopic], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[FetchTopic] = []
+    for _ in range(count):
+        o = new(FetchTopic)
+        (u0,) = unpack_u(buffer, position)
+        position += 16
+        o.topic_id = make_uuid(u0)
+        n, position = read_compact_count(buffer, position, 6)
+        o.partitions, position, budget = _read_fetch_partition_v1(buffer, position, n, budget)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_share_fetch_request_v1(buffer: memoryview, position: int) -> ShareFetchRequest:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ShareFetchRequest)
     o.share_acquire_mode = 0
     o.is_renew_ack = False
-    n = buffer[position]
-    position += 1
-    if n == 0:
-        o.group_id = None
-    else:
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o.group_id = buffer[position:end].tobytes().decode()
-        position = end
-    n = buffer[position]
-    position += 1
-    if n == 0:
-        o.member_id = None
-    else:
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o.member_id = buffer[position:end].tobytes().decode()
-        position = end
+    o.group_id, position = read_compact_nullable_string(buffer, position)
+    o.member_id, position = read_compact_nullable_string(buffer, position)
     (
         o.share_session_epoch,
         o.max_wait_ms,
@@ -533,219 +513,64 @@ def _read_share_fetch_request_v1(buffer: memoryview, position: int) -> ShareFetc
         o.max_bytes,
         o.max_records,
         o.batch_size,
-        n,
-    ) = unpack_iiiiiiB(buffer, position)
-    position += 25
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o1.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 6 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
-            o2.partition_max_bytes = 0
-            o2.partition_index, n = unpack_iB(buffer, position)
-            position += 5
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n < 0 or n > budget or n * 18 > limit - position:
-                raise bad_count(n)
-            budget -= n
-            o2.acknowledgement_batches = items3 = []
-            for _ in range(n):
-                o3 = new(AcknowledgementBatch)
-                o3.first_offset, o3.last_offset, n = unpack_qqB(buffer, position)
-                position += 17
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                n -= 1
-                if n < 0 or n * 1 > limit - position:
-                    raise bad_count(n)
-                o3.acknowledge_types, position = read_numbers(buffer, position, n, "b", 1)
-                n = buffer[position]
-                position += 1
-                if n:
-                    position = skip_tags(buffer, position - 1)
-                items3.append(o3)
-            n = buffer[position]
-            position += 1
-            if n:
-                position = skip_tags(buffer, position - 1)
-            items2.append(o2)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items1.append(o1)
-    n = buffer[position]
-    position += 1
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.forgotten_topics_data = items4 = []
-    for _ in range(n):
-        o4 = new(ForgottenTopic)
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o4.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n * 4 > limit - position:
-            raise bad_count(n)
-        o4.partitions, position = read_numbers(buffer, position, n, "i", 4)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items4.append(o4)
+    ) = unpack_iiiiii(buffer, position)
+    position += 24
+    n, position = read_compact_count(buffer, position, 18)
+    o.topics, position, budget = _read_fetch_topic_v1(buffer, position, n, budget)
+    n, position = read_compact_count(buffer, position, 18)
+    o.forgotten_topics_data, position, budget = _read_forgotten_topic_v0(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
+
+
+def _write_fetch_partition_v1(out: bytearray, items: Iterable[FetchPartition]) -> None:
+    for o in items:
+        if o.partition_max_bytes != 0:
+            raise absent("partition_max_bytes")
+        out += pack_i(o.partition_index)
+        encode_compact_count(out, o.acknowledgement_batches)
+        _write_acknowledgement_batch_v0(out, o.acknowledgement_batches)
+        out.append(0)
+
+
+def _write_fetch_topic_v1(out: bytearray, items: Iterable[FetchTopic]) -> None:
+    for o in items:
+        out += pack_u(o.topic_id)
+        encode_compact_count(out, o.partitions)
+        _write_fetch_partition_v1(out, o.partitions)
+        out.append(0)
 
 
 def _write_share_fetch_request_v1(o: ShareFetchRequest, out: bytearray) -> None:
     if o.is_renew_ack is not False:
         raise absent("is_renew_ack")
-    if o.group_id is None:
-        n = 0
-    else:
-        raw = o.group_id.encode()
-        n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    if n > 1:
-        out += raw
-    if o.member_id is None:
-        n = 0
-    else:
-        raw = o.member_id.encode()
-        n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    if n > 1:
-        out += raw
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiiiiiB(
-            o.share_session_epoch,
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.max_records,
-            o.batch_size,
-            n,
-        )
-    else:
-        out += pack_iiiiii(
-            o.share_session_epoch,
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.max_records,
-            o.batch_size,
-        )
-        out += encode_uvarint(n)
-    for o2 in items1:
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out += pack_uB(o2.topic_id, n)
-        else:
-            out += pack_u(o2.topic_id)
-            out += encode_uvarint(n)
-        for o4 in items3:
-            if o4.partition_max_bytes != 0:
-                raise absent("partition_max_bytes")
-            items5 = o4.acknowledgement_batches
-            n = len(items5) + 1
-            if n < 128:
-                out += pack_iB(o4.partition_index, n)
-            else:
-                out += pack_i(o4.partition_index)
-                out += encode_uvarint(n)
-            for o6 in items5:
-                items7 = o6.acknowledge_types
-                n = len(items7) + 1
-                if n < 128:
-                    out += pack_qqB(o6.first_offset, o6.last_offset, n)
-                else:
-                    out += pack_qq(o6.first_offset, o6.last_offset)
-                    out += encode_uvarint(n)
-                encode_numbers(out, items7, "b")
-                out.append(0)
-            out.append(0)
-        out.append(0)
-    items8 = o.forgotten_topics_data
-    n = len(items8) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_uvarint(n)
-    for o9 in items8:
-        items10 = o9.partitions
-        n = len(items10) + 1
-        if n < 128:
-            out += pack_uB(o9.topic_id, n)
-        else:
-            out += pack_u(o9.topic_id)
-            out += encode_uvarint(n)
-        encode_numbers(out, items10, "i")
-        out.append(0)
+    encode_compact_nullable_string(out, o.group_id)
+    encode_compact_nullable_string(out, o.member_id)
+    out += pack_iiiiii(
+        o.share_session_epoch,
+        o.max_wait_ms,
+        o.min_bytes,
+        o.max_bytes,
+        o.max_records,
+        o.batch_size,
+    )
+    encode_compact_count(out, o.topics)
+    _write_fetch_topic_v1(out, o.topics)
+    encode_compact_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v0(out, o.forgotten_topics_data)
     out.append(0)
 
 
 def _read_share_fetch_request_v2(buffer: memoryview, position: int) -> ShareFetchRequest:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ShareFetchRequest)
-    n = buffer[position]
-    position += 1
-    if n == 0:
-        o.group_id = None
-    else:
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o.group_id = buffer[position:end].tobytes().decode()
-        position = end
-    n = buffer[position]
-    position += 1
-    if n == 0:
-        o.member_id = None
-    else:
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o.member_id = buffer[position:end].tobytes().decode()
-        position = end
+    o.group_id, position = read_compact_nullable_string(buffer, position)
+    o.member_id, position = read_compact_nullable_string(buffer, position)
     (
         o.share_session_epoch,
         o.max_wait_ms,
@@ -755,340 +580,163 @@ def _read_share_fetch_request_v2(buffer: memoryview, position: int) -> ShareFetc
         o.batch_size,
         o.share_acquire_mode,
         o.is_renew_ack,
-        n,
-    ) = unpack_iiiiiibtB(buffer, position)
-    position += 27
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o1.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 6 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
-            o2.partition_max_bytes = 0
-            o2.partition_index, n = unpack_iB(buffer, position)
-            position += 5
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n < 0 or n > budget or n * 18 > limit - position:
-                raise bad_count(n)
-            budget -= n
-            o2.acknowledgement_batches = items3 = []
-            for _ in range(n):
-                o3 = new(AcknowledgementBatch)
-                o3.first_offset, o3.last_offset, n = unpack_qqB(buffer, position)
-                position += 17
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                n -= 1
-                if n < 0 or n * 1 > limit - position:
-                    raise bad_count(n)
-                o3.acknowledge_types, position = read_numbers(buffer, position, n, "b", 1)
-                n = buffer[position]
-                position += 1
-                if n:
-                    position = skip_tags(buffer, position - 1)
-                items3.append(o3)
-            n = buffer[position]
-            position += 1
-            if n:
-                position = skip_tags(buffer, position - 1)
-            items2.append(o2)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items1.append(o1)
-    n = buffer[position]
-    position += 1
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.forgotten_topics_data = items4 = []
-    for _ in range(n):
-        o4 = new(ForgottenTopic)
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o4.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n * 4 > limit - position:
-            raise bad_count(n)
-        o4.partitions, position = read_numbers(buffer, position, n, "i", 4)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items4.append(o4)
+    ) = unpack_iiiiiibt(buffer, position)
+    position += 26
+    n, position = read_compact_count(buffer, position, 18)
+    o.topics, position, budget = _read_fetch_topic_v1(buffer, position, n, budget)
+    n, position = read_compact_count(buffer, position, 18)
+    o.forgotten_topics_data, position, budget = _read_forgotten_topic_v0(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
 
 def _write_share_fetch_request_v2(o: ShareFetchRequest, out: bytearray) -> None:
-    if o.group_id is None:
-        n = 0
-    else:
-        raw = o.group_id.encode()
-        n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    if n > 1:
-        out += raw
-    if o.member_id is None:
-        n = 0
-    else:
-        raw = o.member_id.encode()
-        n = len(raw) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_string_length(n)
-    if n > 1:
-        out += raw
-    items1 = o.topics
-    n = len(items1) + 1
-    if n < 128:
-        out += pack_iiiiiibtB(
-            o.share_session_epoch,
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.max_records,
-            o.batch_size,
-            o.share_acquire_mode,
-            o.is_renew_ack,
-            n,
-        )
-    else:
-        out += pack_iiiiiibt(
-            o.share_session_epoch,
-            o.max_wait_ms,
-            o.min_bytes,
-            o.max_bytes,
-            o.max_records,
-            o.batch_size,
-            o.share_acquire_mode,
-            o.is_renew_ack,
-        )
-        out += encode_uvarint(n)
-    for o2 in items1:
-        items3 = o2.partitions
-        n = len(items3) + 1
-        if n < 128:
-            out += pack_uB(o2.topic_id, n)
-        else:
-            out += pack_u(o2.topic_id)
-            out += encode_uvarint(n)
-        for o4 in items3:
-            if o4.partition_max_bytes != 0:
-                raise absent("partition_max_bytes")
-            items5 = o4.acknowledgement_batches
-            n = len(items5) + 1
-            if n < 128:
-                out += pack_iB(o4.partition_index, n)
-            else:
-                out += pack_i(o4.partition_index)
-                out += encode_uvarint(n)
-            for o6 in items5:
-                items7 = o6.acknowledge_types
-                n = len(items7) + 1
-                if n < 128:
-                    out += pack_qqB(o6.first_offset, o6.last_offset, n)
-                else:
-                    out += pack_qq(o6.first_offset, o6.last_offset)
-                    out += encode_uvarint(n)
-                encode_numbers(out, items7, "b")
-                out.append(0)
-            out.append(0)
-        out.append(0)
-    items8 = o.forgotten_topics_data
-    n = len(items8) + 1
-    if n < 128:
-        out.append(n)
-    else:
-        out += encode_uvarint(n)
-    for o9 in items8:
-        items10 = o9.partitions
-        n = len(items10) + 1
-        if n < 128:
-            out += pack_uB(o9.topic_id, n)
-        else:
-            out += pack_u(o9.topic_id)
-            out += encode_uvarint(n)
-        encode_numbers(out, items10, "i")
-        out.append(0)
+    encode_compact_nullable_string(out, o.group_id)
+    encode_compact_nullable_string(out, o.member_id)
+    out += pack_iiiiiibt(
+        o.share_session_epoch,
+        o.max_wait_ms,
+        o.min_bytes,
+        o.max_bytes,
+        o.max_records,
+        o.batch_size,
+        o.share_acquire_mode,
+        o.is_renew_ack,
+    )
+    encode_compact_count(out, o.topics)
+    _write_fetch_topic_v1(out, o.topics)
+    encode_compact_count(out, o.forgotten_topics_data)
+    _write_forgotten_topic_v0(out, o.forgotten_topics_data)
     out.append(0)
 
 
+def _read_leader_id_and_epoch_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[LeaderIdAndEpoch], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[LeaderIdAndEpoch] = []
+    for _ in range(count):
+        o = new(LeaderIdAndEpoch)
+        o.leader_id, o.leader_epoch, n = unpack_iiB(buffer, position)
+        position += 9
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_acquired_records_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[AcquiredRecords], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[AcquiredRecords] = []
+    for _ in range(count):
+        o = new(AcquiredRecords)
+        o.first_offset, o.last_offset, o.delivery_count, n = unpack_qqhB(buffer, position)
+        position += 19
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_partition_data_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionData], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionData] = []
+    for _ in range(count):
+        o = new(PartitionData)
+        o.partition_index, o.error_code = unpack_ih(buffer, position)
+        position += 6
+        o.error_message, position = read_compact_nullable_string(buffer, position)
+        (o.acknowledge_error_code,) = unpack_h(buffer, position)
+        position += 2
+        o.acknowledge_error_message, position = read_compact_nullable_string(buffer, position)
+        (o.current_leader,), position, budget = _read_leader_id_and_epoch_v0(buffer, position, 1, budget)
+        o.records, position = read_compact_nullable_records(buffer, position)
+        n, position = read_compact_count(buffer, position, 19)
+        o.acquired_records, position, budget = _read_acquired_records_v0(buffer, position, n, budget)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_share_fetchable_topic_response_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[ShareFetchableTopicResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[ShareFetchableTopicResponse] = []
+    for _ in range(count):
+        o = new(ShareFetchableTopicResponse)
+        (u0,) = unpack_u(buffer, position)
+        position += 16
+        o.topic_id = make_uuid(u0)
+        n, position = read_compact_count(buffer, position, 22)
+        o.partitions, position, budget = _read_partition_data_v0(buffer, position, n, budget)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_node_endpoint_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[NodeEndpoint], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[NodeEndpoint] = []
+    for _ in range(count):
+        o = new(NodeEndpoint)
+        (o.node_id,) = unpack_i(buffer, position)
+        position += 4
+        o.host, position = read_compact_string(buffer, position)
+        (o.port,) = unpack_i(buffer, position)
+        position += 4
+        o.rack, position = read_compact_nullable_string(buffer, position)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_share_fetch_response_v0(buffer: memoryview, position: int) -> ShareFetchResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ShareFetchResponse)
     o.acquisition_lock_timeout_ms = 0
-    o.throttle_time_ms, o.error_code, n = unpack_ihB(buffer, position)
-    position += 7
-    if n == 0:
-        o.error_message = None
-    else:
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o.error_message = buffer[position:end].tobytes().decode()
-        position = end
-    n = buffer[position]
-    position += 1
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(ShareFetchableTopicResponse)
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o1.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 22 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.partition_index, o2.error_code, n = unpack_ihB(buffer, position)
-            position += 7
-            if n == 0:
-                o2.error_message = None
-            else:
-                if not 0 < n < 128:
-                    n, position = string_length(buffer, position, n)
-                end = position + n - 1
-                o2.error_message = buffer[position:end].tobytes().decode()
-                position = end
-            o2.acknowledge_error_code, n = unpack_hB(buffer, position)
-            position += 3
-            if n == 0:
-                o2.acknowledge_error_message = None
-            else:
-                if not 0 < n < 128:
-                    n, position = string_length(buffer, position, n)
-                end = position + n - 1
-                o2.acknowledge_error_message = buffer[position:end].tobytes().decode()
-                position = end
-            o3 = new(LeaderIdAndEpoch)
-            o3.leader_id, o3.leader_epoch, n = unpack_iiB(buffer, position)
-            position += 9
-            if n:
-                position = skip_tags(buffer, position - 1)
-            o2.current_leader = o3
-            n = buffer[position]
-            position += 1
-            if n == 0:
-                o2.records = None
-            else:
-                if n > 127:
-                    n, position = uvarint(buffer, position, n)
-                end = position + n - 1
-                o2.records = buffer[position:end]
-                position = end
-            n = buffer[position]
-            position += 1
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n < 0 or n > budget or n * 19 > limit - position:
-                raise bad_count(n)
-            budget -= n
-            o2.acquired_records = items4 = []
-            for _ in range(n):
-                o4 = new(AcquiredRecords)
-                (
-                    o4.first_offset,
-                    o4.last_offset,
-                    o4.delivery_count,
-                    n,
-                ) = unpack_qqhB(buffer, position)
-                position += 19
-                if n:
-                    position = skip_tags(buffer, position - 1)
-                items4.append(o4)
-            n = buffer[position]
-            position += 1
-            if n:
-                position = skip_tags(buffer, position - 1)
-            items2.append(o2)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items1.append(o1)
-    n = buffer[position]
-    position += 1
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 11 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.node_endpoints = items5 = []
-    for _ in range(n):
-        o5 = new(NodeEndpoint)
-        o5.node_id, n = unpack_iB(buffer, position)
-        position += 5
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o5.host = buffer[position:end].tobytes().decode()
-        position = end
-        o5.port, n = unpack_iB(buffer, position)
-        position += 5
-        if n == 0:
-            o5.rack = None
-        else:
-            if not 0 < n < 128:
-                n, position = string_length(buffer, position, n)
-            end = position + n - 1
-            o5.rack = buffer[position:end].tobytes().decode()
-            position = end
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items5.append(o5)
+    o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
+    position += 6
+    o.error_message, position = read_compact_nullable_string(buffer, position)
+    n, position = read_compact_count(buffer, position, 18)
+    o.responses, position, budget = _read_share_fetchable_topic_response_v0(buffer, position, n, budget)
+    n, position = read_compact_count(buffer, position, 11)
+    o.node_endpoints, position, budget = _read_node_endpoint_v0(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 
@@ -1209,147 +857,72 @@ def _write_share_fetch_response_v0(
     return out
 
 
+def _read_partition_data_v1(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[PartitionData], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[PartitionData] = []
+    for _ in range(count):
+        o = new(PartitionData)
+        o.partition_index, o.error_code = unpack_ih(buffer, position)
+        position += 6
+        o.error_message, position = read_compact_nullable_string(buffer, position)
+        (o.acknowledge_error_code,) = unpack_h(buffer, position)
+        position += 2
+        o.acknowledge_error_message, position = read_compact_nullable_string(buffer, position)
+        (o.current_leader,), position, budget = _read_leader_id_and_epoch_v0(buffer, position, 1, budget)
+        o.records, position = read_compact_records(buffer, position)
+        n, position = read_compact_count(buffer, position, 19)
+        o.acquired_records, position, budget = _read_acquired_records_v0(buffer, position, n, budget)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_share_fetchable_topic_response_v1(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[ShareFetchableTopicResponse], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[ShareFetchableTopicResponse] = []
+    for _ in range(count):
+        o = new(ShareFetchableTopicResponse)
+        (u0,) = unpack_u(buffer, position)
+        position += 16
+        o.topic_id = make_uuid(u0)
+        n, position = read_compact_count(buffer, position, 22)
+        o.partitions, position, budget = _read_partition_data_v1(buffer, position, n, budget)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
 def _read_share_fetch_response_v1(buffer: memoryview, position: int) -> ShareFetchResponse:
-    limit = len(buffer)
     budget = OBJECT_BUDGET
     o = new(ShareFetchResponse)
-    o.throttle_time_ms, o.error_code, n = unpack_ihB(buffer, position)
-    position += 7
-    if n == 0:
-        o.error_message = None
-    else:
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o.error_message = buffer[position:end].tobytes().decode()
-        position = end
-    o.acquisition_lock_timeout_ms, n = unpack_iB(buffer, position)
-    position += 5
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 18 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.responses = items1 = []
-    for _ in range(n):
-        o1 = new(ShareFetchableTopicResponse)
-        u0, n = unpack_uB(buffer, position)
-        position += 17
-        o1.topic_id = make_uuid(u0)
-        if n > 127:
-            n, position = uvarint(buffer, position, n)
-        n -= 1
-        if n < 0 or n > budget or n * 22 > limit - position:
-            raise bad_count(n)
-        budget -= n
-        o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionData)
-            o2.partition_index, o2.error_code, n = unpack_ihB(buffer, position)
-            position += 7
-            if n == 0:
-                o2.error_message = None
-            else:
-                if not 0 < n < 128:
-                    n, position = string_length(buffer, position, n)
-                end = position + n - 1
-                o2.error_message = buffer[position:end].tobytes().decode()
-                position = end
-            o2.acknowledge_error_code, n = unpack_hB(buffer, position)
-            position += 3
-            if n == 0:
-                o2.acknowledge_error_message = None
-            else:
-                if not 0 < n < 128:
-                    n, position = string_length(buffer, position, n)
-                end = position + n - 1
-                o2.acknowledge_error_message = buffer[position:end].tobytes().decode()
-                position = end
-            o3 = new(LeaderIdAndEpoch)
-            o3.leader_id, o3.leader_epoch, n = unpack_iiB(buffer, position)
-            position += 9
-            if n:
-                position = skip_tags(buffer, position - 1)
-            o2.current_leader = o3
-            n = buffer[position]
-            position += 1
-            if n == 0:
-                raise null_refused()
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            end = position + n - 1
-            o2.records = buffer[position:end]
-            position = end
-            n = buffer[position]
-            position += 1
-            if n > 127:
-                n, position = uvarint(buffer, position, n)
-            n -= 1
-            if n < 0 or n > budget or n * 19 > limit - position:
-                raise bad_count(n)
-            budget -= n
-            o2.acquired_records = items4 = []
-            for _ in range(n):
-                o4 = new(AcquiredRecords)
-                (
-                    o4.first_offset,
-                    o4.last_offset,
-                    o4.delivery_count,
-                    n,
-                ) = unpack_qqhB(buffer, position)
-                position += 19
-                if n:
-                    position = skip_tags(buffer, position - 1)
-                items4.append(o4)
-            n = buffer[position]
-            position += 1
-            if n:
-                position = skip_tags(buffer, position - 1)
-            items2.append(o2)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items1.append(o1)
-    n = buffer[position]
-    position += 1
-    if n > 127:
-        n, position = uvarint(buffer, position, n)
-    n -= 1
-    if n < 0 or n > budget or n * 11 > limit - position:
-        raise bad_count(n)
-    budget -= n
-    o.node_endpoints = items5 = []
-    for _ in range(n):
-        o5 = new(NodeEndpoint)
-        o5.node_id, n = unpack_iB(buffer, position)
-        position += 5
-        if not 0 < n < 128:
-            n, position = string_length(buffer, position, n)
-        end = position + n - 1
-        o5.host = buffer[position:end].tobytes().decode()
-        position = end
-        o5.port, n = unpack_iB(buffer, position)
-        position += 5
-        if n == 0:
-            o5.rack = None
-        else:
-            if not 0 < n < 128:
-                n, position = string_length(buffer, position, n)
-            end = position + n - 1
-            o5.rack = buffer[position:end].tobytes().decode()
-            position = end
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items5.append(o5)
+    o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
+    position += 6
+    o.error_message, position = read_compact_nullable_string(buffer, position)
+    (o.acquisition_lock_timeout_ms,) = unpack_i(buffer, position)
+    position += 4
+    n, position = read_compact_count(buffer, position, 18)
+    o.responses, position, budget = _read_share_fetchable_topic_response_v1(buffer, position, n, budget)
+    n, position = read_compact_count(buffer, position, 11)
+    o.node_endpoints, position, budget = _read_node_endpoint_v0(buffer, position, n, budget)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > limit:
+    if position > len(buffer):
         raise truncated()
     return o
 

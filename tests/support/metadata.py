@@ -26,11 +26,11 @@ DEFAULT_SETTINGS: Final[Mapping[str, object]] = {
     "num.partitions": 1,
     "default.replication.factor": 1,
     "offsets.topic.num.partitions": 50,
-    "offsets.topic.replication.factor": 1,
+    "offsets.topic.replication.factor": 3,
     "offsets.topic.segment.bytes": 104857600,
     "transaction.state.log.num.partitions": 50,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
     "transaction.state.log.segment.bytes": 104857600,
 }
 

@@ -158,11 +158,11 @@ class TopicCatalogue:
             elif len(parts) == 7:
                 states[parts[3]][int(parts[5])] = (znodes.decode_state(data), stat.version)
         for name, (topic_id, replicas) in assignments.items():
+            if topic_id is None:  # made by a Kafka before 2.8
+                topic_id = Uuid.random()
+                self._given_an_id.add(name)
             partitions = _partition_images(replicas, states[name])
-            # Topics made by a Kafka before 2.8 have no id; start_broker_epoch writes this one.
-            self._put(
-                TopicImage(name, topic_id or Uuid.random(), partitions, configs.get(name, {}))
-            )
+            self._put(TopicImage(name, topic_id, partitions, configs.get(name, {})))
 
     def start_broker_epoch(self) -> None:
         """Leads every partition that this broker may lead, with a new epoch, in one durable multi.
@@ -308,32 +308,40 @@ class TopicCatalogue:
     async def _auto_create(self, name: str) -> TopicImage:
         if name in self.topics:
             return self.topics[name]
-        settings = self._settings
+        self.must_be_creatable(name)
         if name == CONSUMER_OFFSETS:
-            assignment = self.place(
-                settings["offsets.topic.num.partitions"],
-                settings["offsets.topic.replication.factor"],
-            )
-            configs = {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(settings["offsets.topic.segment.bytes"]),
-            }
+            assignment, configs = self._consumer_offsets()
         elif name == TRANSACTION_STATE:
-            assignment = self.place(
-                settings["transaction.state.log.num.partitions"],
-                settings["transaction.state.log.replication.factor"],
-            )
-            configs = {
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "min.insync.replicas": str(settings["transaction.state.log.min.isr"]),
-                "segment.bytes": str(settings["transaction.state.log.segment.bytes"]),
-                "unclean.leader.election.enable": "false",
-            }
+            assignment, configs = self._transaction_state()
         else:
             assignment, configs = self.place(), {}
         return await self._create(name, assignment, configs)
+
+    def _consumer_offsets(self) -> tuple[list[list[int]], dict[str, str]]:
+        settings = self._settings
+        factor = self._possible_factor(settings["offsets.topic.replication.factor"])
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(settings["offsets.topic.segment.bytes"]),
+        }
+        return self.place(settings["offsets.topic.num.partitions"], factor), configs
+
+    def _transaction_state(self) -> tuple[list[list[int]], dict[str, str]]:
+        settings = self._settings
+        factor = self._possible_factor(settings["transaction.state.log.replication.factor"])
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(min(settings["transaction.state.log.min.isr"], factor)),
+            "segment.bytes": str(settings["transaction.state.log.segment.bytes"]),
+            "unclean.leader.election.enable": "false",
+        }
+        return self.place(settings["transaction.state.log.num.partitions"], factor), configs
+
+    def _possible_factor(self, wanted: int) -> int:
+        # Kafka's default of 3 would keep groups and transactions from working on a lone broker.
+        return min(wanted, len(self.brokers))
 
     async def _delete(self, name: str) -> TopicImage:
         image = self.must_get(name)

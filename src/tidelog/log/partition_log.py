@@ -375,10 +375,13 @@ class PartitionLog:
 
     def append_as_follower(self, batches: memoryview) -> AppendInfo:
         """Batches as the leader has them; their offsets must not lie below the log end."""
+        base_offset = _first_offset(batches)
         segment = self._active
+        if base_offset > segment.base_offset and not segment.has_room_for(_last_offset(batches)):
+            segment = self._roll_for(len(batches), base_offset)
         scan = self._scan_fetched(segment, batches)
         valid = batches[: scan[0]]
-        base_offset, last_offset = _first_offset(valid), scan[2] - 1
+        last_offset = scan[2] - 1
         if len(valid) > self.config.segment_bytes:
             raise BatchAboveSegment(
                 f"{len(valid)} bytes were fetched, but segment.bytes is {self.config.segment_bytes}"
@@ -507,6 +510,9 @@ class PartitionLog:
         return ReadResult(records, segment, position, incomplete)
 
     def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
+        """Not the end of an old segment: what follows it lies in the next one."""
+        if position >= segment.size and segment is not self._active:
+            return
         hints = self._hints
         if len(hints) >= HINTS_MAX:
             del hints[next(iter(hints))]
@@ -904,3 +910,9 @@ def _control_fields(data: memoryview | bytearray) -> tuple[int, int]:
 
 def _first_offset(batches: memoryview) -> int:
     return int.from_bytes(batches[:8], "big", signed=True) if len(batches) >= 8 else -1
+
+
+def _last_offset(batches: memoryview) -> int:
+    """Of the last whole batch, by its header."""
+    rows = kernel.list_batches(batches, 0, len(batches), 1 << 31)[2]
+    return rows[-1][5] if rows else -1

@@ -11,6 +11,7 @@ $(VENV)/.installed: pyproject.toml setup.py src/tidelog/record/_kernel.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,check]'
+	$(BIN)/python -m compileall -q src/tidelog
 	touch $@
 
 run: setup
@@ -31,6 +32,7 @@ fmt: setup
 
 generate: setup
 	$(BIN)/python -m tidelog.protocol.generator
+	$(BIN)/python -m tidelog.config.reference
 
 bench: setup
 	$(BIN)/python -m bench

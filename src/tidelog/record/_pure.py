@@ -659,11 +659,19 @@ def encode_records(records: Sequence[Record], reserve_bytes: int, /) -> tuple[by
     return encoded, base_timestamp, max_timestamp
 
 
+def _ints(code: str, column: Buffer) -> array[int]:
+    """A column's whole numbers; odd bytes at its end are left aside."""
+    numbers = array(code)
+    raw = bytes(column)
+    numbers.frombytes(raw[: len(raw) // numbers.itemsize * numbers.itemsize])
+    return numbers
+
+
 class _Rows:
     """Rows of a binary column, bounds checked as the compiled kernel does."""
 
     def __init__(self, offsets: Buffer, validity: Buffer | None, data: Buffer) -> None:
-        self.offsets = array("i", bytes(offsets))
+        self.offsets = _ints("i", offsets)
         self.validity = validity if validity is None else memoryview(validity).cast("B")
         self.data = memoryview(data).cast("B")
 
@@ -708,10 +716,10 @@ def _columns_fit(columns: ColumnsTuple) -> bool:
 def encode_columns(
     columns: ColumnsTuple, start: int, stop: int, base_offset: int | None, reserve_bytes: int, /
 ) -> tuple[bytearray, int, int]:
-    offsets, timestamps = array("q", bytes(columns[1])), array("q", bytes(columns[2]))
+    offsets, timestamps = _ints("q", columns[1]), _ints("q", columns[2])
     keys = _Rows(columns[3], columns[4], columns[5])
     values = _Rows(columns[6], columns[7], columns[8])
-    header_offsets = array("i", bytes(columns[9]))
+    header_offsets = _ints("i", columns[9])
     header_keys = _Rows(columns[10], None, columns[11])
     header_values = _Rows(columns[12], columns[13], columns[14])
     if not _columns_fit(columns):
@@ -730,7 +738,7 @@ def encode_columns(
             if not -(1 << 31) <= delta <= _INT32_MAX:
                 raise ValueError("offset delta beyond 32 bits")
             first, last = header_offsets[row], header_offsets[row + 1]
-            if not 0 <= first <= last:
+            if not 0 <= first <= last < len(header_keys.offsets):
                 raise IndexError
             headers = [
                 (bytes(header_keys.must_get(i)), header_values[i]) for i in range(first, last)

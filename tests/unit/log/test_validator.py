@@ -36,7 +36,7 @@ every_codec = pytest.mark.parametrize("codec", list(Codec))
 
 
 def validate(records: Any, config: LogConfig | None = None, **changes: Any) -> ValidBatch:
-    arguments = {
+    arguments: dict[str, Any] = {
         "config": config or LogConfig(),
         "next_offset": 1000,
         "now_ms": NOW + 500,

@@ -17,7 +17,7 @@ from tidelog.record.batch import BatchHeader, Codec
 from tidelog.record.builder import batch_of, empty_batch
 from tidelog.record.columns import read_columns
 
-RECORDS = [
+RECORDS: list[Any] = [
     (b"key", b"value", [("name", b"content"), ("null", None)], NOW),
     (None, b"v" * 300, [], NOW + 5),
     (b"", None, [], NOW - 3),

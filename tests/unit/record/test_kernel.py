@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -31,7 +32,7 @@ from tidelog.record.legacy import LegacyRecord, message_set_of
 
 compiled: ModuleType | None
 try:
-    from tidelog.record import _kernel as compiled
+    compiled = import_module("tidelog.record._kernel")
 except ImportError:
     compiled = None
 

@@ -167,7 +167,8 @@ class TopicCatalogue:
     def start_broker_epoch(self) -> None:
         """Leads every partition that this broker may lead, with a new epoch, in one durable multi.
 
-        Blocking; for start-up. About 10 us a partition.
+        The others have no leader, for this is the only broker. Blocking; for start-up. It takes
+        about 10 us a partition.
         """
         operations: list[Operation] = []
         for image in list(self.topics.values()):
@@ -179,13 +180,14 @@ class TopicCatalogue:
         self._given_an_id.clear()
 
     def _led(self, before: PartitionImage) -> PartitionImage:
-        may_lead = self._broker_id in (before.isr or before.replicas)
+        if self._broker_id not in (before.isr or before.replicas):
+            return before._replace(leader=NO_LEADER)
         return PartitionImage(
             before.partition,
-            self._broker_id if may_lead else before.leader,
+            self._broker_id,
             before.leader_epoch + 1,
             before.replicas,
-            before.isr or [self._broker_id],
+            [self._broker_id],
             before.partition_epoch + 1,
         )
 
@@ -196,6 +198,8 @@ class TopicCatalogue:
             encoded = znodes.encode_topic(before.topic_id, before.assignment)
             yield SetData(znodes.topic_path(before.name), encoded)
         for partition in led:
+            if partition.leader == NO_LEADER:
+                continue
             path = znodes.state_path(before.name, partition.partition)
             state = self._encode_state(partition)
             if partition.partition_epoch == NO_STATE + 1:

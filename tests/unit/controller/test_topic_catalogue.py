@@ -20,6 +20,7 @@ from tests.support.metadata import (
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import Create
 from tidelog.controller.topics import (
+    NO_LEADER,
     FoundTopic,
     PartitionImage,
     TopicCatalogue,
@@ -335,4 +336,15 @@ async def test_what_an_older_kafka_left_is_completed(tmp_path: Path) -> None:
     await store.close()
     again = open_store(tmp_path)
     assert open_catalogue(again).topics["old"].topic_id == image.topic_id
+    await again.close()
+
+
+@in_loop
+async def test_a_broker_does_not_lead_partitions_that_are_not_its_own(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    await open_catalogue(store, broker_id=0).create("t", [[0]])
+    await store.close()
+    again = open_store(tmp_path)
+    catalogue = open_catalogue(again, broker_id=1)
+    assert catalogue.topics["t"].partitions == [PartitionImage(0, NO_LEADER, 0, [0], [0], 0)]
     await again.close()

@@ -227,3 +227,16 @@ async def test_a_full_disk_is_a_storage_error(
         assert await code(broker, topic("t")) == ErrorCode.KAFKA_STORAGE_ERROR
     assert await code(broker, topic("t")) == ErrorCode.NONE
     await broker.close()
+
+
+@in_loop
+async def test_all_topics_of_a_request_share_one_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = ConfigBroker(tmp_path)
+    syncs: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", syncs.append)
+    rows = await create(broker, *(topic(f"t{n}") for n in range(50)))
+    assert {row.error_code for row in rows} == {0}
+    assert len(syncs) == 1
+    await broker.close()

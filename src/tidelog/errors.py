@@ -18,6 +18,13 @@ class ErrorCode(IntEnum):
         member.text = text
         return member
 
+    @classmethod
+    def of(cls, code: int) -> ErrorCode:
+        """The member of a code that came over the wire; UNKNOWN_SERVER_ERROR for an unknown one."""
+        member = cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)
+        assert isinstance(member, cls)
+        return member
+
     UNKNOWN_SERVER_ERROR = -1, False, "The server experienced an unexpected error."
     NONE = 0, False, ""
     OFFSET_OUT_OF_RANGE = 1, False, "The requested offset lies outside the log."

@@ -31,6 +31,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.config.listeners import advertise
 from tidelog.config.topic import log_config
 from tidelog.controller.embedded_store import EmbeddedStore
+from tidelog.controller.metadata_store import StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
 from tidelog.controller.topics import TopicCatalogue, TopicChange, TopicImage
@@ -120,8 +121,11 @@ class Server:
         self._advertised: list[str] = []
 
     def start(self) -> None:
-        self.open()
-        self._listen()
+        try:
+            self.open()
+            self._listen()
+        except StoreError as error:
+            raise StartupError(f"the metadata store cannot be written: {error}") from error
         self._start_duties()
 
     def open(self) -> None:

@@ -92,4 +92,10 @@ class ReplicaManager:
         self._offline.discard(topic_partition)
         if partition is not None:
             partition.wake_fetches()
-        self.logs.async_delete(topic_partition)
+        try:
+            self.logs.async_delete(topic_partition)
+        except KafkaError as error:
+            logger.error(
+                "log of a deleted partition stays on disk",
+                extra={"partition": str(topic_partition), "error": error.message},
+            )

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import (
-    AlterConfigsRequest,
-    DescribeConfigsRequest,
-    IncrementalAlterConfigsRequest,
-)
+from kafka.protocol.admin import AlterConfigsRequest
 
 from tests.support.broker_process import unlike_apache_kafka
 from tests.support.eventually import eventually
+from tests.support.raw_admin import (
+    APPEND,
+    BROKER,
+    DELETE,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    Changes,
+    describe,
+    incremental,
+    value_of,
+)
 from tests.support.raw_batch import batch
 from tests.support.raw_client import RawClient, produce
 
@@ -23,46 +30,7 @@ INVALID_TOPIC_EXCEPTION = 17
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
 
-TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = range(4)
 SOURCE_TOPIC, SOURCE_BROKER, SOURCE_STATIC, SOURCE_DEFAULT = 1, 2, 4, 5
-Changes = Sequence[tuple[str, int, str | None]]
-
-
-def describe(
-    client: RawClient, kind: int, name: str, keys: Sequence[str] | None = None
-) -> tuple[int, dict[str, Any]]:
-    resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=kind,
-        resource_name=name,
-        configuration_keys=None if keys is None else list(keys),
-    )
-    request = DescribeConfigsRequest(
-        version=3, resources=[resource], include_synonyms=True, include_documentation=True
-    )
-    (result,) = client.call(request).results
-    return result.error_code, {row.name: row for row in result.configs}
-
-
-def value_of(client: RawClient, topic: str, key: str) -> str | None:
-    value: str | None = describe(client, TOPIC, topic, [key])[1][key].value
-    return value
-
-
-def incremental(
-    client: RawClient, kind: int, name: str, changes: Changes, *, validate_only: bool = False
-) -> int:
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    rows = [
-        resource.AlterableConfig(name=key, config_operation=operation, value=value)
-        for key, operation, value in changes
-    ]
-    request = IncrementalAlterConfigsRequest(
-        version=1,
-        resources=[resource(resource_type=kind, resource_name=name, configs=rows)],
-        validate_only=validate_only,
-    )
-    return int(client.call(request).responses[0].error_code)
 
 
 def alter_request(name: str, configs: dict[str, str | None], repeat: int = 1) -> Any:

@@ -55,10 +55,10 @@ def test_mutated_frames_leave_the_broker_alive_small_and_serving(start_broker: S
     assert broker.is_alive(), broker.log_text()[-4000:]
     assert barrage.refused_connections == 0
     grown = broker.resident_bytes() - before
-    assert grown < 150 * MEBIBYTE, f"grew by {grown // MEBIBYTE} MiB"
+    assert grown < 64 * MEBIBYTE, f"grew by {grown // MEBIBYTE} MiB"
     assert len(good.latencies_s) > 100
-    assert good.p99_s() < 1.0, f"p99 {good.p99_s():.3f} s, longest {max(good.latencies_s):.3f} s"
-    assert "a bug in tidelog" not in broker.log_text()
+    assert good.p99_s() < 0.5, f"p99 {good.p99_s():.3f} s, longest {max(good.latencies_s):.3f} s"
+    assert "Traceback" not in broker.log_text(), "an error nobody expected was logged"
     assert broker.stop() == 0
 
 

@@ -10,13 +10,14 @@ import pytest
 from kafka.protocol.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
-    DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
 )
+from kafka.protocol.metadata import MetadataRequest
 
 from tests.support.eventually import eventually
+from tests.support.raw_admin import delete_before
 from tests.support.raw_batch import batch
 from tests.support.raw_client import (
     EARLIEST,
@@ -299,24 +300,12 @@ class TestCreatePartitions:
 
 
 class TestDeleteRecords:
-    TOPIC = DeleteRecordsRequest.DeleteRecordsTopic
-
-    def delete_before(
-        self, client: RawClient, topic: str, offset: int, partition: int = 0
-    ) -> tuple[int, int]:
-        row = self.TOPIC.DeleteRecordsPartition(partition_index=partition, offset=offset)
-        request = DeleteRecordsRequest(
-            version=1, topics=[self.TOPIC(name=topic, partitions=[row])], timeout_ms=20_000
-        )
-        answer = client.call(request).topics[0].partitions[0]
-        return answer.error_code, answer.low_watermark
-
     def test_records_before_an_offset_cannot_be_read_any_more(
         self, client: RawClient, topic: str
     ) -> None:
         for _ in range(3):
             produce(client, topic, batch(b"a", b"b"))
-        assert self.delete_before(client, topic, 3) == (0, 3)
+        assert delete_before(client, topic, 3) == (0, 3)
         assert list_offset(client, topic, EARLIEST).offset == 3
         assert fetch(client, topic, 2).error_code == OFFSET_OUT_OF_RANGE
         row = fetch(client, topic, 3)
@@ -326,19 +315,19 @@ class TestDeleteRecords:
         self, client: RawClient, topic: str
     ) -> None:
         produce(client, topic, batch(b"a", b"b", b"c"))
-        assert self.delete_before(client, topic, 2) == (0, 2)
-        assert self.delete_before(client, topic, 1) == (0, 2)
-        assert self.delete_before(client, topic, -1) == (0, 3)
+        assert delete_before(client, topic, 2) == (0, 2)
+        assert delete_before(client, topic, 1) == (0, 2)
+        assert delete_before(client, topic, -1) == (0, 3)
         assert produce(client, topic, batch(b"d")).base_offset == 3
 
     def test_bad_offsets_and_unknown_partitions_are_refused(
         self, client: RawClient, topic: str
     ) -> None:
         produce(client, topic, batch(b"a"))
-        assert self.delete_before(client, topic, 9) == (OFFSET_OUT_OF_RANGE, -1)
-        assert self.delete_before(client, topic, -2) == (OFFSET_OUT_OF_RANGE, -1)
-        assert self.delete_before(client, topic, 0, 7) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
-        assert self.delete_before(client, "no-such", 0) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert delete_before(client, topic, 9) == (OFFSET_OUT_OF_RANGE, -1)
+        assert delete_before(client, topic, -2) == (OFFSET_OUT_OF_RANGE, -1)
+        assert delete_before(client, topic, 0, 7) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert delete_before(client, "no-such", 0) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
 class TestMetadata:
@@ -378,14 +367,25 @@ class TestMetadata:
         wait_for_leaders(client, topic_name, 1)
         assert produce(client, topic_name, batch(b"a")).error_code == 0
 
-    def test_topics_have_distinct_ids_and_are_found_by_them(
-        self, client: RawClient, topic: str, topic_name: str
-    ) -> None:
-        identity = topic_id(client, topic)
-        assert identity.int != 0
-        other = f"other-{topic_name}"
-        create_topic(client, other)
-        assert topic_id(client, other) != identity
+    def test_topics_are_found_by_id_from_v12_on(self, client: RawClient, topic: str) -> None:
+        kind = MetadataRequest.MetadataRequestTopic
+        identity, unknown = topic_id(client, topic), uuid.uuid4()
+
+        def ask(version: int, **names: Any) -> Any:
+            request = MetadataRequest(
+                version=version,
+                topics=[kind(**{"name": None, **names})],
+                allow_auto_topic_creation=False,
+            )
+            return client.call(request).topics[0]
+
+        found = ask(12, topic_id=identity)
+        assert (found.error_code, found.name, len(found.partitions)) == (0, topic, 1)
+        missing = ask(12, topic_id=unknown)
+        assert (missing.error_code, missing.topic_id) == (UNKNOWN_TOPIC_ID, unknown)
+        early = ask(10, topic_id=identity)
+        assert (early.error_code, early.name, early.partitions) == (INVALID_REQUEST, "", [])
+        assert ask(11, topic_id=unknown).error_code == INVALID_REQUEST
 
     def test_describe_topic_partitions_pages_through_a_topic(
         self, client: RawClient, topic_name: str

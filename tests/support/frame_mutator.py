@@ -27,21 +27,22 @@ EXTREME_INT32 = (0, 1, -1, -2, 2**31 - 1, -(2**31), 65_536, 104_857_600, 104_857
 EXTREME_INT64 = (0, -1, -2, 2**63 - 1, -(2**63), 2**32)
 FRAME_HEADER = struct.Struct(">i")
 HIGHEST_KEY_TRIED = 95
+SERVED_WEIGHT = 20
 
 
 def valid_frames(bootstrap: str, topic: str) -> list[bytes]:
-    """Whole frames of every served API in every version, and bare headers of all other keys."""
-    frames = []
+    """Frames of every served API in every version, several times over, and of all other keys."""
+    served = []
     with RawClient(bootstrap) as client:
         for request_class, fields in sample_requests(topic):
             for version in range(request_class.max_version + 1):
                 with contextlib.suppress(TypeError, ValueError, AttributeError, KeyError):
-                    frames.append(
+                    served.append(
                         client.frame_of(request_class(version=version, **fields(version)))
                     )
-    frames += [_bare_frame(key, version) for key in range(HIGHEST_KEY_TRIED) for version in (0, 3)]
-    frames += list(_frames_of_the_own_codec())
-    return frames
+    other = [_bare_frame(key, version) for key in range(HIGHEST_KEY_TRIED) for version in (0, 3)]
+    other += _frames_of_the_own_codec()
+    return served * SERVED_WEIGHT + other
 
 
 def _bare_frame(api_key: int, version: int) -> bytes:
@@ -149,7 +150,7 @@ class Barrage:
     """Sends mutated frames from several threads; `sent` counts them."""
 
     FRAMES_PER_CONNECTION = 8
-    ANSWER_WAIT_S = 0.05
+    ANSWER_WAIT_S = 0.02
     THREADS = 4
 
     def __init__(self, bootstrap: str, frames: list[bytes], seed: int) -> None:

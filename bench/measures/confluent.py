@@ -3,7 +3,7 @@
 Python's share of the client is large here; the notes say where it is all there is. One setting is
 not librdkafka's default: a consumer whose queue is full pauses for 1 s by default, so that a faster
 broker would look slower; here it pauses for 1 ms. Consuming is timed from the first record on, as
-connecting takes librdkafka about half a second with any broker.
+connecting takes librdkafka about half a second with either peer.
 """
 
 from __future__ import annotations

@@ -377,9 +377,11 @@ class PartitionLog:
         """Batches as the leader has them; their offsets must not lie below the log end."""
         base_offset = _first_offset(batches)
         segment = self._active
-        if base_offset > segment.base_offset and not segment.has_room_for(_last_offset(batches)):
-            segment = self._roll_for(len(batches), base_offset)
         scan = self._scan_fetched(segment, batches)
+        if scan[1] == kernel.BAD_OFFSET and not segment.has_room_for(_last_offset(batches)):
+            segment = self._roll_for(len(batches), base_offset)
+            scan = self._scan_fetched(segment, batches)
+        self._require_good(scan)
         valid = batches[: scan[0]]
         last_offset = scan[2] - 1
         if len(valid) > self.config.segment_bytes:
@@ -420,12 +422,13 @@ class PartitionLog:
                 first_offset,
                 -1,
             )
-        scan = segment.scan_for_append(batches, self.log_end_offset, self.epochs.latest_epoch)
+        return segment.scan_for_append(batches, self.log_end_offset, self.epochs.latest_epoch)
+
+    def _require_good(self, scan: Scan) -> None:
         if scan[0] == 0 or scan[1] not in (kernel.AT_END, kernel.INCOMPLETE):
             raise CorruptRecords(
                 f"{self.topic_partition} was given {WHY_STOPPED.get(scan[1], 'no batch')}"
             )
-        return scan
 
     def enter_leader_epoch(self, epoch: int) -> None:
         """This broker leads from here on; the epoch reaches the disk with its first batch."""

@@ -1,0 +1,409 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.clock import FakeClock
+from tests.support.log_builder import fill, offsets, produce
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.topic import LogConfig
+from tidelog.errors import ErrorCode, KafkaError, StartupError
+from tidelog.log.log_errors import DirectoryLocked, StorageError, StrayFolder
+from tidelog.log.log_manager import LogManager
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+
+TOPIC_ID = Uuid(bytes(range(16)))
+
+
+class Broker:
+    """Starts managers over the same directories, one after the other."""
+
+    def __init__(self, root: Path, directories: int = 1) -> None:
+        self.paths = [root / f"data{number}" for number in range(directories)]
+        self.clock = FakeClock()
+        self.manager: LogManager | None = None
+
+    def start(self, config: LogConfig | None = None) -> LogManager:
+        log_config = config or LogConfig()
+        self.manager = LogManager(
+            self.paths,
+            broker_config=BrokerConfig(),
+            default_log_config=log_config,
+            clock=self.clock,
+            random=Random(1),
+        )
+        self.manager.start(lambda _: log_config)
+        return self.manager
+
+    def restart(self, config: LogConfig | None = None) -> LogManager:
+        assert self.manager is not None
+        self.manager.shutdown()
+        return self.start(config)
+
+    def kill_and_start(self, config: LogConfig | None = None) -> LogManager:
+        assert self.manager is not None
+        self.manager.close_abruptly()
+        return self.start(config)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path)
+    yield broker
+    if broker.manager is not None:
+        broker.manager.close_abruptly()
+
+
+def partition(number: int, topic: str = "events") -> TopicPartition:
+    return TopicPartition(topic, number)
+
+
+def test_a_log_is_made_once_and_found_again(broker: Broker) -> None:
+    manager = broker.start()
+    assert manager.get(partition(0)) is None
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    assert manager.get_or_create(partition(0), TOPIC_ID) is log is manager.get(partition(0))
+    assert list(manager.all_logs()) == [log]
+    assert log.directory == broker.paths[0] / "events-0"
+
+
+def test_a_topic_of_another_id_is_refused(broker: Broker) -> None:
+    manager = broker.start()
+    manager.get_or_create(partition(0), TOPIC_ID)
+    with pytest.raises(KafkaError) as error:
+        manager.get_or_create(partition(0), Uuid.random())
+    assert error.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_log_without_a_topic_id_takes_one(broker: Broker) -> None:
+    manager = broker.start()
+    manager.get_or_create(partition(0), ZERO_UUID)
+    manager.get_or_create(partition(0), TOPIC_ID)
+    log = broker.restart().get(partition(0))
+    assert log is not None
+    assert log.topic_id == TOPIC_ID
+
+
+def test_a_new_log_goes_to_the_directory_with_the_fewest(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, directories=3)
+    manager = broker.start()
+    for number in range(7):
+        manager.get_or_create(partition(number), TOPIC_ID)
+    counts = [len(list(path.glob("events-*"))) for path in broker.paths]
+    assert counts == [3, 2, 2]
+    manager.async_delete(partition(0))
+    manager.async_delete(partition(3))
+    log = manager.get_or_create(partition(9), TOPIC_ID)
+    assert log.directory.parent == broker.paths[0]
+    manager = broker.restart()
+    assert len(manager.all_logs()) == 6
+    manager.close_abruptly()
+
+
+def test_one_log_lives_in_one_directory(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, directories=2)
+    for path in broker.paths:
+        (path / "events-0").mkdir(parents=True)
+    with pytest.raises(StartupError, match="two log directories"):
+        broker.start()
+
+
+def test_records_survive_a_clean_restart(broker: Broker) -> None:
+    log = broker.start().get_or_create(partition(0), TOPIC_ID)
+    fill(log, 5)
+    again = broker.restart().get(partition(0))
+    assert again is not None
+    assert (again.high_watermark, again.recovery_point, again.topic_id) == (5, 5, TOPIC_ID)
+    assert offsets(again) == [0, 1, 2, 3, 4]
+
+
+def test_records_survive_a_kill(broker: Broker) -> None:
+    log = broker.start().get_or_create(partition(0), TOPIC_ID)
+    fill(log, 5)
+    again = broker.kill_and_start().get(partition(0))
+    assert again is not None
+    assert (again.log_end_offset, again.high_watermark, again.recovery_point) == (5, 0, 0)
+
+
+def test_the_marker_lives_from_a_clean_stop_to_the_next_start(broker: Broker) -> None:
+    marker = broker.paths[0] / ".kafka_cleanshutdown"
+    manager = broker.start()
+    assert not marker.exists()
+    manager.shutdown()
+    assert marker.read_bytes() == b'{"version":0,"brokerEpoch":-1}'
+    broker.start()
+    assert not marker.exists()
+
+
+def test_the_files_of_a_log_directory_are_kafkas(broker: Broker) -> None:
+    manager = broker.start()
+    fill(manager.get_or_create(partition(0), TOPIC_ID), 3)
+    manager.confirm_identity(4, "cluster")
+    manager.shutdown()
+    content = {path.name: path.read_bytes() for path in broker.paths[0].iterdir() if path.is_file()}
+    assert content.pop("meta.properties").endswith(b"version=0\nbroker.id=4\n")
+    assert content == {
+        ".lock": b"",
+        ".kafka_cleanshutdown": b'{"version":0,"brokerEpoch":-1}',
+        "recovery-point-offset-checkpoint": b"0\n1\nevents 0 3\n",
+        "replication-offset-checkpoint": b"0\n1\nevents 0 3\n",
+        "log-start-offset-checkpoint": b"0\n0\n",
+        "cleaner-offset-checkpoint": b"",
+    }
+
+
+def test_checkpoints_are_read_after_a_kill(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    fill(log, 5)
+    log.flush()
+    log.maybe_increment_log_start_offset(2)
+    manager.checkpoint_recovery_points()
+    manager.checkpoint_high_watermarks()
+    manager.checkpoint_log_start_offsets()
+    assert (broker.paths[0] / "log-start-offset-checkpoint").read_bytes() == b"0\n1\nevents 0 2\n"
+    again = broker.kill_and_start().get(partition(0))
+    assert again is not None
+    assert (again.log_start_offset, again.high_watermark, again.recovery_point) == (2, 5, 5)
+
+
+def test_a_log_start_at_a_segments_base_needs_no_row(broker: Broker) -> None:
+    manager = broker.start(LogConfig(retention_ms=1))
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    produce(log, timestamp=5)
+    log.roll()
+    manager.delete_old_segments()
+    assert log.log_start_offset == 1
+    manager.checkpoint_log_start_offsets()
+    assert (broker.paths[0] / "log-start-offset-checkpoint").read_bytes() == b"0\n0\n"
+
+
+def test_an_unchanged_checkpoint_is_not_written_again(broker: Broker) -> None:
+    manager = broker.start()
+    manager.get_or_create(partition(0), TOPIC_ID)
+    assert len(manager.pending_checkpoints("replication-offset-checkpoint")) == 1
+    assert manager.pending_checkpoints("replication-offset-checkpoint") == []
+
+
+def test_a_damaged_checkpoint_costs_time_but_no_data(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = broker.start().get_or_create(partition(0), TOPIC_ID)
+    fill(log, 3)
+    assert broker.manager is not None
+    broker.manager.shutdown()
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (broker.paths[0] / name).write_bytes(b"\0garbage")
+    again = broker.start().get(partition(0))
+    assert again is not None
+    assert again.log_end_offset == 3
+    assert "damaged checkpoint" in caplog.text
+
+
+def test_a_directory_serves_one_broker_at_a_time(tmp_path: Path) -> None:
+    first = Broker(tmp_path)
+    manager = first.start()
+    with pytest.raises(DirectoryLocked, match="in use by another process"):
+        Broker(tmp_path).start()
+    manager.shutdown()
+    second = Broker(tmp_path)
+    second.start().close_abruptly()
+
+
+def test_a_failed_lock_gives_the_others_free(tmp_path: Path) -> None:
+    blocker = Broker(tmp_path)
+    blocker.paths = [tmp_path / "data1"]
+    manager = blocker.start()
+    both = LogManager(
+        [tmp_path / "data0", tmp_path / "data1"],
+        broker_config=BrokerConfig(),
+        default_log_config=LogConfig(),
+        clock=FakeClock(),
+    )
+    with pytest.raises(DirectoryLocked):
+        both.lock()
+    other = Broker(tmp_path)
+    other.paths = [tmp_path / "data0"]
+    other.start().close_abruptly()
+    manager.close_abruptly()
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data0").write_text("a file")
+    with pytest.raises(StartupError, match="data0"):
+        Broker(tmp_path).start()
+
+
+@pytest.mark.parametrize("name", ["backup", "events", "events-x", "-5", "lost+found"])
+def test_a_stray_folder_stops_the_start_with_its_name(tmp_path: Path, name: str) -> None:
+    broker = Broker(tmp_path)
+    (broker.paths[0] / name).mkdir(parents=True)
+    with pytest.raises(StrayFolder, match="is neither") as error:
+        broker.start()
+    assert str(broker.paths[0] / name) in str(error.value)
+
+
+def test_plain_files_are_left_alone(broker: Broker) -> None:
+    manager = broker.start()
+    path = broker.paths[0] / "tidelog-metadata.journal"
+    path.write_bytes(b"journal")
+    manager.shutdown()
+    broker.start()
+    assert path.read_bytes() == b"journal"
+
+
+def test_the_folder_of_a_kraft_controller_is_left_alone(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    folder = broker.paths[0] / "__cluster_metadata-0"
+    folder.mkdir(parents=True)
+    manager = broker.start()
+    assert not manager.all_logs()
+    assert folder.exists()
+    manager.close_abruptly()
+
+
+def test_a_deleted_log_is_renamed_and_removed_after_the_delay(broker: Broker) -> None:
+    manager = broker.start(LogConfig(file_delete_delay_ms=60_000))
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    produce(log)
+    result = log.read(0, 1000, up_to_offset=1, min_one_batch=True)
+    manager.async_delete(partition(0))
+    assert manager.get(partition(0)) is None
+    [folder] = broker.paths[0].glob("events-0*")
+    assert folder.name.startswith("events-0.")
+    assert folder.name.endswith("-delete")
+    assert len(folder.name) == len("events-0.") + 32 + len("-delete")
+    new = manager.get_or_create(partition(0), Uuid.random())
+    assert new.log_end_offset == 0
+    broker.clock.advance(ms=59_999)
+    assert manager.delete_scheduled_files() == 0
+    broker.clock.advance(ms=1)
+    assert manager.delete_scheduled_files() == 1
+    assert not folder.exists()
+    assert result.records is not None
+    assert len(result.records.read()) == len(result.records)
+
+
+def test_a_long_topic_name_is_cut_when_its_folder_is_deleted(broker: Broker) -> None:
+    manager = broker.start()
+    name = "t" * 249
+    manager.get_or_create(TopicPartition(name, 0), TOPIC_ID)
+    manager.async_delete(TopicPartition(name, 0))
+    [folder] = [path for path in broker.paths[0].iterdir() if path.is_dir()]
+    assert len(folder.name) == 255
+
+
+def test_an_unfinished_deletion_is_finished_at_the_next_start(broker: Broker) -> None:
+    manager = broker.start()
+    produce(manager.get_or_create(partition(0), TOPIC_ID))
+    manager.async_delete(partition(0))
+    manager = broker.kill_and_start()
+    assert not manager.all_logs()
+    assert not [path for path in broker.paths[0].iterdir() if path.is_dir()]
+
+
+def test_deleted_segments_are_removed_after_the_delay(broker: Broker) -> None:
+    manager = broker.start(LogConfig(retention_ms=1, file_delete_delay_ms=1000))
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    produce(log, timestamp=5)
+    log.roll()
+    assert manager.delete_old_segments() == 1
+    names = {path.name for path in log.directory.glob("*.deleted")}
+    assert f"{0:020d}.log.deleted" in names
+    broker.clock.advance(ms=1000)
+    assert manager.delete_scheduled_files() == len(names)
+    assert not list(log.directory.glob("*.deleted"))
+
+
+def test_rolled_logs_wait_to_be_flushed(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    produce(log)
+    log.roll()
+    produce(log)
+    assert manager.take_rolled_logs() == [log]
+    assert manager.take_rolled_logs() == []
+
+
+def test_logs_are_flushed_by_time(broker: Broker) -> None:
+    manager = broker.start(LogConfig(flush_ms=1000))
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    produce(log)
+    manager.flush_dirty_logs()
+    assert log.recovery_point == 0
+    broker.clock.advance(ms=1000)
+    manager.flush_dirty_logs()
+    assert log.recovery_point == 1
+
+
+def test_a_stop_flushes_every_log(broker: Broker) -> None:
+    manager = broker.start()
+    logs = [manager.get_or_create(partition(number), TOPIC_ID) for number in range(6)]
+    for log in logs:
+        produce(log)
+    manager.shutdown()
+    assert [log.recovery_point for log in logs] == [1] * 6
+
+
+def test_idle_producers_expire(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    now = broker.clock.time_ms()
+    produce(log, producer_id=7, producer_epoch=0, sequence=0, timestamp=now)
+    broker.clock.advance(ms=86_399_999)
+    manager.remove_expired_producers()
+    assert 7 in log.producers.producers
+    broker.clock.advance(ms=1)
+    manager.remove_expired_producers()
+    assert 7 not in log.producers.producers
+
+
+def test_an_unreadable_segment_takes_only_its_own_log_out(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = broker.start()
+    for number in range(2):
+        fill(manager.get_or_create(partition(number), TOPIC_ID), 3)
+    manager.close_abruptly()
+    real_preadv = os.preadv
+
+    def bad_sector(descriptor: int, buffers: list[memoryview], position: int) -> int:
+        if "events-1" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real_preadv(descriptor, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", bad_sector)
+    with caplog.at_level(logging.ERROR):
+        manager = broker.start()
+    assert [log.topic_partition for log in manager.all_logs()] == [partition(0)]
+    assert "stays offline" in caplog.text
+    with pytest.raises(StorageError, match="Input/output error"):
+        manager.get_or_create(partition(1), TOPIC_ID)
+    manager.shutdown()
+    assert not (broker.paths[0] / ".kafka_cleanshutdown").exists()
+
+
+def test_a_new_configuration_reaches_the_topics_logs(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    other = manager.get_or_create(partition(0, "other"), TOPIC_ID)
+    manager.update_topic_config("events", LogConfig(segment_bytes=4096))
+    assert log.config.segment_bytes == 4096
+    assert other.config.segment_bytes == 1 << 30
+
+
+def test_identities_are_stored_and_checked(broker: Broker) -> None:
+    manager = broker.start()
+    assert manager.stored_identity() is None
+    manager.confirm_identity(3, "abc")
+    stored = manager.stored_identity()
+    assert stored is not None
+    assert (stored.broker_id, stored.cluster_id) == (3, "abc")
+    with pytest.raises(StartupError, match="belongs to broker"):
+        manager.confirm_identity(4, "abc")

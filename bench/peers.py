@@ -30,11 +30,11 @@ from bench.raw_client import RawClient
 
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
-# what both peers are given: one node, quick removal of deleted topics, no surprise by retention
+# what both peers are given: one node, quick removal of deleted topics, no retention
 COMMON = {
     "auto.create.topics.enable": "true",
     "log.segment.delete.delay.ms": "500",
-    "log.retention.hours": "168",
+    "log.retention.ms": "-1",
     "num.partitions": "1",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",

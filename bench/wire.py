@@ -11,6 +11,7 @@ Metadata 4, ApiVersions 0, CreateTopics 4, DeleteTopics 3.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ import crc32c
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
 CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR = 19, 20, 10
 CLIENT_ID = b"bench"
-TIMESTAMP_MS = 1_700_000_000_000
+TIMESTAMP_MS = time.time_ns() // 1_000_000
 
 # 0 base_offset, 8 batch_length, 12 partition_leader_epoch, 16 magic, 17 crc
 BATCH_HEAD = struct.Struct(">qiibI")

@@ -15,7 +15,9 @@ when a codec is first used.
 
 from __future__ import annotations
 
+import threading
 import zlib
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +25,8 @@ from tidelog.record.batch import Codec
 from tidelog.record.errors import RecordsTooLarge, UndecodableRecords
 
 if TYPE_CHECKING:
+    from zstandard import ZstdCompressor, ZstdDecompressor
+
     from tidelog.record.kernel import Buffer
 
 DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024  # as socket.request.max.bytes
@@ -40,6 +44,11 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_BLOCK_LENGTH = Struct("<I")
 _LZ4_BLOCK_SIZES = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
 _LZ4_UNCOMPRESSED = 1 << 31
+
+_ZSTD_RUN, _ZSTD_COMPRESSED = 1, 2
+_ZSTD_BLOCK_BYTES_MAX = 128 * 1024
+_ZSTD_WINDOW_BYTES_MAX = 1 << 27
+_ZSTD_ONE_SHOT_BYTES = 2 * 1024 * 1024
 
 
 def codec_of(attributes: int) -> Codec:
@@ -171,12 +180,13 @@ def _lz4(data: Buffer, level: int, magic: int) -> bytes:
         store_size=False,
     )
     if magic == 0:
-        return frame[:6] + bytes([_old_descriptor_checksum(frame[:6])]) + frame[7:]
+        return frame[:6] + bytes([_descriptor_checksum(frame[:6])]) + frame[7:]
     return frame
 
 
-def _old_descriptor_checksum(frame_start: bytes) -> int:
-    return xxh32(frame_start) >> 8 & 0xFF
+@lru_cache(64)  # most frames of the world begin with one of a few descriptors
+def _descriptor_checksum(descriptor: bytes) -> int:
+    return xxh32(descriptor) >> 8 & 0xFF
 
 
 def _unlz4(view: memoryview, limit_bytes: int, magic: int) -> bytearray:
@@ -197,7 +207,7 @@ def _unlz4(view: memoryview, limit_bytes: int, magic: int) -> bytearray:
     position = 14 if flags & 0x08 else 6
     if len(view) <= position:
         raise _undecodable("lz4", "the header ends early")
-    if magic > 0 and view[position] != xxh32(view[4:position]) >> 8 & 0xFF:
+    if magic > 0 and view[position] != _descriptor_checksum(bytes(view[4:position])):
         raise _undecodable("lz4", "the header fails its checksum")
     position += 1
     checksum_bytes = 4 if flags & 0x10 else 0
@@ -280,19 +290,46 @@ def _rotate(value: int, by: int) -> int:
     return (value << by | value >> (32 - by)) & 0xFFFFFFFF
 
 
+class _ZstdContexts(threading.local):
+    """Contexts cost more to make than a small batch to decode; they serve one thread each."""
+
+    def __init__(self) -> None:
+        self._compressors: dict[int, ZstdCompressor] = {}
+        self._decompressor: ZstdDecompressor | None = None
+
+    def compressor(self, level: int) -> ZstdCompressor:
+        if level not in self._compressors:
+            from zstandard import ZstdCompressor
+
+            self._compressors[level] = ZstdCompressor(level=level, write_content_size=False)
+        return self._compressors[level]
+
+    def decompressor(self) -> ZstdDecompressor:
+        if self._decompressor is None:
+            from zstandard import ZstdDecompressor
+
+            self._decompressor = ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+        return self._decompressor
+
+
+_ZSTD = _ZstdContexts()
+
+
 def _zstd(data: Buffer, level: int) -> bytes:
-    import zstandard
-
-    compressor = zstandard.ZstdCompressor(level=level, write_content_size=False)
-    return compressor.compress(memoryview(data))
+    return _ZSTD.compressor(level).compress(memoryview(data))
 
 
-def _require_whole_frames(view: memoryview) -> None:
-    """The streaming reader takes a cut frame for the end: so the blocks are counted out first."""
+def _measure_frames(view: memoryview) -> tuple[int, int]:
+    """(frames, bytes they inflate to at most), from block headers alone.
+
+    It also finds cut frames, which the streaming reader takes for the end.
+    """
     import zstandard
 
     position, end = 0, len(view)
+    frames = bound_bytes = 0
     while position < end:
+        frames += 1
         if view[position : position + 4] != zstandard.FRAME_HEADER:
             raise _undecodable("zstd", "no frame")
         has_checksum = zstandard.get_frame_parameters(view[position:]).has_checksum
@@ -301,24 +338,27 @@ def _require_whole_frames(view: memoryview) -> None:
         while not is_last:
             header = int.from_bytes(view[position : position + 3], "little")
             is_last = bool(header & 1)
-            is_run = header >> 1 & 3 == 1
-            position += 3 + (1 if is_run else header >> 3)
+            kind = header >> 1 & 3
+            position += 3 + (1 if kind == _ZSTD_RUN else header >> 3)
+            bound_bytes += _ZSTD_BLOCK_BYTES_MAX if kind == _ZSTD_COMPRESSED else header >> 3
             if position > end:
                 raise _undecodable("zstd", "a block ends early")
         position += 4 * has_checksum
     if position > end:
         raise _undecodable("zstd", "the checksum ends early")
+    return frames, bound_bytes
 
 
-def _unzstd(view: memoryview, limit_bytes: int) -> bytearray:
+def _unzstd(view: memoryview, limit_bytes: int) -> bytes | bytearray:
     import zstandard
 
     inflated = bytearray()
     try:
-        _require_whole_frames(view)
-        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
-            view, read_across_frames=True
-        )
+        frames, bound_bytes = _measure_frames(view)
+        decompressor = _ZSTD.decompressor()
+        if frames == 1 and 0 < bound_bytes <= min(limit_bytes, _ZSTD_ONE_SHOT_BYTES):
+            return decompressor.decompress(view, max_output_size=bound_bytes)
+        reader = decompressor.stream_reader(view, read_across_frames=True)
         while chunk := reader.read(_CHUNK):
             inflated += chunk
             if len(inflated) > limit_bytes:

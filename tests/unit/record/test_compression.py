@@ -102,7 +102,7 @@ def _bomb(codec: Codec) -> bytes:
             bytes(4 << 20), block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False
         )
         header, blocks = chunk[:15], chunk[15:-4]
-        return bytes(header) + blocks * (BOMB_BYTES >> 22) + bytes(4)
+        return bytes(header + blocks * (BOMB_BYTES >> 22) + bytes(4))
     if codec == Codec.ZSTD:
         return zstandard.compress(bytes(BOMB_BYTES))
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)

@@ -1,0 +1,240 @@
+/* encode_columns: the columns of records_to_columns in. */
+#ifndef TIDELOG_ENCODE_COLUMNS_H
+#define TIDELOG_ENCODE_COLUMNS_H
+
+#include "columns.h"
+#include "output.h"
+
+enum {
+    OFFSETS,
+    TIMESTAMPS,
+    KEY_OFFSETS,
+    KEY_VALIDITY,
+    KEY_DATA,
+    VALUE_OFFSETS,
+    VALUE_VALIDITY,
+    VALUE_DATA,
+    HEADER_OFFSETS,
+    HEADER_KEY_OFFSETS,
+    HEADER_KEY_DATA,
+    HEADER_VALUE_OFFSETS,
+    HEADER_VALUE_VALIDITY,
+    HEADER_VALUE_DATA,
+    COLUMNS_COUNT
+};
+
+typedef struct {
+    Py_buffer views[COLUMNS_COUNT];
+    int held;
+    int64_t rows, headers;
+} Table;
+
+static const uint8_t *column(const Table *table, int which) { return table->views[which].buf; }
+
+static void release_table(Table *table)
+{
+    while (table->held > 0)
+        PyBuffer_Release(&table->views[--table->held]);
+}
+
+static int table_fits(Table *table)
+{
+    const Py_buffer *views = table->views;
+    int64_t rows = table->rows;
+    if (rows < 0 || rows >= INT32_MAX)
+        return 0;
+    table->headers = views[HEADER_KEY_OFFSETS].len / 4 - 1;
+    return views[OFFSETS].len >= rows * 8 && views[TIMESTAMPS].len >= rows * 8 &&
+           views[KEY_OFFSETS].len >= rows * 4 + 4 && views[KEY_VALIDITY].len >= (rows + 7) / 8 &&
+           views[VALUE_OFFSETS].len >= rows * 4 + 4 &&
+           views[VALUE_VALIDITY].len >= (rows + 7) / 8 &&
+           views[HEADER_OFFSETS].len >= rows * 4 + 4 && table->headers >= 0 &&
+           views[HEADER_VALUE_OFFSETS].len >= table->headers * 4 + 4 &&
+           views[HEADER_VALUE_VALIDITY].len >= (table->headers + 7) / 8;
+}
+
+static int take_table(PyObject *columns, Table *table)
+{
+    table->held = 0;
+    if (!PyTuple_Check(columns) || PyTuple_Size(columns) != COLUMNS_COUNT + 1) {
+        PyErr_SetString(PyExc_ValueError, "columns are a tuple of 15");
+        return 0;
+    }
+    PyObject *rows = PyTuple_GetItem(columns, 0);
+    if (!take_ints(&rows, 1, &table->rows))
+        return 0;
+    while (table->held < COLUMNS_COUNT) {
+        if (PyObject_GetBuffer(PyTuple_GetItem(columns, table->held + 1),
+                               &table->views[table->held], PyBUF_SIMPLE) < 0) {
+            release_table(table);
+            return 0;
+        }
+        table->held++;
+    }
+    if (table_fits(table))
+        return 1;
+    release_table(table);
+    PyErr_SetString(PyExc_ValueError, "columns do not fit together");
+    return 0;
+}
+
+/* The field of a row, or 0 when the offsets run backwards or out of the data. */
+INLINE int row_content(const Table *table, int offsets, int validity, int64_t row,
+                       Content *content)
+{
+    int data = validity < 0 ? offsets + 1 : offsets + 2;
+    int64_t start = get32(column(table, offsets), row);
+    int64_t end = get32(column(table, offsets), row + 1);
+    if (start < 0 || start > end || end > table->views[data].len)
+        return 0;
+    content->start = column(table, data) + start;
+    content->length = end - start;
+    if (validity >= 0 && !(column(table, validity)[row >> 3] >> (row & 7) & 1)) {
+        content->start = NULL;
+        content->length = 0;
+    } else if (content->length == 0) {
+        content->start = EMPTY;
+    }
+    return 1;
+}
+
+INLINE int header_contents(const Table *table, int64_t header, Content *key, Content *value)
+{
+    return row_content(table, HEADER_KEY_OFFSETS, -1, header, key) &&
+           row_content(table, HEADER_VALUE_OFFSETS, HEADER_VALUE_VALIDITY, header, value);
+}
+
+static int64_t headers_size(const Table *table, int64_t first, int64_t last)
+{
+    int64_t size = 0;
+    Content key, value;
+    for (int64_t header = first; header < last; header++) {
+        if (!header_contents(table, header, &key, &value))
+            return -1;
+        size += content_size(&key) + content_size(&value);
+    }
+    return size;
+}
+
+typedef struct {
+    int64_t start, stop, base_offset;
+    int is_dense;
+    int64_t base_timestamp, max_timestamp;
+} Rows;
+
+enum { ROWS_WRITTEN, ROWS_UNFIT, ROWS_DELTA, ROWS_LARGE };
+
+/* Since each row begins where the one before ends, the rows of a column together are no longer
+ * than the stretch between the first and the last offset: the bound of `rows_bound` holds. */
+static int write_rows(const Table *table, Rows *rows, uint8_t **place, const uint8_t *limit)
+{
+    uint8_t *at = *place;
+    for (int64_t row = rows->start; row < rows->stop; row++) {
+        Content key, value, name;
+        int64_t timestamp = get64(column(table, TIMESTAMPS), row);
+        if (row == rows->start)
+            rows->base_timestamp = timestamp;
+        if (timestamp > rows->max_timestamp)
+            rows->max_timestamp = timestamp;
+        int64_t timestamp_delta = sub64(timestamp, rows->base_timestamp);
+        int64_t delta = row - rows->start;
+        if (!rows->is_dense) {
+            int64_t offset = get64(column(table, OFFSETS), row);
+            delta = sub64(offset, rows->base_offset);
+            if (delta < INT32_MIN || delta > INT32_MAX || (offset < rows->base_offset) != (delta < 0))
+                return ROWS_DELTA;
+        }
+        int64_t first = get32(column(table, HEADER_OFFSETS), row);
+        int64_t last = get32(column(table, HEADER_OFFSETS), row + 1);
+        if (first < 0 || first > last || last > table->headers ||
+            !row_content(table, KEY_OFFSETS, KEY_VALIDITY, row, &key) ||
+            !row_content(table, VALUE_OFFSETS, VALUE_VALIDITY, row, &value))
+            return ROWS_UNFIT;
+        int64_t size = last == first ? 0 : headers_size(table, first, last);
+        if (size < 0)
+            return ROWS_UNFIT;
+        size += record_body_size(timestamp_delta, delta, &key, &value, last - first);
+        if (size > INT32_MAX || size + 5 > limit - at)
+            return ROWS_LARGE;
+        at = write_record_start(at, size, timestamp_delta, delta, &key, &value, last - first);
+        for (int64_t header = first; header < last; header++) {
+            if (!header_contents(table, header, &name, &value))
+                return ROWS_UNFIT;
+            at = write_content(at, &name);
+            at = write_content(at, &value);
+        }
+    }
+    *place = at;
+    return ROWS_WRITTEN;
+}
+
+static int64_t stretch(const Table *table, int offsets, int64_t start, int64_t stop)
+{
+    int64_t first = get32(column(table, offsets), start);
+    int64_t last = get32(column(table, offsets), stop);
+    return last > first ? last - first : 0;
+}
+
+static int64_t rows_bound(const Table *table, const Rows *rows)
+{
+    int64_t count = rows->stop - rows->start;
+    int64_t first = get32(column(table, HEADER_OFFSETS), rows->start);
+    int64_t last = get32(column(table, HEADER_OFFSETS), rows->stop);
+    int64_t bound = count * (5 + 1 + 10 + 5 + 5 + 5 + 5) +
+                    stretch(table, KEY_OFFSETS, rows->start, rows->stop) +
+                    stretch(table, VALUE_OFFSETS, rows->start, rows->stop);
+    if (0 <= first && first < last && last <= table->headers)
+        bound += (last - first) * 10 + stretch(table, HEADER_KEY_OFFSETS, first, last) +
+                 stretch(table, HEADER_VALUE_OFFSETS, first, last);
+    return bound;
+}
+
+static PyObject *encode_rows(const Table *table, Rows *rows, int64_t reserve_bytes)
+{
+    Output output;
+    int problem;
+    if (!start_output(&output, reserve_bytes, rows_bound(table, rows)))
+        return NULL;
+    uint8_t *at = output.start + output.used;
+    const uint8_t *limit = output.start + output.capacity;
+    Py_BEGIN_ALLOW_THREADS
+    problem = write_rows(table, rows, &at, limit);
+    Py_END_ALLOW_THREADS
+    if (problem == ROWS_WRITTEN) {
+        output.used = at - output.start;
+        return finish_output(&output, rows->base_timestamp, rows->max_timestamp);
+    }
+    PyErr_SetString(PyExc_ValueError, problem == ROWS_UNFIT    ? "columns do not fit together"
+                                      : problem == ROWS_DELTA ? "offset delta beyond 32 bits"
+                                                              : "a record beyond 2 GiB");
+    Py_DECREF(output.array);
+    return NULL;
+}
+
+static PyObject *kernel_encode_columns(PyObject *module, PyObject *const *arguments,
+                                       Py_ssize_t given)
+{
+    (void)module;
+    Table table;
+    Rows rows = {.base_timestamp = -1, .max_timestamp = -1};
+    int64_t range[2], reserve_bytes;
+    if (!count_arguments("encode_columns", given, 5, 5) || !take_ints(arguments + 1, 2, range) ||
+        !take_ints(arguments + 4, 1, &reserve_bytes))
+        return NULL;
+    rows.start = range[0];
+    rows.stop = range[1];
+    rows.is_dense = arguments[3] == Py_None;
+    if (!rows.is_dense && !take_ints(arguments + 3, 1, &rows.base_offset))
+        return NULL;
+    if (!take_table(arguments[0], &table))
+        return NULL;
+    PyObject *answer = NULL;
+    if (0 <= rows.start && rows.start <= rows.stop && rows.stop <= table.rows)
+        answer = encode_rows(&table, &rows, reserve_bytes);
+    else
+        PyErr_SetString(PyExc_ValueError, "rows outside the columns");
+    release_table(&table);
+    return answer;
+}
+
+#endif

@@ -18,7 +18,6 @@ from tidelog.record.batch import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     Codec,
     stamp_crc,
@@ -104,35 +103,6 @@ def finish_batch(
     )
     stamp_crc(batch)
     return batch
-
-
-def empty_batch(
-    *,
-    base_offset: int,
-    last_offset: int,
-    leader_epoch: int,
-    max_timestamp: int,
-    attributes: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-) -> bytearray:
-    """What cleaning leaves of a batch without records, to keep the producer's last sequence."""
-    return finish_batch(
-        bytearray(HEADER_SIZE),
-        codec=Codec.NONE,
-        level=None,
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        attributes=attributes,
-        last_offset_delta=last_offset - base_offset,
-        base_timestamp=NO_TIMESTAMP,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=0,
-    )
 
 
 def with_payload(payload: Buffer) -> bytearray:

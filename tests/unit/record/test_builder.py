@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-from tests.support.batches import NOW, codecs, record_lists, simple_batch
+from tests.support.batches import NOW, codecs, record_lists
 from tidelog.record import kernel
 from tidelog.record.batch import BatchHeader, Codec
-from tidelog.record.builder import batch_of, empty_batch
+from tidelog.record.builder import batch_of, finish_batch
 from tidelog.record.columns import read_columns
 
 RECORDS: list[Any] = [
@@ -140,16 +140,20 @@ def test_append_time_is_the_timestamp_of_every_record() -> None:
 
 
 def test_an_emptied_batch_keeps_offsets_and_sequence() -> None:
-    header = BatchHeader(simple_batch(5, base_offset=10, producer_id=3, base_sequence=40))
-    emptied = empty_batch(
-        base_offset=header.base_offset,
-        last_offset=header.last_offset,
+    emptied = finish_batch(
+        bytearray(61),
+        codec=Codec.NONE,
+        level=None,
+        base_offset=10,
         leader_epoch=2,
-        max_timestamp=header.max_timestamp,
         attributes=0,
+        last_offset_delta=4,
+        base_timestamp=-1,
+        max_timestamp=NOW,
         producer_id=3,
         producer_epoch=0,
-        base_sequence=header.base_sequence,
+        base_sequence=40,
+        records_count=0,
     )
     left = BatchHeader(emptied)
     assert (left.base_offset, left.last_offset, left.records_count) == (10, 14, 0)

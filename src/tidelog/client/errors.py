@@ -1,0 +1,118 @@
+"""What the client raises; every message names the broker, topic or partition at fault.
+
+    ClientError
+    ├── ConnectionFailed         a broker cannot be reached, or hung up
+    ├── RequestTimedOut          no answer, or no progress, in the time allowed
+    ├── UnsupportedByBroker      the broker offers no usable version of an API
+    ├── UnreadableAnswer         an answer that is no valid message or has the wrong number
+    ├── CorruptRecordsFetched    records that fail their checksum or cannot be decoded
+    ├── InvalidRow               a row that no broker would take (topic, partition, column type)
+    └── BrokerRefused            a broker answered with an error code, in `code`
+        ├── UnknownTopic         3, 100, 103: no such topic or partition, or another of that name
+        ├── OffsetOutOfRange     1: a range that the log does not hold
+        ├── NotAuthorized        29, 30, 31
+        ├── MessageTooLarge      10, 18
+        ├── OutOfOrderSequence   45, 59: the broker has lost what this producer wrote before
+        └── CommitRefused        an offset commit that the group's coordinator does not take
+
+All of them survive pickling: they are made of a message and a code.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """Root of the client's errors. `code` is NONE unless a broker gave one."""
+
+    def __init__(self, message: str, code: int = ErrorCode.NONE) -> None:
+        super().__init__(message, int(code))
+        self.message = message
+        self.code = error_code(code)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ConnectionFailed(ClientError):
+    pass
+
+
+class RequestTimedOut(ClientError):
+    pass
+
+
+class UnsupportedByBroker(ClientError):
+    pass
+
+
+class UnreadableAnswer(ClientError):
+    pass
+
+
+class CorruptRecordsFetched(ClientError):
+    pass
+
+
+class InvalidRow(ClientError):
+    pass
+
+
+class BrokerRefused(ClientError):
+    pass
+
+
+class UnknownTopic(BrokerRefused):
+    pass
+
+
+class OffsetOutOfRange(BrokerRefused):
+    pass
+
+
+class NotAuthorized(BrokerRefused):
+    pass
+
+
+class MessageTooLarge(BrokerRefused):
+    pass
+
+
+class OutOfOrderSequence(BrokerRefused):
+    pass
+
+
+class CommitRefused(BrokerRefused):
+    pass
+
+
+_CLASSES = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRange,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
+    ErrorCode.INCONSISTENT_TOPIC_ID: UnknownTopic,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: NotAuthorized,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: NotAuthorized,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: NotAuthorized,
+    ErrorCode.MESSAGE_TOO_LARGE: MessageTooLarge,
+    ErrorCode.RECORD_LIST_TOO_LARGE: MessageTooLarge,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequence,
+    ErrorCode.UNKNOWN_PRODUCER_ID: OutOfOrderSequence,
+}
+
+
+_BY_CODE = {int(code): code for code in ErrorCode}
+
+
+def error_code(code: int) -> ErrorCode:
+    """The code by name; one that this client does not know counts as an unknown server error."""
+    return _BY_CODE.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def refused(what: str, code: int, detail: str | None = None) -> BrokerRefused:
+    """The error for a code that a broker answered; `what` says what was asked and of whom."""
+    known = error_code(code)
+    name = known.name if known == code else f"error {code}"
+    raised = _CLASSES.get(known, BrokerRefused)
+    return raised(f"{what}: {name}: {detail or known.text}", code)

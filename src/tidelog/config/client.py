@@ -1,0 +1,446 @@
+"""A client's configuration: Kafka's own keys and defaults, for reading and for writing alike.
+
+Two defaults differ from Kafka's, because rows here come and go a column at a time and nothing is
+gained by small pieces: `max.partition.fetch.bytes` (8 MiB, Kafka 1 MiB) and `batch.size` (512 KiB,
+Kafka 16 KiB). The socket buffers are left to the operating system, which grows them as needed.
+
+Options usually come from a program that serves other clients as well. So a key that no row has is
+no error: it is listed in `warnings`, as is a key that is known and not acted on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from tidelog.config.definition import (
+    BOOLEAN,
+    CLASS,
+    HIGH,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    LOW,
+    STRING,
+    ConfigError,
+    ConfigTable,
+    InvalidValue,
+    Key,
+    OneOf,
+    Value,
+    at_least,
+    between,
+    to_text,
+)
+
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+
+ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
+COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+IN_FLIGHT_MAX_WHEN_IDEMPOTENT: Final = 5
+
+_PRODUCER_PACKAGE = "org.apache.kafka.clients.producer."
+PARTITIONERS: Final = {
+    "": "default",
+    _PRODUCER_PACKAGE + "internals.DefaultPartitioner": "default",
+    _PRODUCER_PACKAGE + "UniformStickyPartitioner": "sticky",
+    _PRODUCER_PACKAGE + "RoundRobinPartitioner": "round-robin",
+}
+
+KEYS: Final = (
+    Key(
+        "bootstrap.servers",
+        LIST,
+        None,
+        "host:port of the brokers to ask first for all others.",
+        importance=HIGH,
+    ),
+    Key("client.id", STRING, "", "The name brokers log requests of this client under."),
+    Key(
+        "security.protocol",
+        STRING,
+        "PLAINTEXT",
+        "How to speak to brokers; only PLAINTEXT is there.",
+        valid=OneOf(*SECURITY_PROTOCOLS, ignore_case=True),
+    ),
+    Key(
+        "request.timeout.ms",
+        INT,
+        30_000,
+        "How long to wait for the answer to a request.",
+        valid=at_least(0),
+    ),
+    Key(
+        "default.api.timeout.ms",
+        INT,
+        60_000,
+        "How long a call may go on retrying without any progress.",
+        valid=at_least(0),
+    ),
+    Key(
+        "socket.connection.setup.timeout.ms",
+        LONG,
+        10_000,
+        "How long to wait for a connection.",
+        valid=at_least(1),
+    ),
+    Key(
+        "metadata.max.age.ms",
+        LONG,
+        300_000,
+        "Age at which metadata is asked for again without need.",
+        valid=at_least(0),
+        importance=LOW,
+    ),
+    Key(
+        "reconnect.backoff.ms",
+        LONG,
+        50,
+        "First wait before another try to connect.",
+        valid=at_least(0),
+        importance=LOW,
+    ),
+    Key(
+        "reconnect.backoff.max.ms",
+        LONG,
+        1_000,
+        "Longest wait before another try to connect.",
+        valid=at_least(0),
+        importance=LOW,
+    ),
+    Key(
+        "retry.backoff.ms",
+        LONG,
+        100,
+        "First wait before a failed request is sent again.",
+        valid=at_least(0),
+        importance=LOW,
+    ),
+    Key(
+        "retry.backoff.max.ms",
+        LONG,
+        1_000,
+        "Longest wait before a failed request is sent again.",
+        valid=at_least(0),
+        importance=LOW,
+    ),
+    Key(
+        "send.buffer.bytes",
+        INT,
+        -1,
+        "SO_SNDBUF; -1 leaves it to the operating system.",
+        valid=at_least(-1),
+    ),
+    Key(
+        "receive.buffer.bytes",
+        INT,
+        -1,
+        "SO_RCVBUF; -1 leaves it to the operating system.",
+        valid=at_least(-1),
+    ),
+    Key(
+        "fetch.min.bytes",
+        INT,
+        1,
+        "Accepted for Kafka's sake: a range is known to be there, so a fetch waits for one byte.",
+        valid=at_least(0),
+        inert=True,
+    ),
+    Key(
+        "fetch.max.bytes",
+        INT,
+        50 * 1024 * 1024,
+        "Most bytes of one fetch over all partitions (at least one batch).",
+        valid=at_least(0),
+    ),
+    Key(
+        "fetch.max.wait.ms",
+        INT,
+        500,
+        "How long a broker may wait for fetch.min.bytes.",
+        valid=at_least(0),
+    ),
+    Key(
+        "max.partition.fetch.bytes",
+        INT,
+        8 * 1024 * 1024,
+        "Most bytes of one fetch from one partition (at least one batch). Kafka's default: 1 MiB.",
+        valid=at_least(0),
+    ),
+    Key("check.crcs", BOOLEAN, True, "Verify the checksum of every batch read."),
+    Key(
+        "isolation.level",
+        STRING,
+        "read_uncommitted",
+        "Whether records of open and aborted transactions are seen.",
+        valid=OneOf("read_committed", "read_uncommitted"),
+    ),
+    Key(
+        "acks",
+        STRING,
+        "all",
+        "Who must have a batch before it counts as written.",
+        valid=OneOf(*ACKS),
+    ),
+    Key(
+        "enable.idempotence",
+        BOOLEAN,
+        True,
+        "Write each record once although requests are retried; needs acks=all.",
+    ),
+    Key(
+        "compression.type",
+        STRING,
+        "none",
+        "Codec of the batches written.",
+        valid=OneOf(*COMPRESSION_TYPES),
+    ),
+    Key("compression.gzip.level", INT, -1, "Level of gzip.", valid=between(-1, 9)),
+    Key("compression.lz4.level", INT, 9, "Level of lz4.", valid=between(1, 17)),
+    Key("compression.zstd.level", INT, 3, "Level of zstd.", valid=between(-131_072, 22)),
+    Key(
+        "batch.size",
+        INT,
+        512 * 1024,
+        "Most bytes of a batch before compression (at least one record). Kafka's default: 16 KiB.",
+        valid=at_least(0),
+    ),
+    Key(
+        "linger.ms",
+        LONG,
+        0,
+        "Accepted for Kafka's sake: rows come in large pieces and are sent at once.",
+        valid=at_least(0),
+        inert=True,
+    ),
+    Key(
+        "max.request.size",
+        INT,
+        1024 * 1024,
+        "Most bytes of one produce request, so of one record too.",
+        valid=at_least(0),
+    ),
+    Key(
+        "buffer.memory",
+        LONG,
+        32 * 1024 * 1024,
+        "Most bytes encoded and not yet acknowledged; beyond it writing waits.",
+        valid=at_least(0),
+    ),
+    Key(
+        "max.block.ms",
+        LONG,
+        60_000,
+        "How long writing may wait for the metadata of a topic.",
+        valid=at_least(0),
+    ),
+    Key(
+        "delivery.timeout.ms",
+        INT,
+        120_000,
+        "How long a batch may take from encoding to its acknowledgement, retries included.",
+        valid=at_least(0),
+    ),
+    Key(
+        "retries",
+        INT,
+        INT_MAX,
+        "How often a batch may be sent again within delivery.timeout.ms.",
+        valid=between(0, INT_MAX),
+    ),
+    Key(
+        "max.in.flight.requests.per.connection",
+        INT,
+        5,
+        "Unanswered produce requests of a connection; at most 5 when idempotent.",
+        valid=at_least(1),
+        importance=LOW,
+    ),
+    Key(
+        "partitioner.class",
+        CLASS,
+        "",
+        "Empty: murmur2 of the key, without a key one partition a batch. Also Kafka's "
+        "RoundRobinPartitioner and UniformStickyPartitioner.",
+    ),
+    Key("partitioner.ignore.keys", BOOLEAN, False, "Treat every row as one without a key."),
+    *(
+        Key(name, STRING, None, "Known to Kafka's clients; nothing here acts on it.", inert=True)
+        for name in (
+            "allow.auto.create.topics",
+            "auto.commit.interval.ms",
+            "auto.offset.reset",
+            "client.dns.lookup",
+            "client.rack",
+            "connections.max.idle.ms",
+            "enable.auto.commit",
+            "enable.metrics.push",
+            "exclude.internal.topics",
+            "group.id",
+            "group.instance.id",
+            "heartbeat.interval.ms",
+            "interceptor.classes",
+            "key.deserializer",
+            "key.serializer",
+            "max.poll.interval.ms",
+            "max.poll.records",
+            "metadata.max.idle.ms",
+            "metric.reporters",
+            "metrics.num.samples",
+            "metrics.recording.level",
+            "metrics.sample.window.ms",
+            "partition.assignment.strategy",
+            "partitioner.adaptive.partitioning.enable",
+            "partitioner.availability.timeout.ms",
+            "session.timeout.ms",
+            "socket.connection.setup.timeout.max.ms",
+            "value.deserializer",
+            "value.serializer",
+        )
+    ),
+)
+
+CLIENT_TABLE: Final = ConfigTable(KEYS)
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ClientConfig:
+    """Checked values of all keys. Plain data: it may be pickled into worker processes."""
+
+    __slots__ = ("given", "values", "warnings")
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        """Raises ConfigError for a value that no client could work with."""
+        self.given = {name: _text_of(value) for name, value in options.items()}
+        self.warnings: list[str] = []
+        self.values: dict[str, Value] = CLIENT_TABLE.defaults()
+        for name, text in self.given.items():
+            self._take(name, text)
+        self._require_consistent()
+
+    def __getitem__(self, name: str) -> Value:
+        return self.values[name]
+
+    def __reduce__(self) -> tuple[type[ClientConfig], tuple[dict[str, str]]]:
+        return ClientConfig, (self.given,)
+
+    def __repr__(self) -> str:
+        return f"ClientConfig({self.given})"
+
+    def with_options(self, **options: object) -> ClientConfig:
+        """The same with some keys changed; underscores stand for dots."""
+        changed = {name.replace("_", "."): value for name, value in options.items()}
+        return ClientConfig({**self.given, **changed})
+
+    def integer(self, name: str) -> int:
+        value = self.values[name]
+        assert isinstance(value, int), (name, value)
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.values[name]
+        assert isinstance(value, str), (name, value)
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self.values[name] is True
+
+    @property
+    def bootstrap_servers(self) -> list[Address]:
+        servers = self.values["bootstrap.servers"]
+        assert isinstance(servers, tuple), servers
+        return [parse_address(server) for server in servers if server]
+
+    @property
+    def isolation_level(self) -> int:
+        is_committed = self.values["isolation.level"] == "read_committed"
+        return READ_COMMITTED if is_committed else READ_UNCOMMITTED
+
+    @property
+    def acks(self) -> int:
+        return ACKS[self.text("acks")]
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Given up silently, as in Kafka, when only acks was set to something else."""
+        return self.flag("enable.idempotence") and self.acks == -1
+
+    @property
+    def in_flight_max(self) -> int:
+        wanted = self.integer("max.in.flight.requests.per.connection")
+        return min(wanted, IN_FLIGHT_MAX_WHEN_IDEMPOTENT) if self.is_idempotent else wanted
+
+    @property
+    def partitioner(self) -> str:
+        """`default`, `sticky` or `round-robin`."""
+        name = PARTITIONERS[self.text("partitioner.class")]
+        if name == "default" and self.flag("partitioner.ignore.keys"):
+            return "sticky"
+        return name
+
+    def _take(self, name: str, text: str) -> None:
+        key = CLIENT_TABLE.get(name)
+        if key is None:
+            nearest = CLIENT_TABLE.nearest(name)
+            hint = f"; did you mean {nearest}?" if nearest else ""
+            self.warnings.append(f"unknown configuration key {name}{hint}")
+            return
+        if key.inert:
+            self.warnings.append(f"{name} is accepted and has no effect")
+        self.values[name] = key.parse(text)
+
+    def _require_consistent(self) -> None:
+        if not self.values["bootstrap.servers"] or not self.bootstrap_servers:
+            raise ConfigError("bootstrap.servers is not set: it names the brokers to connect to")
+        protocol = self.text("security.protocol").upper()
+        if protocol != "PLAINTEXT":
+            raise InvalidValue(
+                "security.protocol", protocol, "only PLAINTEXT is supported by this client"
+            )
+        if self.text("partitioner.class") not in PARTITIONERS:
+            raise InvalidValue(
+                "partitioner.class",
+                self.text("partitioner.class"),
+                f"must be unset or one of {', '.join(filter(None, PARTITIONERS))}",
+            )
+        self._require_idempotence_possible()
+
+    def _require_idempotence_possible(self) -> None:
+        """An explicit wish for idempotence may not be taken back by another key."""
+        if not self.flag("enable.idempotence") or "enable.idempotence" not in self.given:
+            return
+        if self.acks != -1:
+            raise InvalidValue("acks", self.text("acks"), "enable.idempotence=true needs all")
+        in_flight = self.integer("max.in.flight.requests.per.connection")
+        if in_flight > IN_FLIGHT_MAX_WHEN_IDEMPOTENT:
+            raise InvalidValue(
+                "max.in.flight.requests.per.connection",
+                in_flight,
+                f"enable.idempotence=true needs at most {IN_FLIGHT_MAX_WHEN_IDEMPOTENT}",
+            )
+
+
+def parse_address(text: str) -> Address:
+    """host:port, with an IPv6 host in brackets; a protocol before it is allowed, as in Kafka."""
+    host, colon, port = text.rpartition("://")[2].rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InvalidValue("bootstrap.servers", text, "must be host:port")
+    return Address(host.strip("[]"), int(port))
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, bool | int | float | str | None):
+        return to_text(value) or ""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)

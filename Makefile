@@ -7,7 +7,9 @@ JOBS ?= 2
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml setup.py src/tidelog/record/_kernel.c
+KERNEL := $(wildcard src/tidelog/record/_kernel.c src/tidelog/record/csrc/*)
+
+$(VENV)/.installed: pyproject.toml setup.py $(KERNEL)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,check]'

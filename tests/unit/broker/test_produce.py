@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.batches import simple_batch, with_fields
+from tests.support.batches import NOW, simple_batch, with_fields
 from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.metadata import in_loop
 from tidelog.broker.context import CloseConnection
@@ -19,6 +19,7 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tidelog.record.builder import batch_of
 from tidelog.replication.pending import Pending
 from tidelog.types import Uuid
 
@@ -92,6 +93,16 @@ async def test_bad_crc_is_corrupt_and_nothing_is_appended(tmp_path: Path) -> Non
         row = send(stage, with_fields(simple_batch(1), crc=1))
         assert row.error_code == ErrorCode.CORRUPT_MESSAGE
         assert stage.partition("t").log.log_end_offset == 0
+
+
+@in_loop
+async def test_records_at_fault_are_named(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", cleanup_policy="compact")
+        batch = batch_of([(b"k", b"v", (), NOW), (None, b"v", (), NOW)])
+        row = send(stage, batch)
+        assert row.error_code == ErrorCode.INVALID_RECORD
+        assert [error.batch_index for error in row.record_errors] == [1]
 
 
 @in_loop

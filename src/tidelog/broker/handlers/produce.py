@@ -13,11 +13,13 @@ Not done: transactions (a transactional id is refused with INVALID_TXN_STATE).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -25,6 +27,7 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from tidelog.record.errors import InvalidRecords, InvalidTimestamps
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
 
@@ -126,6 +129,9 @@ class _Append:
 
 
 def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
+    record_errors: Sequence[tuple[int, str]] = ()
+    if isinstance(error, InvalidRecords | InvalidTimestamps):
+        record_errors = error.record_errors
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,
@@ -133,6 +139,10 @@ def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
         log_append_time_ms=-1,
         log_start_offset=-1,
         error_message=error.message,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=text)
+            for place, text in record_errors
+        ],
     )
 
 

@@ -11,6 +11,7 @@ from random import Random
 from tests.support import raw_batch
 from tests.support.clock import FakeClock
 from tidelog.config.topic import LogConfig
+from tidelog.log.log_creation import create_log
 from tidelog.log.log_host import LogHost
 from tidelog.log.partition_log import AppendInfo, PartitionLog
 from tidelog.log.recovery import PartitionLoader
@@ -44,7 +45,7 @@ class LogWorkshop:
         return self.root / str(TOPIC_PARTITION)
 
     def create(self, config: LogConfig | None = None, start_offset: int = 0) -> PartitionLog:
-        return PartitionLog.create(
+        return create_log(
             str(self.folder),
             TOPIC_PARTITION,
             TOPIC_ID,

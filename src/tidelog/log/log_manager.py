@@ -37,6 +37,7 @@ from tidelog.log.checkpoints import (
     RECOVERY_POINT_FILE,
     PendingWrite,
 )
+from tidelog.log.log_creation import create_log
 from tidelog.log.log_directory import LogDirectory, remove_paths
 from tidelog.log.log_errors import CorruptCheckpoint, StorageError
 from tidelog.log.log_host import LogHost
@@ -166,7 +167,7 @@ class LogManager:
     def _shutdown_directory(self, directory: LogDirectory) -> None:
         logs = [log for log in self._logs.values() if self._directory_of_log(log) is directory]
         try:
-            _flush_all([log for log in logs if log.unflushed_messages])
+            _flush_all([log for log in logs if log.unflushed_messages or log in self._rolled])
             for log in logs:
                 log.close()
             for write in self._pending_checkpoints(directory):
@@ -207,7 +208,7 @@ class LogManager:
         if topic_partition in self.offline:
             raise StorageError(f"{topic_partition} is offline: {self.offline[topic_partition]}")
         directory = min(self._directories, key=lambda candidate: candidate.partition_count)
-        log = PartitionLog.create(
+        log = create_log(
             directory.folder_for(topic_partition),
             topic_partition,
             topic_id,

@@ -17,30 +17,31 @@ from __future__ import annotations
 
 import logging
 import os
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tidelog.config.topic import LogConfig
 from tidelog.log import retention, time_lookup
+from tidelog.log.append_info import AppendInfo as AppendInfo
 from tidelog.log.checkpoints import LEADER_EPOCH_FILE, write_partition_metadata
 from tidelog.log.epoch_cache import EpochCache, EpochEntry
-from tidelog.log.flush_ticket import FlushTicket
+from tidelog.log.flush_ticket import FlushTicket, SyncState
 from tidelog.log.log_errors import OffsetOutOfRange, StorageError, UnexpectedAppendOffset
-from tidelog.log.log_file import LogFile
 from tidelog.log.log_host import LogHost
+from tidelog.log.log_reader import LogReader
+from tidelog.log.log_reader import ReadResult as ReadResult
 from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
 from tidelog.log.producer_state import BatchMetadata, ProducerStateTable
-from tidelog.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
+from tidelog.log.segment import LogSegment
+from tidelog.log.segment_creation import new_segment
 from tidelog.log.segment_scan import WHY_STOPPED
 from tidelog.log.snapshot_files import SnapshotFiles, load_producers
 from tidelog.log.time_lookup import TimestampOffset
 from tidelog.log.txn_index import AbortedTxn
-from tidelog.log.validator import AppendOrigin, ValidBatch, validate_for_append
+from tidelog.log.validator import AppendOrigin, validate_for_append
 from tidelog.record import kernel
 from tidelog.record.errors import BatchAboveSegment, CorruptRecords
-from tidelog.record.file_records import FileRecords
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -48,82 +49,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HINTS_MAX: Final = 16
-
-
-class AppendInfo:
-    """What became of an append. Of a duplicate: the offsets and timestamp of the first time."""
-
-    __slots__ = (
-        "base_offset",
-        "duplicate",
-        "last_offset",
-        "leader_epoch",
-        "log_append_time_ms",
-        "log_start_offset",
-        "records_count",
-        "size_bytes",
-    )
-
-    def __init__(
-        self,
-        base_offset: int,
-        last_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
-        size_bytes: int,
-        duplicate: bool,
-        leader_epoch: int,
-        records_count: int,
-    ) -> None:
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime
-        self.log_start_offset = log_start_offset
-        self.size_bytes = size_bytes  # what the log grew by: 0 for a duplicate
-        self.duplicate = duplicate
-        self.leader_epoch = leader_epoch
-        self.records_count = records_count
-
-
-class ReadResult:
-    """`records` is None when there is nothing to read."""
-
-    __slots__ = ("first_batch_incomplete", "position", "records", "segment")
-
-    def __init__(
-        self,
-        records: FileRecords | None,
-        segment: LogSegment | None,
-        position: int,
-        first_batch_incomplete: bool = False,
-    ) -> None:
-        self.records = records
-        self.segment = segment
-        self.position = position
-        self.first_batch_incomplete = first_batch_incomplete
-
 
 class PartitionLog:
     __slots__ = (
         "_active",
         "_appended_epoch",
-        "_base_offsets",
         "_directory",
-        "_epochs_unsynced",
-        "_files_unsynced",
-        "_generation",
-        "_hints",
         "_host",
         "_max_segment_ms",
+        "_reader",
+        "_sync",
         "config",
         "epochs",
         "high_watermark",
-        "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
         "producers",
-        "recovery_point",
         "segments",
         "snapshots",
         "topic_id",
@@ -156,57 +97,12 @@ class PartitionLog:
         self._set_segments(segments)
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self.recovery_point = recovery_point
+        self._sync = SyncState(recovery_point, host.clock.time_ms())
         self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
         self.producers = producers
         self.snapshots = snapshots
         self.epochs = epochs
-        self.last_flush_ms = host.clock.time_ms()
         self._appended_epoch = -1  # of the last batch appended by this process
-        self._epochs_unsynced = False
-        self._files_unsynced = False  # whether files were created since the folder was synced
-        self._generation = 0  # grows with every truncation
-
-    @classmethod
-    def create(
-        cls,
-        directory: str,
-        topic_partition: TopicPartition,
-        topic_id: Uuid,
-        config: LogConfig,
-        host: LogHost,
-        start_offset: int = 0,
-    ) -> PartitionLog:
-        """A new folder with an empty log. Nothing is synced before the first flush."""
-        try:
-            os.mkdir(directory)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise StorageError(f"{directory} cannot be made: {error}") from error
-        try:
-            segment = new_segment(directory, start_offset, config, host)
-            if topic_id != ZERO_UUID:
-                write_partition_metadata(directory, topic_id)
-        except OSError as error:
-            raise StorageError(f"{directory} cannot be filled: {error}") from error
-        log = cls(
-            directory,
-            topic_partition,
-            topic_id,
-            config,
-            host,
-            segments=(segment,),
-            log_start_offset=start_offset,
-            log_end_offset=start_offset,
-            recovery_point=start_offset,
-            high_watermark=start_offset,
-            producers=ProducerStateTable(),
-            snapshots=SnapshotFiles(directory),
-            epochs=EpochCache(),
-        )
-        log._files_unsynced = True
-        return log
 
     @property
     def directory(self) -> Path:
@@ -222,7 +118,11 @@ class PartitionLog:
 
     @property
     def unflushed_messages(self) -> int:
-        return self.log_end_offset - self.recovery_point
+        return self.log_end_offset - self._sync.recovery_point
+
+    @property
+    def recovery_point(self) -> int:
+        return self._sync.recovery_point
 
     @property
     def size_bytes(self) -> int:
@@ -278,7 +178,7 @@ class PartitionLog:
         )
         has_producer = batch.producer_id >= 0
         if has_producer:
-            duplicate = self._check_producer(batch, origin)
+            duplicate = self.producers.check_batch(batch, origin == AppendOrigin.CLIENT)
             if duplicate is not None:
                 return self._duplicate_info(duplicate, leader_epoch)
         if leader_epoch != self._appended_epoch:
@@ -304,7 +204,9 @@ class PartitionLog:
             raise self._storage_error("append to", error) from error
         self.log_end_offset = last_offset + 1
         if has_producer:
-            self._note_producer(batch, segment)
+            aborted = self.producers.add_batch(batch)
+            if aborted is not None:
+                self._index_aborted(segment, aborted)
         return AppendInfo(
             batch.base_offset,
             last_offset,
@@ -314,20 +216,6 @@ class PartitionLog:
             False,
             leader_epoch,
             batch.records_count,
-        )
-
-    def _check_producer(self, batch: ValidBatch, origin: AppendOrigin) -> BatchMetadata | None:
-        if batch.is_control:
-            _, coordinator_epoch = _control_fields(batch.data)
-            self.producers.check_marker(batch.producer_id, batch.producer_epoch, coordinator_epoch)
-            return None
-        return self.producers.check_data_batch(
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            batch.last_sequence,
-            batch.is_transactional,
-            origin == AppendOrigin.CLIENT,
         )
 
     def _duplicate_info(self, first: BatchMetadata, leader_epoch: int) -> AppendInfo:
@@ -341,31 +229,6 @@ class PartitionLog:
             leader_epoch,
             first.last_offset - first.base_offset + 1,
         )
-
-    def _note_producer(self, batch: ValidBatch, segment: LogSegment) -> None:
-        if not batch.is_control:
-            self.producers.add_data_batch(
-                batch.producer_id,
-                batch.producer_epoch,
-                batch.base_sequence,
-                batch.last_sequence,
-                batch.base_offset,
-                batch.last_offset,
-                batch.max_timestamp,
-                batch.is_transactional,
-            )
-            return
-        control_type, coordinator_epoch = _control_fields(batch.data)
-        aborted = self.producers.add_marker(
-            batch.producer_id,
-            batch.producer_epoch,
-            coordinator_epoch,
-            control_type,
-            batch.base_offset,
-            batch.max_timestamp,
-        )
-        if aborted is not None:
-            self._index_aborted(segment, aborted)
 
     def _index_aborted(self, segment: LogSegment, aborted: AbortedTxn) -> None:
         try:
@@ -446,17 +309,16 @@ class PartitionLog:
             self.epochs.save(f"{self._directory}/{LEADER_EPOCH_FILE}")
         except OSError as error:
             raise self._storage_error("write the epochs of", error) from error
-        self._epochs_unsynced = True
+        self._sync.files_changed()
 
     # Reading
 
     def read(
         self, offset: int, max_bytes: int, *, up_to_offset: int, min_one_batch: bool
     ) -> ReadResult:
-        """Batches from the one that holds `offset` on, below `up_to_offset`, of one segment.
+        """Batches of one segment, from the one that holds `offset` on, below `up_to_offset`.
 
-        The slice ends at a batch where the index knows one, otherwise anywhere: a reader takes a
-        batch that is cut off as not sent. The first batch is whole with `min_one_batch`.
+        The first batch is whole with `min_one_batch`; the last one may be cut off.
         """
         if offset < self.log_start_offset or offset > self.log_end_offset:
             raise OffsetOutOfRange(
@@ -464,113 +326,17 @@ class PartitionLog:
                 f"{self.log_start_offset} to {self.log_end_offset}"
             )
         if offset >= up_to_offset:
-            if offset == self.log_end_offset:
-                self._remember(offset, self._active, self._active.size)
-            return ReadResult(None, None, 0)
+            return self._reader.nothing_at(offset, self.log_end_offset)
         try:
-            place = self._hints.get(offset) or self._locate(offset)
-            if place is None:
-                return ReadResult(None, None, 0)
-            segment, position = place
-            if up_to_offset >= self.log_end_offset:
-                end = segment.size
-                if segment is self._active:
-                    self._remember(self.log_end_offset, segment, end)
-            else:
-                end = self._end_within(segment, up_to_offset)
-            if end - position <= max_bytes:
-                if end <= position:
-                    return ReadResult(None, segment, position)
-                segment.file.fileno()
-                return ReadResult(
-                    FileRecords(segment.file, position, end - position), segment, position
-                )
-            return self._read_part(segment, position, end, max_bytes, min_one_batch)
+            return self._reader.read(
+                offset, max_bytes, up_to_offset, self.log_end_offset, min_one_batch
+            )
         except OSError as error:
             raise self._storage_error("read", error) from error
 
-    def _read_part(
-        self, segment: LogSegment, position: int, end: int, max_bytes: int, min_one_batch: bool
-    ) -> ReadResult:
-        length = max(max_bytes, 0)
-        incomplete = False
-        aligned = segment.aligned_end(position, position + length)
-        if aligned is not None:
-            aligned_position, next_offset = aligned
-            length = aligned_position - position
-            self._remember(next_offset, segment, aligned_position)
-        else:
-            batch_size, next_offset = segment.batch_at(position)
-            if batch_size > length:
-                incomplete = not min_one_batch
-                if min_one_batch:
-                    length = min(batch_size, end - position)
-                    self._remember(next_offset, segment, position + batch_size)
-        if length == 0:
-            return ReadResult(None, segment, position, incomplete)
-        segment.file.fileno()
-        records = FileRecords(segment.file, position, length)
-        return ReadResult(records, segment, position, incomplete)
-
-    def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
-        """Not the end of an old segment: what follows it lies in the next one."""
-        if position >= segment.size and segment is not self._active:
-            return
-        hints = self._hints
-        if len(hints) >= HINTS_MAX:
-            del hints[next(iter(hints))]
-        hints[offset] = (segment, position)
-
-    def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
-        for segment in self._segments_from(offset):
-            found = segment.find_batch(offset)
-            if found is not None:
-                self._remember(offset, segment, found.position)
-                return segment, found.position
-        return None
-
-    def _end_within(self, segment: LogSegment, up_to_offset: int) -> int:
-        """Where the batch that holds `up_to_offset` begins, or the segment's end."""
-        place = self._hints.get(up_to_offset)
-        if place is not None and place[0] is segment:
-            return place[1]
-        if segment is not self._segment_of(up_to_offset):
-            return segment.size
-        found = segment.find_batch(up_to_offset)
-        end = segment.size if found is None else found.position
-        self._remember(up_to_offset, segment, end)
-        return end
-
-    def _segment_of(self, offset: int) -> LogSegment:
-        return self.segments[max(bisect_right(self._base_offsets, offset) - 1, 0)]
-
-    def _segments_from(self, offset: int) -> Iterator[LogSegment]:
-        """The segment that may hold `offset`, and those after it."""
-        for number in range(
-            max(bisect_right(self._base_offsets, offset) - 1, 0), len(self.segments)
-        ):
-            yield self.segments[number]
-
     def aborted_transactions(self, offset: int, result: ReadResult) -> list[AbortedTxn]:
         """Those that touch the records of `result`, which `read(offset, ...)` gave."""
-        if result.records is None or result.segment is None:
-            return []
-        segment = result.segment
-        entry = segment.offset_index.first_above_position(result.position + len(result.records))
-        if entry is not None:
-            upper_bound_offset = entry[0]
-        else:
-            above = bisect_right(self._base_offsets, segment.base_offset)
-            upper_bound_offset = (
-                self._base_offsets[above] if above < len(self.segments) else self.log_end_offset
-            )
-        found: list[AbortedTxn] = []
-        for later in self._segments_from(segment.base_offset):
-            some, complete = later.txn_index.collect(offset, upper_bound_offset)
-            found += some
-            if complete:
-                break
-        return found
+        return self._reader.aborted_transactions(offset, result, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         try:
@@ -640,17 +406,15 @@ class PartitionLog:
         except OSError as error:
             raise self._storage_error("roll", error) from error
         self._set_segments((*self.segments, segment))
-        self._files_unsynced = True
+        self._sync.files_changed()
         logger.info("rolled %s at offset %d", self.topic_partition, base_offset)
         self._host.rolled(self)
         return segment
 
     def _set_segments(self, segments: Sequence[LogSegment]) -> None:
         self.segments: tuple[LogSegment, ...] = tuple(segments)
-        self._base_offsets = tuple(segment.base_offset for segment in self.segments)
         self._active = self.segments[-1]
-        # Offsets at which readers were last seen, with their places: readers mostly go on.
-        self._hints: dict[int, tuple[LogSegment, int]] = {}
+        self._reader = LogReader(self.segments)
 
     # Shortening
 
@@ -664,7 +428,7 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        self.recovery_point = max(self.recovery_point, offset)
+        self._sync.recovery_point = max(self._sync.recovery_point, offset)
         self.epochs.truncate_from_start(offset)
         return True
 
@@ -692,7 +456,7 @@ class PartitionLog:
         return deleted
 
     def _facts(self) -> list[retention.SegmentFacts]:
-        ends = (*self._base_offsets[1:], self.log_end_offset)
+        ends = (*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset)
         return [
             retention.SegmentFacts(
                 segment.base_offset,
@@ -744,7 +508,6 @@ class PartitionLog:
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        self._generation += 1
         kept = [segment for segment in self.segments if segment.base_offset <= offset]
         doomed = self.segments[len(kept) :]
         self._set_segments(kept)
@@ -759,7 +522,6 @@ class PartitionLog:
         return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int = -1) -> None:
-        self._generation += 1
         doomed = self.segments
         self._delete_files(doomed)
         try:
@@ -767,7 +529,7 @@ class PartitionLog:
         except OSError as error:
             raise self._storage_error("truncate", error) from error
         self._set_segments((segment,))
-        self._files_unsynced = True
+        self._sync.files_changed()
         self.snapshots.remove_all()
         self.producers.clear()
         self.epochs.clear()
@@ -777,7 +539,7 @@ class PartitionLog:
 
     def _end_at(self, offset: int) -> None:
         self.log_end_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
+        self._sync.truncated(offset)
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.epochs.truncate_from_end(offset)
         if self.epochs.dirty:
@@ -807,49 +569,20 @@ class PartitionLog:
         unflushed = self.unflushed_messages
         return unflushed > 0 and (
             unflushed >= self.config.flush_messages
-            or self._host.clock.time_ms() - self.last_flush_ms >= self.config.flush_ms
+            or self._host.clock.time_ms() - self._sync.last_flush_ms >= self.config.flush_ms
         )
+
+    def files_changed(self) -> None:
+        """Files were made or replaced; the next flush syncs their folder too."""
+        self._sync.files_changed()
 
     def flush_begin(self) -> FlushTicket:
         """Everything that is in the log now; `run` the ticket, then give it to `flush_done`."""
-        inactive: list[LogSegment] = []
-        files: list[LogFile] = []
-        if self.log_end_offset > self.recovery_point:
-            files.append(self._active.file)
-        for segment in reversed(self.segments[:-1]):
-            if segment.indexes_synced and segment.base_offset < self.recovery_point:
-                break
-            if not segment.indexes_synced:
-                inactive.append(segment)
-                files.append(segment.file)
-        for file in files:
-            file.fileno()
-        paths = [
-            segment.path(suffix)
-            for segment in inactive
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-        ]
-        if inactive and self.snapshots.latest_offset >= 0:
-            paths.append(self.snapshots.path(self.snapshots.latest_offset))
-        if self._epochs_unsynced:
-            paths.append(f"{self._directory}/{LEADER_EPOCH_FILE}")
-        if self._files_unsynced or self._epochs_unsynced:
-            paths += (self._directory, os.path.dirname(self._directory))
-        self._epochs_unsynced = self._files_unsynced = False
-        return FlushTicket(self.log_end_offset, self._generation, inactive, files, paths)
+        return self._sync.begin(self._directory, self.segments, self.snapshots, self.log_end_offset)
 
     def flush_done(self, ticket: FlushTicket) -> None:
-        """After a successful run."""
-        if ticket.generation != self._generation:
-            return
-        for segment in ticket.segments:
-            segment.indexes_synced = True
-        self.recovery_point = max(self.recovery_point, ticket.end_offset)
-        self.last_flush_ms = self._host.clock.time_ms()
-
-    def flush_failed(self, ticket: FlushTicket) -> None:
-        """What the ticket was to sync is tried again with the next one."""
-        self._epochs_unsynced = self._files_unsynced = True
+        """After a successful run; a ticket that failed is just dropped."""
+        self._sync.done(ticket, self._host.clock.time_ms())
 
     def flush(self) -> None:
         """All three steps at once, blocking."""
@@ -857,7 +590,6 @@ class PartitionLog:
         try:
             ticket.run()
         except OSError as error:
-            self.flush_failed(ticket)
             raise self._storage_error("flush", error) from error
         self.flush_done(ticket)
 
@@ -883,32 +615,6 @@ class PartitionLog:
     def _storage_error(self, what: str, error: OSError) -> StorageError:
         logger.error("cannot %s %s: %s", what, self._directory, error)
         return StorageError(f"cannot {what} {self.topic_partition}: {error.strerror or error}")
-
-
-def new_segment(directory: str, base_offset: int, config: LogConfig, host: LogHost) -> LogSegment:
-    return LogSegment.create(
-        directory,
-        base_offset,
-        index_interval_bytes=config.index_interval_bytes,
-        created_ms=host.clock.time_ms(),
-        jitter_ms=roll_jitter_ms(config, host),
-        preallocate_bytes=config.segment_bytes if config.preallocate else 0,
-    )
-
-
-def roll_jitter_ms(config: LogConfig, host: LogHost) -> int:
-    """So that the segments of many partitions do not all roll at once."""
-    if config.segment_jitter_ms <= 0:
-        return 0
-    return host.random.randrange(min(config.segment_jitter_ms, config.segment_ms))
-
-
-def _control_fields(data: memoryview | bytearray) -> tuple[int, int]:
-    """(control type, coordinator epoch) of a marker."""
-    rows = kernel.scan_log(
-        data, 0, len(data), 0, 0, 0, 1 << 30, 0, -1, -1, -1, -1, 0, 1, len(data)
-    )[12]
-    return (rows[0][9], rows[0][10]) if rows else (-1, -1)
 
 
 def _first_offset(batches: memoryview) -> int:

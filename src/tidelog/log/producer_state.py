@@ -33,6 +33,8 @@ from tidelog.log.log_errors import (
 )
 from tidelog.log.producer_snapshot import SnapshotRow
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.validator import ValidBatch
+from tidelog.record import kernel
 
 BATCHES_KEPT: Final = 5
 NO_OFFSET: Final = -1
@@ -96,6 +98,45 @@ class ProducerStateTable:
         # The smallest key of both, NO_OFFSET when there is none.
         self.first_unstable_offset = NO_OFFSET
 
+    def check_batch(self, batch: ValidBatch, check_sequence: bool) -> BatchMetadata | None:
+        """The batch this one repeats, None to append it, or an error."""
+        if batch.is_control:
+            _, coordinator_epoch = marker_fields(batch.data)
+            self.check_marker(batch.producer_id, batch.producer_epoch, coordinator_epoch)
+            return None
+        return self.check_data_batch(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.last_sequence,
+            batch.is_transactional,
+            check_sequence,
+        )
+
+    def add_batch(self, batch: ValidBatch) -> AbortedTxn | None:
+        """A batch that is in the log now; what the transaction index must hold of it."""
+        if batch.is_control:
+            control_type, coordinator_epoch = marker_fields(batch.data)
+            return self.add_marker(
+                batch.producer_id,
+                batch.producer_epoch,
+                coordinator_epoch,
+                control_type,
+                batch.base_offset,
+                batch.max_timestamp,
+            )
+        self.add_data_batch(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.last_sequence,
+            batch.base_offset,
+            batch.last_offset,
+            batch.max_timestamp,
+            batch.is_transactional,
+        )
+        return None
+
     def check_data_batch(
         self,
         producer_id: int,
@@ -105,7 +146,6 @@ class ProducerStateTable:
         is_transactional: bool,
         check_sequence: bool,
     ) -> BatchMetadata | None:
-        """The batch this one repeats, None to append it, or an error."""
         entry = self.producers.get(producer_id)
         if entry is None:
             return None
@@ -319,3 +359,11 @@ def _older_epoch(
         f"producer {producer_id} uses epoch {producer_epoch}, "
         f"but epoch {entry.producer_epoch} has been seen"
     )
+
+
+def marker_fields(data: memoryview | bytearray) -> tuple[int, int]:
+    """(control type, coordinator epoch) of a marker."""
+    rows = kernel.scan_log(
+        data, 0, len(data), 0, 0, 0, 1 << 30, 0, -1, -1, -1, -1, 0, 1, len(data)
+    )[12]
+    return (rows[0][9], rows[0][10]) if rows else (-1, -1)

@@ -28,7 +28,7 @@ from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.log.log_file import LogFile
 from tidelog.log.log_host import LogHost
 from tidelog.log.offset_index import OffsetIndex
-from tidelog.log.partition_log import PartitionLog, new_segment, roll_jitter_ms
+from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import (
     DELETED_SUFFIX,
@@ -40,6 +40,7 @@ from tidelog.log.segment import (
     TXN_INDEX_SUFFIX,
     LogSegment,
 )
+from tidelog.log.segment_creation import new_segment, roll_jitter_ms
 from tidelog.log.segment_scan import WHY_STOPPED
 from tidelog.log.snapshot_files import SnapshotFiles, load_producers, replay_producers
 from tidelog.log.time_index import TimeIndex

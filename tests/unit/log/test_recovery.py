@@ -136,7 +136,7 @@ def test_a_batch_longer_than_a_piece_is_recovered(
     assert workshop.load().log_end_offset == 7
     path = workshop.folder / f"{SEGMENT}.log"
     content = bytearray(workshop.log_bytes())
-    content[raw_batch.read_batches(content)[3].position + 700] ^= 1
+    content[raw_batch.read_batches(bytes(content))[3].position + 700] ^= 1
     path.write_bytes(content)
     assert workshop.load().log_end_offset == 3
 
@@ -148,7 +148,7 @@ def test_a_length_that_claims_the_rest_of_the_file_is_not_believed(
     log = workshop.create()
     fill(log, 20)
     content = bytearray(workshop.log_bytes())
-    fifth = raw_batch.read_batches(content)[5]
+    fifth = raw_batch.read_batches(bytes(content))[5]
     struct.pack_into(">i", content, fifth.position + 8, len(content) - fifth.position - 12)
     (workshop.folder / f"{SEGMENT}.log").write_bytes(content)
     assert workshop.load().log_end_offset == 5
@@ -254,6 +254,7 @@ def test_a_damaged_index_is_rebuilt_after_a_clean_stop(
 def test_an_index_that_leads_to_the_wrong_place_is_rebuilt(workshop: LogWorkshop) -> None:
     log = workshop.create(SMALL_INTERVAL)
     fill(log, 30)
+    log.roll()
     log.close()
     expected = index_bytes(workshop)
     path = workshop.folder / f"{SEGMENT}.index"

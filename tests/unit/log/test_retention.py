@@ -14,7 +14,7 @@ def segments(*sizes: int, timestamps: tuple[int, ...] = ()) -> list[SegmentFacts
     """Ten offsets each; the last one is active."""
     stamps = timestamps or (0,) * len(sizes)
     return [
-        SegmentFacts(n * 10, n * 10 + 10, size, lambda stamp=stamp: stamp, n == len(sizes) - 1)
+        SegmentFacts(n * 10, n * 10 + 10, size, stamp.__int__, n == len(sizes) - 1)
         for n, (size, stamp) in enumerate(zip(sizes, stamps, strict=True))
     ]
 

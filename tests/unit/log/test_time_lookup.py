@@ -18,7 +18,8 @@ def workshop(tmp_path: Path) -> LogWorkshop:
 
 
 def append(log: PartitionLog, *timestamps: int, codec: Codec = Codec.NONE) -> None:
-    records = [(None, b"value", [], timestamp) for timestamp in timestamps]
+    no_headers: list[tuple[str, bytes]] = []
+    records = [(None, b"value", no_headers, timestamp) for timestamp in timestamps]
     log.append_as_leader(memoryview(batch_of(records, codec=codec)), 0)
     log.update_high_watermark(log.log_end_offset)
 

@@ -1,0 +1,51 @@
+"""The folder and the first files of a new partition."""
+
+from __future__ import annotations
+
+import os
+
+from tidelog.config.topic import LogConfig
+from tidelog.log.checkpoints import write_partition_metadata
+from tidelog.log.epoch_cache import EpochCache
+from tidelog.log.log_errors import StorageError
+from tidelog.log.log_host import LogHost
+from tidelog.log.partition_log import PartitionLog
+from tidelog.log.producer_state import ProducerStateTable
+from tidelog.log.segment_creation import new_segment
+from tidelog.log.snapshot_files import SnapshotFiles
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+
+
+def create_log(
+    directory: str,
+    topic_partition: TopicPartition,
+    topic_id: Uuid,
+    config: LogConfig,
+    host: LogHost,
+    start_offset: int = 0,
+) -> PartitionLog:
+    """A new folder with an empty log. Nothing is synced before the first flush."""
+    try:
+        os.mkdir(directory)
+        segment = new_segment(directory, start_offset, config, host)
+        if topic_id != ZERO_UUID:
+            write_partition_metadata(directory, topic_id)
+    except OSError as error:
+        raise StorageError(f"cannot create {topic_partition}: {error}") from error
+    log = PartitionLog(
+        directory,
+        topic_partition,
+        topic_id,
+        config,
+        host,
+        segments=(segment,),
+        log_start_offset=start_offset,
+        log_end_offset=start_offset,
+        recovery_point=start_offset,
+        high_watermark=start_offset,
+        producers=ProducerStateTable(),
+        snapshots=SnapshotFiles(directory),
+        epochs=EpochCache(),
+    )
+    log.files_changed()
+    return log

@@ -1,0 +1,167 @@
+"""Finding and slicing what a Fetch asks for, over the segments of one log.
+
+Readers mostly go on where they stopped, so the places of the last few next offsets are remembered:
+for them no index is searched. A slice lies in one segment and ends at a batch where the index knows
+one, otherwise anywhere; a reader takes a batch that is cut off as not sent.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from tidelog.log.segment import LogSegment
+from tidelog.log.txn_index import AbortedTxn
+from tidelog.record.file_records import FileRecords
+
+HINTS_MAX: Final = 16
+
+
+class ReadResult:
+    """`records` is None when there is nothing to read."""
+
+    __slots__ = ("first_batch_incomplete", "position", "records", "segment")
+
+    def __init__(
+        self,
+        records: FileRecords | None,
+        segment: LogSegment | None,
+        position: int,
+        first_batch_incomplete: bool = False,
+    ) -> None:
+        self.records = records
+        self.segment = segment
+        self.position = position
+        self.first_batch_incomplete = first_batch_incomplete
+
+
+class LogReader:
+    """Made anew whenever the log's segments change."""
+
+    __slots__ = ("_active", "_base_offsets", "_hints", "segments")
+
+    def __init__(self, segments: tuple[LogSegment, ...]) -> None:
+        self.segments = segments
+        self._base_offsets = tuple(segment.base_offset for segment in segments)
+        self._active = segments[-1]
+        # Offsets that readers are likely to ask for next, with their places.
+        self._hints: dict[int, tuple[LogSegment, int]] = {}
+
+    def nothing_at(self, offset: int, log_end_offset: int) -> ReadResult:
+        """A reader waits at `offset`; if that is the log's end, what comes next begins here."""
+        if offset == log_end_offset:
+            self._remember(offset, self._active, self._active.size)
+        return ReadResult(None, None, 0)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        up_to_offset: int,
+        log_end_offset: int,
+        min_one_batch: bool,
+    ) -> ReadResult:
+        """From the batch that holds `offset`, which lies below `up_to_offset`."""
+        place = self._hints.get(offset) or self._locate(offset)
+        if place is None:
+            return ReadResult(None, None, 0)
+        segment, position = place
+        if up_to_offset >= log_end_offset:
+            end = segment.size
+            if segment is self._active:
+                self._remember(log_end_offset, segment, end)
+        else:
+            end = self._end_within(segment, up_to_offset)
+        length = end - position
+        if length > max_bytes:
+            return self._read_part(segment, position, end, max_bytes, min_one_batch)
+        if length <= 0:
+            return ReadResult(None, segment, position)
+        segment.file.fileno()
+        return ReadResult(FileRecords(segment.file, position, length), segment, position)
+
+    def _read_part(
+        self, segment: LogSegment, position: int, end: int, max_bytes: int, min_one_batch: bool
+    ) -> ReadResult:
+        length = max(max_bytes, 0)
+        incomplete = False
+        aligned = segment.aligned_end(position, position + length)
+        if aligned is not None:
+            aligned_position, next_offset = aligned
+            length = aligned_position - position
+            self._remember(next_offset, segment, aligned_position)
+        else:
+            batch_size, next_offset = segment.batch_at(position)
+            if batch_size > length:
+                incomplete = not min_one_batch
+                if min_one_batch:
+                    length = min(batch_size, end - position)
+                    self._remember(next_offset, segment, position + batch_size)
+        if length == 0:
+            return ReadResult(None, segment, position, incomplete)
+        segment.file.fileno()
+        records = FileRecords(segment.file, position, length)
+        return ReadResult(records, segment, position, incomplete)
+
+    def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
+        """Not the end of an old segment: what follows it lies in the next one."""
+        if position >= segment.size and segment is not self._active:
+            return
+        hints = self._hints
+        if len(hints) >= HINTS_MAX:
+            del hints[next(iter(hints))]
+        hints[offset] = (segment, position)
+
+    def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
+        for segment in self._segments_from(offset):
+            found = segment.find_batch(offset)
+            if found is not None:
+                self._remember(offset, segment, found.position)
+                return segment, found.position
+        return None
+
+    def _end_within(self, segment: LogSegment, up_to_offset: int) -> int:
+        """Where the batch that holds `up_to_offset` begins, or the segment's end."""
+        place = self._hints.get(up_to_offset)
+        if place is not None and place[0] is segment:
+            return place[1]
+        if segment is not self._segment_of(up_to_offset):
+            return segment.size
+        found = segment.find_batch(up_to_offset)
+        end = segment.size if found is None else found.position
+        self._remember(up_to_offset, segment, end)
+        return end
+
+    def _segment_of(self, offset: int) -> LogSegment:
+        return self.segments[max(bisect_right(self._base_offsets, offset) - 1, 0)]
+
+    def _segments_from(self, offset: int) -> Iterator[LogSegment]:
+        """The segment that may hold `offset`, and those after it."""
+        for number in range(
+            max(bisect_right(self._base_offsets, offset) - 1, 0), len(self.segments)
+        ):
+            yield self.segments[number]
+
+    def aborted_transactions(
+        self, offset: int, result: ReadResult, log_end_offset: int
+    ) -> list[AbortedTxn]:
+        """Those that touch the records of `result`, which a read at `offset` gave."""
+        if result.records is None or result.segment is None:
+            return []
+        segment = result.segment
+        entry = segment.offset_index.first_above_position(result.position + len(result.records))
+        if entry is not None:
+            upper_bound_offset = entry[0]
+        else:
+            above = bisect_right(self._base_offsets, segment.base_offset)
+            upper_bound_offset = (
+                self._base_offsets[above] if above < len(self.segments) else log_end_offset
+            )
+        found: list[AbortedTxn] = []
+        for later in self._segments_from(segment.base_offset):
+            some, complete = later.txn_index.collect(offset, upper_bound_offset)
+            found += some
+            if complete:
+                break
+        return found

@@ -1,0 +1,175 @@
+"""Which batches of a Fetch answer hold records that a reader wants, and what the kernel needs of
+them. No I/O.
+
+Taken are the batches that overlap the range, bar control batches and, with read_committed, those of
+aborted transactions. A producer's batches are aborted from the first offset that the answer's list
+of aborted transactions names, up to its abort marker; the list covers exactly the answer's own
+batches, so nothing is remembered between answers.
+
+Records come out as parts for `kernel.records_to_columns`: uncompressed, and old formats (magic 0
+and 1) brought to v2. Every batch taken is checked against its checksum unless `check.crcs=false`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidelog.client.errors import CorruptRecordsFetched
+from tidelog.errors import KafkaError
+from tidelog.record import kernel
+from tidelog.record.batch import (
+    APPEND_TIME_BIT,
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_POSITION,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_BIT,
+    TimestampType,
+)
+from tidelog.record.control import ControlType, read_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tidelog.protocol.messages.fetch import AbortedTransaction
+    from tidelog.record.kernel import RecordsPart
+    from tidelog.types import TopicPartition
+
+NO_TIMESTAMP_TYPE: Final = -1  # of magic 0, which knows no timestamps
+
+_BATCHES_MAX = 1 << 31
+_CRC = Struct(">I")
+_BATCH_LENGTH = Struct(">i")
+
+# One row of kernel.list_batches.
+BatchRow = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
+
+class Part(NamedTuple):
+    """Records of one batch as the kernel wants them, and their common timestamp type."""
+
+    records: RecordsPart
+    timestamp_type: int
+
+
+class Selection(NamedTuple):
+    records: memoryview
+    batches: list[BatchRow]  # those wanted
+    next_offset: int | None  # after the last whole batch; None when there is no whole batch
+    size_needed: int  # of the batch that was cut off, 0 when none was
+
+
+def select_batches(
+    partition: TopicPartition,
+    records: memoryview,
+    start_offset: int,
+    end_offset: int,
+    aborted: Sequence[AbortedTransaction] | None,
+) -> Selection:
+    """`aborted` is None for read_uncommitted."""
+    position, why, rows = kernel.list_batches(records, 0, len(records), _BATCHES_MAX)
+    if why not in (kernel.AT_END, kernel.INCOMPLETE):
+        raise CorruptRecordsFetched(
+            f"partition {partition}, fetch from offset {start_offset}: bytes that are no batch"
+        )
+    wanted = [row for row in rows if row[5] >= start_offset and row[4] < end_offset]
+    if aborted is None:
+        wanted = [row for row in wanted if not row[3] & CONTROL_BIT or row[2] < 2]
+    else:
+        committed = set(map(id, _committed(records, rows, aborted)))
+        wanted = [row for row in wanted if id(row) in committed]
+    return Selection(
+        records,
+        wanted,
+        rows[-1][5] + 1 if rows else None,
+        _size_at(records, position) if why == kernel.INCOMPLETE else 0,
+    )
+
+
+def _size_at(records: memoryview, position: int) -> int:
+    """Size of a batch whose end is cut off; as far as that can be told."""
+    if len(records) - position < LOG_OVERHEAD:
+        return LOG_OVERHEAD
+    length: int = _BATCH_LENGTH.unpack_from(records, position + 8)[0]
+    return LOG_OVERHEAD + length
+
+
+def _committed(
+    records: memoryview, rows: list[BatchRow], aborted: Sequence[AbortedTransaction]
+) -> Iterator[BatchRow]:
+    to_come = sorted(((row.first_offset, row.producer_id) for row in aborted), reverse=True)
+    aborting: set[int] = set()
+    for row in rows:
+        position, size, magic, attributes, _, last_offset, _, _, _, producer_id, *_ = row
+        while to_come and to_come[-1][0] <= last_offset:
+            aborting.add(to_come.pop()[1])
+        if magic < 2:
+            yield row
+        elif attributes & CONTROL_BIT:
+            marker = read_marker(records[position : position + size])
+            if marker is not None and marker.control_type == ControlType.ABORT:
+                aborting.discard(producer_id)
+        elif not (attributes & TRANSACTIONAL_BIT and producer_id in aborting):
+            yield row
+
+
+def parts_of(
+    partition: TopicPartition, selection: Selection, *, check_crcs: bool
+) -> Iterator[Part]:
+    """One part after the other, so that not all batches are decompressed at once."""
+    records = selection.records
+    for row in selection.batches:
+        position, size, magic, attributes, base_offset, *_, records_count = row
+        batch = records[position : position + size]
+        try:
+            if magic < 2:
+                yield from _legacy_parts(batch, check_crcs)
+                continue
+            if check_crcs:
+                _require_checksum(batch)
+            if not records_count:
+                continue
+            append_time = row[8] if attributes & APPEND_TIME_BIT else None
+            payload = batch[HEADER_SIZE:]
+            if attributes & CODEC_MASK:
+                payload = _decompressed(payload, attributes)
+            yield Part(
+                (payload, records_count, base_offset, row[7], append_time),
+                TimestampType.CREATE_TIME if append_time is None else TimestampType.LOG_APPEND_TIME,
+            )
+        except KafkaError as problem:
+            raise unreadable(partition, base_offset, problem) from problem
+
+
+def unreadable(partition: TopicPartition, offset: int, problem: Exception) -> CorruptRecordsFetched:
+    return CorruptRecordsFetched(
+        f"partition {partition}, batch at offset {offset} cannot be read: {problem}"
+    )
+
+
+def _require_checksum(batch: memoryview) -> None:
+    if kernel.crc32c(batch[ATTRIBUTES_POSITION:]) != _CRC.unpack_from(batch, CRC_POSITION)[0]:
+        from tidelog.record.errors import CorruptRecords
+
+        raise CorruptRecords("it fails its checksum")
+
+
+def _decompressed(payload: memoryview, attributes: int) -> memoryview:
+    from tidelog.record.compression import codec_of, decompress
+
+    return memoryview(decompress(codec_of(attributes), payload))
+
+
+def _legacy_parts(batch: memoryview, check_crcs: bool) -> Iterator[Part]:
+    from tidelog.record.legacy import Message, records_of
+
+    message = Message(batch)
+    if check_crcs:
+        message.require_valid()
+    timestamp_type = NO_TIMESTAMP_TYPE if message.magic == 0 else int(message.timestamp_type)
+    for offset, timestamp, key, value in records_of(message, verify_inner=check_crcs):
+        encoded, _, _ = kernel.encode_records([(key, value, (), timestamp)], 0)
+        yield Part((encoded, 1, offset, timestamp, None), timestamp_type)

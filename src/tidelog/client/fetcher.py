@@ -1,0 +1,426 @@
+"""Reading ranges of offsets as Arrow record batches.
+
+    with Cluster(config) as cluster:
+        for batch in Fetcher(cluster).fetch_columns(TopicPartition("orders", 0), 0, 1_000_000):
+            ...
+
+The end of a range is known, so nothing ever waits at it. The ranges of one leader share requests:
+each answer is taken from the socket into one buffer, its batch headers are read, the next request
+goes out, and only then is the answer decoded, with one call of the kernel for about `rows_max` rows
+over all partitions, and handed to the caller. So the broker works, and the operating system
+receives, while the caller consumes; there are no threads.
+
+What can happen to a partition in an answer
+    records                      taken; the range advances over whole batches
+    nothing, more is readable    asked for again
+    nothing, at the log's end    asked for again (the broker waits fetch.max.wait.ms each time) and
+                                 after default.api.timeout.ms OffsetOutOfRange: the range reaches
+                                 beyond the log
+    a cut batch only             asked for again with its size
+    OFFSET_OUT_OF_RANGE          OffsetOutOfRange, saying what the log holds
+    unknown topic or id          metadata is asked again for some seconds, then UnknownTopic; at
+                                 once if a new topic has the name
+    another error that may pass  metadata is refreshed, asked for again, at most
+                                 default.api.timeout.ms without progress
+A lost connection is treated as the last of these; what was read stays read, nothing comes twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from tidelog.client.arrow import BatchAssembler, Run
+from tidelog.client.backoff import may_pass
+from tidelog.client.batch_selection import (
+    Part,
+    Selection,
+    parts_of,
+    select_batches,
+    unreadable,
+)
+from tidelog.client.errors import (
+    ClientError,
+    CorruptRecordsFetched,
+    OffsetOutOfRange,
+    UnknownTopic,
+    refused,
+)
+from tidelog.client.fetch_range import FetchRange, RangeProgress
+from tidelog.client.offsets import earliest_offsets, latest_offsets
+from tidelog.client.versions import LAST_BY_NAME
+from tidelog.config.client import READ_COMMITTED
+from tidelog.errors import ErrorCode
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from tidelog.record import kernel
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tidelog.client.backoff import Patience
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.connection import Connection
+    from tidelog.record.kernel import RecordsPart
+
+ROWS_MAX: Final = 50_000
+BYTES_MAX: Final = 8 * 1024 * 1024
+
+# How long a topic that was there may be missing from metadata, as it may be after a restart.
+MISSING_TOPIC_PATIENCE_S: Final = 3.0
+
+_UNKNOWN_TOPIC_CODES = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    )
+)
+
+
+class Fetcher:
+    """Reads ranges; the options hold for all of them. For one thread, as the cluster is.
+
+    rows_max, bytes_max: about how large a record batch gets (a batch of records is never split
+    for bytes_max).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        with_headers: bool = False,
+        rows_max: int = ROWS_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self.cluster = cluster
+        self.rows_max = rows_max
+        self.bytes_max = bytes_max
+        self._assembler = BatchAssembler(with_headers=with_headers)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._assembler.schema
+
+    def fetch_columns(
+        self, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of `partition` with start_offset <= offset < end_offset, in order."""
+        return self.fetch_ranges([FetchRange(partition, start_offset, end_offset)])
+
+    def fetch_ranges(self, ranges: Iterable[FetchRange]) -> Iterator[pa.RecordBatch]:
+        """Several ranges at once: in order within each, mixed in the batches among them."""
+        return _RangesReader(self, ranges).read()
+
+    def record_batches(
+        self, answered: list[tuple[RangeProgress, int, Selection]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Decodes what one answer brought: (range, its position before, batches)."""
+        group = _Group(self)
+        check_crcs = self.cluster.config.flag("check.crcs")
+        for progress, position, selection in answered:
+            for part in parts_of(progress.partition, selection, check_crcs=check_crcs):
+                if not group.has_room_for(part):
+                    yield from group.flush()
+                group.add(progress, position, part)
+        yield from group.flush()
+
+
+class _Group:
+    """Parts collected for one call of the kernel."""
+
+    __slots__ = ("_fetcher", "_parts", "_runs", "bytes", "rows")
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._parts: list[RecordsPart] = []
+        self._runs: list[Run] = []
+        self.rows = 0
+        self.bytes = 0
+
+    def has_room_for(self, part: Part) -> bool:
+        rows = self.rows + part.records[1]
+        return rows <= self._fetcher.rows_max and self.bytes < self._fetcher.bytes_max
+
+    def add(self, progress: RangeProgress, position: int, part: Part) -> None:
+        rows = part.records[1]
+        self._parts.append(part.records)
+        self.rows += rows
+        self.bytes += len(memoryview(part.records[0]))
+        last = self._runs[-1] if self._runs else None
+        if last and last[:2] == (progress.partition, part.timestamp_type):
+            self._runs[-1] = last._replace(rows=last.rows + rows)
+        else:
+            self._runs.append(
+                Run(progress.partition, part.timestamp_type, rows, position, progress.end_offset)
+            )
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        if not self._parts:
+            return
+        parts, runs = self._parts, self._runs
+        self._parts, self._runs, self.rows, self.bytes = [], [], 0, 0
+        fetcher = self._fetcher
+        try:
+            columns = kernel.records_to_columns(parts)
+            batches = fetcher._assembler.assemble(columns, runs, fetcher.rows_max)
+        except (ValueError, pa.ArrowInvalid) as problem:
+            raise unreadable(runs[0].partition, parts[0][2], problem) from problem
+        yield from batches
+
+
+class _LeaderFetch:
+    """One request in flight to one leader."""
+
+    __slots__ = ("asked", "connection", "leader_id", "topic_names")
+
+    def __init__(self, leader_id: int, connection: Connection) -> None:
+        self.leader_id = leader_id
+        self.connection = connection
+        self.asked: dict[TopicPartition, RangeProgress] = {}
+        self.topic_names: dict[Uuid, str] = {}
+
+
+class _RangesReader:
+    """The state of one call of fetch_ranges.
+
+    Every unfinished range is either in `_idle` or in exactly one request of `_fetches`.
+    """
+
+    def __init__(self, fetcher: Fetcher, ranges: Iterable[FetchRange]) -> None:
+        self._fetcher = fetcher
+        self._cluster = fetcher.cluster
+        self._config = fetcher.cluster.config
+        wanted = [row for row in ranges if row.start_offset < row.end_offset]
+        self._idle = [RangeProgress(row) for row in wanted]
+        self._fetches: dict[int, _LeaderFetch] = {}
+        self._connections: dict[int, Connection] = {}
+        self._topic_ids: dict[str, Uuid] = {}
+        self._missing_since: dict[str, float] = {}
+        self._patience: Patience = self._cluster.patience(f"fetch of {_ranges_text(wanted)}")
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        try:
+            while self._idle or self._fetches:
+                self._send_idle()
+                for fetch in list(self._fetches.values()):
+                    yield from self._receive(fetch)
+        finally:
+            for connection in self._connections.values():
+                self._cluster.give_back(connection)
+
+    def _send_idle(self) -> None:
+        """Requests for all ranges that are in none; those that cannot be asked for stay idle."""
+        by_leader: dict[int, list[RangeProgress]] = {}
+        idle, self._idle = self._idle, []
+        problem: ClientError | None = None
+        for progress in idle:
+            try:
+                by_leader.setdefault(self._leader_of(progress.partition), []).append(progress)
+            except ClientError as failed:
+                problem = self._must_pass(failed, progress)
+                self._idle.append(progress)
+        for leader_id, ranges in by_leader.items():
+            if leader_id in self._fetches:
+                self._idle += ranges
+                continue
+            try:
+                self._send(leader_id, ranges)
+            except ClientError as failed:
+                problem = self._must_pass(failed, ranges[0])
+                self._idle += ranges
+                self._drop(leader_id, ranges)
+        if problem is not None and not self._fetches:
+            self._patience.wait_after(problem)
+
+    def _leader_of(self, partition: TopicPartition) -> int:
+        leader_id = self._cluster.leader_of(partition).leader_id
+        topic_id = self._cluster.topic(partition.topic).topic_id
+        known = self._topic_ids.setdefault(partition.topic, topic_id)
+        if known != topic_id:
+            raise UnknownTopic(
+                f"topic {partition.topic} was deleted and made anew while it was read",
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+            )
+        self._missing_since.pop(partition.topic, None)
+        return leader_id
+
+    def _must_pass(self, problem: ClientError, progress: RangeProgress) -> ClientError:
+        """The problem, if the fetch may go on in spite of it; else raises it."""
+        topic = progress.partition.topic
+        if isinstance(problem, UnknownTopic):
+            now = self._cluster.clock.monotonic()
+            missing_since = self._missing_since.setdefault(topic, now)
+            is_known = topic in self._topic_ids
+            is_replaced = problem.code == ErrorCode.INCONSISTENT_TOPIC_ID
+            waited_s = now - missing_since
+            if not is_known or is_replaced or waited_s > MISSING_TOPIC_PATIENCE_S:
+                raise problem
+        elif not may_pass(problem):
+            raise problem
+        self._cluster.refresh([topic])
+        return problem
+
+    def _drop(self, leader_id: int, ranges: Iterable[RangeProgress]) -> None:
+        connection = self._connections.pop(leader_id, None)
+        if connection is not None:
+            connection.close()
+        self._cluster.refresh({progress.partition.topic for progress in ranges})
+
+    def _send(self, leader_id: int, ranges: list[RangeProgress]) -> None:
+        connection = self._connections.get(leader_id)
+        if connection is None or not connection.is_open:
+            connection = self._connections[leader_id] = self._cluster.take(leader_id)
+        fetch = _LeaderFetch(leader_id, connection)
+        fetch.asked = {progress.partition: progress for progress in ranges}
+        topics: dict[str, FetchTopic] = {}
+        limit_bytes = self._config.integer("max.partition.fetch.bytes")
+        for progress in ranges:
+            name, partition = progress.partition
+            if name not in topics:
+                topics[name] = FetchTopic(topic=name, topic_id=self._topic_ids[name], partitions=[])
+                fetch.topic_names[self._topic_ids[name]] = name
+            topics[name].partitions.append(
+                FetchPartition(
+                    partition=partition,
+                    fetch_offset=progress.position,
+                    partition_max_bytes=progress.request_bytes(limit_bytes),
+                )
+            )
+        request = FetchRequest(
+            max_wait_ms=self._config.integer("fetch.max.wait.ms"),
+            min_bytes=1,
+            max_bytes=max(self._config.integer("fetch.max.bytes"), 1),
+            isolation_level=self._config.isolation_level,
+            topics=list(topics.values()),
+        )
+        connection.send(request, self._version(connection, fetch))
+        self._fetches[leader_id] = fetch
+
+    def _version(self, connection: Connection, fetch: _LeaderFetch) -> int:
+        by_name = LAST_BY_NAME[ApiKey.FETCH] if ZERO_UUID in fetch.topic_names else None
+        return connection.versions.version(ApiKey.FETCH, at_most=by_name)
+
+    def _receive(self, fetch: _LeaderFetch) -> Iterator[pa.RecordBatch]:
+        del self._fetches[fetch.leader_id]
+        try:
+            answer = fetch.connection.receive()
+        except ClientError as failed:
+            ranges = list(fetch.asked.values())
+            self._idle += ranges
+            self._drop(fetch.leader_id, ranges)
+            self._patience.wait_after(self._must_pass(failed, ranges[0]))
+            return
+        response = answer.response
+        assert isinstance(response, FetchResponse), response
+        if response.error_code:
+            self._note_refusal(fetch, response.error_code)
+            return
+        answered, problem = self._advance(fetch, response)
+        self._idle += [progress for progress in fetch.asked.values() if not progress.is_done]
+        if answered:
+            self._patience.progressed()
+        elif problem is not None:
+            self._patience.wait_after(problem)
+        self._send_idle()
+        yield from self._fetcher.record_batches(answered)
+        answered.clear()
+        del response
+        fetch.connection.give_back(answer.frame)
+
+    def _note_refusal(self, fetch: _LeaderFetch, error_code: int) -> None:
+        """An error of the whole request."""
+        ranges = list(fetch.asked.values())
+        self._idle += ranges
+        problem = refused(f"fetch of {ranges[0].partition} and others", error_code)
+        self._patience.wait_after(self._must_pass(problem, ranges[0]))
+
+    def _advance(
+        self, fetch: _LeaderFetch, response: FetchResponse
+    ) -> tuple[list[tuple[RangeProgress, int, Selection]], ClientError | None]:
+        """Moves the ranges on; what they got, and an error that may pass if there was one."""
+        answered: list[tuple[RangeProgress, int, Selection]] = []
+        problem: ClientError | None = None
+        for topic in response.responses:
+            name = topic.topic or fetch.topic_names.get(topic.topic_id, "")
+            for row in topic.partitions:
+                progress = fetch.asked.get(TopicPartition(name, row.partition_index))
+                if progress is None:
+                    continue
+                if row.error_code:
+                    problem = self._must_pass(self._refusal(progress, row.error_code), progress)
+                    continue
+                position = progress.position
+                selection = self._select(progress, row)
+                if selection is None:
+                    problem = self._at_log_end(progress, row) or problem
+                else:
+                    answered.append((progress, position, selection))
+                    # Next time those that got nothing now come first.
+                    fetch.asked[progress.partition] = fetch.asked.pop(progress.partition)
+        return answered, problem
+
+    def _select(self, progress: RangeProgress, row: PartitionData) -> Selection | None:
+        """The batches that came; None when there was no whole one."""
+        if not row.records:
+            return None
+        aborted = None
+        if self._config.isolation_level == READ_COMMITTED:
+            aborted = row.aborted_transactions or ()
+        selection = select_batches(
+            progress.partition, row.records, progress.position, progress.end_offset, aborted
+        )
+        if selection.next_offset is None:
+            progress.size_min = max(selection.size_needed, 2 * progress.size_min)
+            return None
+        if selection.next_offset <= progress.position:
+            raise CorruptRecordsFetched(
+                f"partition {progress.partition}: a fetch from offset {progress.position} brought "
+                f"only batches that end before it"
+            )
+        progress.advance(selection.next_offset, len(row.records))
+        return selection
+
+    def _at_log_end(self, progress: RangeProgress, row: PartitionData) -> ClientError | None:
+        """The problem of a range that reaches beyond what can be read now, if that is so."""
+        readable_end = row.high_watermark
+        if self._config.isolation_level == READ_COMMITTED and row.last_stable_offset >= 0:
+            readable_end = row.last_stable_offset
+        if row.records or progress.position < readable_end:
+            return None
+        problem = OffsetOutOfRange(
+            f"partition {progress.partition} cannot be read beyond offset {readable_end}, but was "
+            f"asked for up to {progress.end_offset}",
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+        )
+        if self._patience.is_exhausted:
+            raise problem
+        return problem
+
+    def _refusal(self, progress: RangeProgress, error_code: int) -> ClientError:
+        partition = progress.partition
+        if error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            if error_code in _UNKNOWN_TOPIC_CODES:
+                # Whether the topic is gone or another has its name, fresh metadata will tell.
+                error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return refused(f"fetch of partition {partition}", error_code)
+        earliest = earliest_offsets(self._cluster, [partition])[partition]
+        latest = latest_offsets(self._cluster, [partition])[partition]
+        return refused(
+            f"fetch of partition {partition} from offset {progress.position}",
+            error_code,
+            f"The log holds offsets {earliest} to {latest}.",
+        )
+
+
+def _ranges_text(ranges: list[FetchRange]) -> str:
+    more = f" and {len(ranges) - 3} more" if len(ranges) > 3 else ""
+    return ", ".join(map(str, ranges[:3])) + more

@@ -87,6 +87,7 @@ class KillHarness:
         self.rounds = 0
         self.acked_total = 0
         self.lost_tails = 0
+        self.story: list[str] = []
         self.broker = self._fresh_broker()
 
     def close(self) -> None:
@@ -101,7 +102,16 @@ class KillHarness:
             self.round()
 
     def round(self) -> None:
+        """One round; a failure tells what was done to the files before it."""
         self.rounds += 1
+        self.story = []
+        try:
+            self._kill_and_check()
+        except AssertionError as failure:
+            story = "\n".join(self.story)
+            raise AssertionError(f"round {self.rounds}: {failure}\n{story}") from failure
+
+    def _kill_and_check(self) -> None:
         self._produce_until_killed()
         flushed_ends = self._damage() if self.random.random() < 0.6 else None
         if self.random.random() < 0.2:
@@ -234,27 +244,34 @@ class KillHarness:
         for found in read_batches(data):
             if found.last_offset < flushed_end:
                 start = found.position + found.size_bytes
-        path.write_bytes(self._spoiled(data, start))
+        spoiled, how = self._spoiled(data, start)
+        path.write_bytes(spoiled)
+        self.story.append(
+            f"{directory.name}: flushed up to offset {flushed_end}; {path.name} of {len(data)} "
+            f"bytes, flushed up to {start}, is {how}; bases {[int(p.stem) for p in paths]}"
+        )
         for index in (path.with_suffix(".index"), path.with_suffix(".timeindex")):
             self._damage_index(index)
 
-    def _spoiled(self, data: bytes, start: int) -> bytes:
+    def _spoiled(self, data: bytes, start: int) -> tuple[bytes, str]:
         at = self.random.randint(start, len(data))
         garbage = self.random.randbytes(self.random.randint(1, 3000))
         match self.random.randrange(6):
             case 0:
-                return data[:at]
+                return data[:at], f"cut at {at}"
             case 1:
-                return data[:at] + bytes(len(data) - at)
+                return data[:at] + bytes(len(data) - at), f"zeroed from {at}"
             case 2:
-                return data[:at] + garbage[: len(data) - at] + data[at + len(garbage) :]
+                garbled = data[:at] + garbage[: len(data) - at] + data[at + len(garbage) :]
+                return garbled, f"garbled from {at} for {len(garbage)}"
             case 3:
-                return data + bytes(4096)
+                return data + bytes(4096), "followed by zeroes"
             case 4:
-                return data + garbage
+                return data + garbage, "followed by garbage"
             case _:
                 first = read_batches(data)[:1]
-                return data + (data[: first[0].size_bytes] if first else garbage)
+                again = data[: first[0].size_bytes] if first else garbage
+                return data + again, "followed by its first batch again"
 
     def _damage_index(self, path: Path) -> None:
         if not path.exists():
@@ -273,6 +290,7 @@ class KillHarness:
         self.broker.spawn()
         time.sleep(self.random.uniform(0.0, 0.4))
         self.broker.kill()
+        self.story.append(f"killed again at {recovery_points(self.broker.data_directory)}")
 
     def _check_records(
         self, client: RawClient, partition: int, flushed_ends: dict[int, int] | None

@@ -581,8 +581,12 @@ class PartitionLog:
         return self._sync.begin(self._directory, self.segments, self.snapshots, self.log_end_offset)
 
     def flush_done(self, ticket: FlushTicket) -> None:
-        """After a successful run; a ticket that failed is just dropped."""
+        """After a successful run."""
         self._sync.done(ticket, self._host.clock.time_ms())
+
+    def flush_failed(self, ticket: FlushTicket) -> None:
+        """The recovery point stays; the next ticket covers what this one did."""
+        logger.error("cannot flush %s up to offset %d", self._directory, ticket.end_offset)
 
     def flush(self) -> None:
         """All three steps at once, blocking."""

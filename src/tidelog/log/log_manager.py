@@ -220,6 +220,12 @@ class LogManager:
         directory.partition_count += 1
         return log
 
+    def highest_producer_id(self) -> int:
+        """Of all producers the logs know of, -1 if none: new ids must lie above it."""
+        return max(
+            (max(log.producers.producers, default=-1) for log in self._logs.values()), default=-1
+        )
+
     def async_delete(self, topic_partition: TopicPartition) -> None:
         """The name is free at once; the files go after file.delete.delay.ms."""
         log = self._logs.pop(topic_partition, None)

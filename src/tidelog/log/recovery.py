@@ -3,7 +3,9 @@
 In order:
 1. Leftovers of interrupted work: `.deleted` and `.cleaned` files go; `.swap` files replace the
    segments they cover, unless a `.cleaned` file shows that their making was not finished.
-2. Index files without a segment go. Missing or unevenly sized indexes are rebuilt.
+2. Index files without a segment go. Missing or unevenly sized indexes are rebuilt, and so are
+   transaction indexes that hold nonsense. (One that is missing cannot be told from one that was
+   never needed, and stays missing after a clean stop.)
 3. After an unclean stop every segment from the recovery point on is read, checksums and all.
    The log is cut at the first batch that is damaged or out of order, and all later segments are
    dropped. Indexes, aborted transactions and epochs are rebuilt on the way.
@@ -24,6 +26,7 @@ from typing import Final
 from tidelog.config.topic import LogConfig
 from tidelog.log.checkpoints import LEADER_EPOCH_FILE, read_epochs, read_partition_metadata
 from tidelog.log.epoch_cache import EpochCache
+from tidelog.log.index_file import CorruptIndex
 from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.log.log_file import LogFile
 from tidelog.log.log_host import LogHost
@@ -178,6 +181,7 @@ class PartitionLoader:
         for segment in self._segments[:first_recovered]:
             if segment.size:
                 self._check_index_sizes(segment)
+                self._check_txn_index(segment)
 
     def _check_index_sizes(self, segment: LogSegment) -> None:
         stem = f"{segment.base_offset:020d}"
@@ -189,6 +193,37 @@ class PartitionLoader:
             if size is None or size % entry_bytes:
                 segment.rebuild_indexes(f"{stem}{suffix} is missing or cut off")
                 return
+
+    def _check_txn_index(self, segment: LogSegment) -> None:
+        if f"{segment.base_offset:020d}{TXN_INDEX_SUFFIX}" not in self._sizes:
+            return
+        try:
+            segment.txn_index.entries()
+        except CorruptIndex as problem:
+            logger.warning("rebuilding a transaction index: %s", problem)
+            self._rebuild_txn_index(segment)
+
+    def _rebuild_txn_index(self, segment: LogSegment) -> None:
+        base_offset = segment.base_offset
+        producers = ProducerStateTable()
+        older = [offset for offset in self._snapshots.offsets() if offset <= base_offset]
+        self._load_producers_at(base_offset, producers, SnapshotFiles(self._directory, older))
+        segment.txn_index.reset()
+        for piece in segment.scan(verify_crc=False):
+            for row in piece.producers:
+                aborted = producers.replay(row)
+                if aborted is not None:
+                    segment.txn_index.append(aborted)
+
+    def _load_producers_at(
+        self, offset: int, producers: ProducerStateTable, snapshots: SnapshotFiles
+    ) -> None:
+        known_offset = snapshots.load_latest(
+            producers, self._host.clock.time_ms(), self._host.producer_expiration_ms
+        )
+        known_offset = max(known_offset, self._log_start_offset)
+        if known_offset < offset:
+            replay_producers(producers, self._segments, known_offset, offset)
 
     def _segment(self, base_offset: int, file: LogFile, size: int) -> LogSegment:
         segment = LogSegment(
@@ -218,12 +253,7 @@ class PartitionLoader:
             return
         base_offset = self._segments[first].base_offset
         self._snapshots.remove_outside(-1, base_offset)
-        known_offset = self._snapshots.load_latest(
-            self._producers, self._host.clock.time_ms(), self._host.producer_expiration_ms
-        )
-        known_offset = max(known_offset, self._log_start_offset)
-        if known_offset < base_offset:
-            replay_producers(self._producers, self._segments[:first], known_offset, base_offset)
+        self._load_producers_at(base_offset, self._producers, self._snapshots)
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             if segment.base_offset > max(self._snapshots.latest_offset, self._log_start_offset):

@@ -364,6 +364,15 @@ def test_idle_producers_expire(broker: Broker) -> None:
     assert 7 not in log.producers.producers
 
 
+def test_the_highest_producer_id_of_all_logs_is_known(broker: Broker) -> None:
+    manager = broker.start()
+    assert manager.highest_producer_id() == -1
+    for number, producer_id in enumerate((12, 4007, 300)):
+        log = manager.get_or_create(partition(number), TOPIC_ID)
+        produce(log, producer_id=producer_id, producer_epoch=0, sequence=0)
+    assert manager.highest_producer_id() == 4007
+
+
 def test_an_unreadable_segment_takes_only_its_own_log_out(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -398,6 +398,22 @@ def test_open_and_aborted_transactions_are_found_again(workshop: LogWorkshop) ->
     assert log.last_stable_offset == 4
 
 
+@pytest.mark.parametrize("garbage", [b"x", b"x" * 34, b"\0" * 34])
+def test_a_garbled_transaction_index_is_rebuilt_after_a_clean_stop(
+    workshop: LogWorkshop, garbage: bytes
+) -> None:
+    log = workshop.create()
+    produce(log, producer_id=1, producer_epoch=0, sequence=0, transactional=True)
+    log.roll()
+    end_txn(log, ABORT, producer_id=1)
+    log.close()
+    index = workshop.folder / f"{1:020d}.txnindex"
+    expected = index.read_bytes()
+    index.write_bytes(garbage)
+    workshop.load(clean=True)
+    assert index.read_bytes() == expected
+
+
 # Offsets and leftovers
 
 

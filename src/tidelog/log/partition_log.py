@@ -542,6 +542,7 @@ class PartitionLog:
         self._sync.truncated(offset)
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.epochs.truncate_from_end(offset)
+        self._appended_epoch = -1
         if self.epochs.dirty:
             self._save_epochs()
 

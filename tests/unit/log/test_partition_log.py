@@ -604,6 +604,17 @@ def test_truncation_drops_records_epochs_and_producers(workshop: LogWorkshop) ->
     assert workshop.log_bytes(3)[:8] == struct.pack(">q", 3)
 
 
+def test_an_epoch_that_was_truncated_away_comes_back_with_its_next_batch(
+    workshop: LogWorkshop,
+) -> None:
+    log = workshop.create()
+    produce(log, leader_epoch=1)
+    produce(log, leader_epoch=2)
+    log.truncate_to(1)
+    produce(log, leader_epoch=2)
+    assert log.epochs.entries == [(1, 0), (2, 1)]
+
+
 def test_truncation_at_the_end_changes_nothing(workshop: LogWorkshop) -> None:
     log = workshop.create()
     fill(log, 3)

@@ -110,7 +110,7 @@ def test_a_decompression_bomb_costs_bounded_memory(start_broker: StartBroker, co
         assert row.error_code != 0
         assert list_offset(client, "bombed", LATEST).offset == 0
         assert produce(client, "bombed", batch(b"fine")).error_code == 0
-    assert peak.grown_bytes < 200 * MEBIBYTE, f"grew by {peak.grown_bytes // MEBIBYTE} MiB"
+    assert peak.grown_bytes < 256 * MEBIBYTE, f"grew by {peak.grown_bytes // MEBIBYTE} MiB"
     assert max(good.latencies_s) < 5.0
 
 

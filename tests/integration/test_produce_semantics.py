@@ -81,6 +81,13 @@ def test_acks_other_than_0_1_and_all_are_refused(client: RawClient, topic: str, 
     assert values(client, topic) == []
 
 
+def test_min_insync_replicas_counts_at_most_the_replicas_there_are(
+    client: RawClient, topic_name: str
+) -> None:
+    create_topic(client, topic_name, configs={"min.insync.replicas": "2"})
+    assert produce(client, topic_name, batch(b"x"), acks=-1).error_code == 0
+
+
 @pytest.mark.parametrize("name", ["no-such-topic", "bad name", "", "x" * 250])
 def test_produce_to_a_missing_or_badly_named_topic_is_unknown(client: RawClient, name: str) -> None:
     assert produce(client, name, batch(b"x")).error_code == UNKNOWN_TOPIC_OR_PARTITION

@@ -76,7 +76,7 @@ class Cluster:
         address = self.view.brokers.get(node_id)
         if address is None:
             raise ConnectionFailed(f"broker {node_id} is not among those the cluster names")
-        return self._take_at(address)
+        return self.take_at(address)
 
     def give_back(self, connection: Connection) -> None:
         """Keeps it if it is usable, closes it if answers are still to come."""
@@ -87,7 +87,8 @@ class Cluster:
             return
         self._idle.setdefault(connection.address, []).append(connection)
 
-    def _take_at(self, address: Address) -> Connection:
+    def take_at(self, address: Address) -> Connection:
+        """As `take`, for a broker that another answer named."""
         idle = self._idle.get(address, [])
         while idle:
             connection = idle.pop()
@@ -120,7 +121,7 @@ class Cluster:
         problem: ClientError = ConnectionFailed("no broker is known")
         for address in self._addresses():
             try:
-                connection = self._take_at(address)
+                connection = self.take_at(address)
             except (ConnectionFailed, RequestTimedOut) as failed:
                 problem = failed
                 continue

@@ -11,6 +11,7 @@
 #include "csrc/columns.h"
 #include "csrc/encode_columns.h"
 #include "csrc/encode_records.h"
+#include "csrc/key_partitions.h"
 #include "csrc/scan.h"
 #include "csrc/search.h"
 
@@ -29,6 +30,7 @@ static PyMethodDef methods[] = {
     {"records_to_columns", kernel_records_to_columns, METH_O, NULL},
     FAST("encode_records", kernel_encode_records),
     FAST("encode_columns", kernel_encode_columns),
+    FAST("key_partitions", kernel_key_partitions),
     {NULL, NULL, 0, NULL},
 };
 

@@ -60,6 +60,7 @@ _V1_SIZE_MIN = 22
 _HEADER_SIZE = 61
 _CRC_START = 21
 _INT32_MAX = (1 << 31) - 1
+_UINT32_MAX = (1 << 32) - 1
 _INT64_MAX = (1 << 63) - 1
 _COLUMN_BYTES_MAX = _INT32_MAX
 
@@ -749,3 +750,53 @@ def encode_columns(
     except IndexError as problem:
         raise ValueError("columns do not fit together") from problem
     return encoded, base_timestamp, max_timestamp
+
+
+_MURMUR_WORD = Struct("<I")
+_MURMUR_MIX = 0x5BD1E995
+_MURMUR_SEED = 0x9747B28C
+
+
+def murmur2(data: Buffer, /) -> int:
+    """MurmurHash2 with the seed of Kafka's producers, as an unsigned number."""
+    content = bytes(data)
+    whole = len(content) & ~3
+    digest = _MURMUR_SEED ^ len(content)
+    for (word,) in _MURMUR_WORD.iter_unpack(content[:whole]):
+        mixed = word * _MURMUR_MIX & _UINT32_MAX
+        mixed = (mixed ^ mixed >> 24) * _MURMUR_MIX & _UINT32_MAX
+        digest = digest * _MURMUR_MIX & _UINT32_MAX ^ mixed
+    if rest := content[whole:]:
+        digest = (digest ^ int.from_bytes(rest, "little")) * _MURMUR_MIX & _UINT32_MAX
+    digest = (digest ^ digest >> 13) * _MURMUR_MIX & _UINT32_MAX
+    return digest ^ digest >> 15
+
+
+def key_partitions(
+    offsets: Buffer,
+    validity: Buffer | None,
+    data: Buffer,
+    start: int,
+    count: int,
+    partitions_count: int,
+    /,
+) -> bytearray:
+    ends, keys = _ints("i", offsets), _Rows(offsets, validity, data)
+    if (
+        not 0 <= start <= _INT32_MAX
+        or not 0 <= count <= _INT32_MAX
+        or not 1 <= partitions_count <= _INT32_MAX
+        or len(ends) <= start + count
+        or (keys.validity is not None and len(keys.validity) < (start + count + 7) // 8)
+    ):
+        raise ValueError("keys do not fit together")
+    partitions = array("i", [-1]) * count
+    for index in range(count):
+        row = start + index
+        if keys.validity is None or keys.validity[row >> 3] >> (row & 7) & 1:
+            try:
+                key = keys.must_get(row)
+            except IndexError as problem:
+                raise ValueError("keys do not fit together") from problem
+            partitions[index] = (murmur2(key) & _INT32_MAX) % partitions_count
+    return _bytes_of(partitions)

@@ -102,6 +102,11 @@ encode_columns(columns, start, stop, base_offset, reserve_bytes)
     -> (encoded, base_timestamp, max_timestamp)
     The rows [start, stop) of what records_to_columns gave. base_offset is what the offset deltas
     are relative to; None numbers the rows 0..n-1.
+
+key_partitions(offsets, validity, data, start, count, partitions_count) -> bytearray
+    i32 for each row [start, start + count) of an Arrow binary column of keys: its partition as
+    Kafka's producers find it (murmur2 without the sign bit, modulo partitions_count), -1 for a null
+    key. validity may be None. ValueError for buffers that do not fit together.
 """
 
 from __future__ import annotations
@@ -181,3 +186,4 @@ find_record = _chosen.find_record
 records_to_columns = _chosen.records_to_columns
 encode_records = _chosen.encode_records
 encode_columns = _chosen.encode_columns
+key_partitions = _chosen.key_partitions

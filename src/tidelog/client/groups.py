@@ -1,0 +1,118 @@
+"""Committing offsets to a consumer group without being a member of it.
+
+A simple consumer commits with generation -1 and no member id. The coordinator takes that as long as
+the group has no members; so the progress of a reader that assigns partitions to itself shows up in
+every tool that lists groups and their lag.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tidelog.client.backoff import may_pass
+from tidelog.client.errors import (
+    BrokerRefused,
+    ClientError,
+    CommitRefused,
+    NotAuthorized,
+    UnsupportedByBroker,
+    error_code,
+    refused,
+)
+from tidelog.config.client import Address
+from tidelog.errors import ErrorCode
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from tidelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.connection import Connection
+    from tidelog.types import TopicPartition
+
+_SEVERAL_GROUPS_VERSION = 4
+_METADATA: Final = ""
+
+
+def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commits the offset to read next of each partition; retries while the coordinator moves.
+
+    Raises UnsupportedByBroker when the broker has no group coordinator, CommitRefused when the
+    group does not take it (it has members, say).
+    """
+    patience = cluster.patience(f"offset commit of group {group_id}")
+    while True:
+        try:
+            address = _coordinator_of(cluster, group_id)
+            connection = cluster.take_at(address)
+            try:
+                _commit(connection, group_id, offsets)
+            finally:
+                cluster.give_back(connection)
+            return
+        except ClientError as problem:
+            if not may_pass(problem):
+                raise
+            patience.wait_after(problem)
+
+
+def _coordinator_of(cluster: Cluster, group_id: str) -> Address:
+    def ask(connection: Connection) -> Address:
+        if not connection.versions.offers(ApiKey.FIND_COORDINATOR):
+            raise UnsupportedByBroker(
+                f"broker {connection.broker} has no group coordinator (it does not offer "
+                f"FIND_COORDINATOR): offsets of group {group_id} cannot be committed"
+            )
+        version = connection.versions.version(ApiKey.FIND_COORDINATOR)
+        request = FindCoordinatorRequest(key=group_id)
+        if version >= _SEVERAL_GROUPS_VERSION:
+            request = FindCoordinatorRequest(coordinator_keys=[group_id])
+        response = connection.call(request, version)
+        assert isinstance(response, FindCoordinatorResponse), response
+        found = response.coordinators[0] if response.coordinators else response
+        if found.error_code:
+            raise refused(
+                f"coordinator of group {group_id}", found.error_code, found.error_message or None
+            )
+        return Address(found.host, found.port)
+
+    return cluster.ask_any(f"coordinator of group {group_id}", ask)
+
+
+def _commit(connection: Connection, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, partition), offset in offsets.items():
+        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name, partitions=[]))
+        topic.partitions.append(
+            OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=_METADATA
+            )
+        )
+    request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
+    response = connection.call(request, connection.versions.version(ApiKey.OFFSET_COMMIT))
+    assert isinstance(response, OffsetCommitResponse), response
+    for row in response.topics:
+        for partition_row in row.partitions:
+            if partition_row.error_code:
+                where = f"{row.name}-{partition_row.partition_index}"
+                raise _commit_refused(group_id, where, partition_row.error_code)
+
+
+def _commit_refused(group_id: str, partition: str, code: int) -> BrokerRefused:
+    problem = refused(f"offset commit of group {group_id} for partition {partition}", code)
+    if isinstance(problem, NotAuthorized) or may_pass(problem):
+        return problem
+    why = ""
+    if error_code(code) in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        why = " (the group has members of its own)"
+    return CommitRefused(problem.message + why, code)

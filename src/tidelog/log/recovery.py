@@ -252,7 +252,7 @@ class PartitionLoader:
         if first >= len(self._segments):
             return
         base_offset = self._segments[first].base_offset
-        self._snapshots.remove_outside(-1, base_offset)
+        self._snapshots.remove_outside(self._log_start_offset, base_offset)
         self._load_producers_at(base_offset, self._producers, self._snapshots)
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
@@ -269,9 +269,10 @@ class PartitionLoader:
         scan = segment.scan(verify_crc=True)
         for piece in scan:
             for row in piece.producers:
-                aborted = self._producers.replay(row)
-                if aborted is not None:
-                    segment.txn_index.append(aborted)
+                if row[5] >= self._log_start_offset:
+                    aborted = self._producers.replay(row)
+                    if aborted is not None:
+                        segment.txn_index.append(aborted)
         for epoch, start_offset in scan.epochs:
             if epoch > self._epochs.latest_epoch:
                 self._epochs.assign(epoch, start_offset)

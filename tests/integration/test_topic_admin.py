@@ -401,6 +401,8 @@ class TestMetadata:
             )
         )
         assert [p.partition_index for p in first.topics[0].partitions] == [0, 1, 2]
+        for row in first.topics[0].partitions:
+            assert (row.eligible_leader_replicas, row.last_known_elr) == ([], []), "never null"
         assert (first.next_cursor.topic_name, first.next_cursor.partition_index) == (topic_name, 3)
         second = client.call(
             kind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 from pathlib import Path
 
@@ -204,6 +205,35 @@ def test_partitions_spread_over_log_dirs_and_are_found_again(
         assert "cluster.id=" in text
         assert "broker.id=0" in text
         assert "version=0" in text
+
+
+def test_a_directory_written_by_apache_kafka_is_adopted(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Topics come from the folders, ids from partition.metadata, producer ids go on above."""
+    data = tmp_path / "kafka"
+    for partition in range(2):
+        folder = data / f"from-kafka-{partition}"
+        folder.mkdir(parents=True)
+        (folder / "partition.metadata").write_text("version: 0\ntopic_id: MkU3OEVBNTcwNTJENDM2Qg")
+        (folder / "leader-epoch-checkpoint").write_text("0\n1\n4 0\n")
+        first = batch(
+            b"a", b"b", leader_epoch=4, producer_id=7001, producer_epoch=0, base_sequence=0
+        )
+        second = batch(b"c", base_offset=2, leader_epoch=4)
+        (folder / f"{0:020}.log").write_bytes(first + second)
+    broker = start_broker({"log.dirs": str(data)})
+    with RawClient(broker.bootstrap) as client:
+        row = topic_metadata(client, "from-kafka")
+        assert (row.error_code, len(row.partitions)) == (0, 2)
+        assert row.topic_id.bytes == base64.urlsafe_b64decode("MkU3OEVBNTcwNTJENDM2Qg==")
+        assert row.partitions[0].leader_epoch > 4
+        values = [
+            r.value for b in read_batches(fetch(client, "from-kafka").records) for r in b.records()
+        ]
+        assert values == [b"a", b"b", b"c"]
+        assert produce(client, "from-kafka", batch(b"d"), partition=1).base_offset == 3
+        assert new_producer_id(client)[0] > 7001
 
 
 def test_old_segments_are_deleted_by_size_and_by_time(start_broker: StartBroker) -> None:

@@ -13,12 +13,10 @@ broker cannot name is not to be overlooked.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -140,7 +138,7 @@ class LogDirectory:
         marked = _MARKED.fullmatch(name)
         if marked is not None and marked["mark"] == "delete":
             logger.info("removing %s, whose deletion was not finished", self.path / name)
-            shutil.rmtree(self.path / name, ignore_errors=True)
+            remove_paths([str(self.path / name)])
             return None
         if marked is not None:
             logger.warning("leaving %s alone, a %s log", self.path / name, marked["mark"])
@@ -167,11 +165,18 @@ def remove_paths(paths: list[str]) -> None:
     for path in paths:
         try:
             if path.endswith(DELETE_SUFFIX):
-                shutil.rmtree(path)
+                _remove_folder(path)
             else:
                 os.unlink(path)
         except FileNotFoundError:
             continue
         except OSError as error:
-            with contextlib.suppress(OSError):
-                logger.error("cannot remove %s: %s", path, error)
+            logger.error("cannot remove %s: %s", path, error)
+
+
+def _remove_folder(path: str) -> None:
+    """A log's folder holds plain files only."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            os.unlink(entry.path)
+    os.rmdir(path)

@@ -9,6 +9,7 @@ nothing to recover. In between, the broker loop calls the duties from time to ti
     checkpoint_*                their flush/checkpoint intervals              offsets of all logs
     delete_old_segments         log.retention.check.interval.ms               retention
     remove_expired_producers    producer.id.expiration.check.interval.ms
+    release_idle_maps           minutes                                       index maps
     delete_scheduled_files      a second or so                                files past their delay
 
 Nothing here runs in a thread of its own. `pending_checkpoints` and FlushTickets let the broker move
@@ -25,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
-from uuid import UUID
+from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
@@ -49,6 +50,7 @@ from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 TopicConfigs = Callable[[str], LogConfig]
+OFFSET_FILES: Final = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE)
 
 
 class LogManager:
@@ -77,7 +79,11 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
         self.offline: dict[TopicPartition, str] = {}  # why a log could not be loaded
+        # Their rows of the checkpoints, which are kept until somebody repairs them.
+        self._offline_offsets: dict[TopicPartition, dict[str, int]] = {}
         self._rolled: dict[PartitionLog, None] = {}
+        # Log ends as of the last `release_idle_maps`.
+        self._ends: dict[TopicPartition, int] = {}
         # (due, number, paths), soonest first
         self._deletions: list[tuple[int, int, list[str]]] = []
         self._deletion_numbers = count()
@@ -120,17 +126,15 @@ class LogManager:
         for directory in self._directories:
             if not directory.is_locked:
                 directory.lock()
-        for directory in self._directories:
-            self._load_directory(directory)
+        folders = [directory.partition_folders() for directory in self._directories]
+        for directory, found in zip(self._directories, folders, strict=True):
+            self._load_directory(directory, found)
         logger.info("loaded %d logs", len(self._logs))
 
-    def _load_directory(self, directory: LogDirectory) -> None:
-        folders = directory.partition_folders()
+    def _load_directory(self, directory: LogDirectory, folders: dict[TopicPartition, str]) -> None:
         clean = directory.take_clean_marker()
         directory.create_checkpoints()
-        recovery_points = directory.read_checkpoint(RECOVERY_POINT_FILE)
-        log_starts = directory.read_checkpoint(LOG_START_FILE)
-        high_watermarks = directory.read_checkpoint(HIGH_WATERMARK_FILE)
+        checkpoints = {name: directory.read_checkpoint(name) for name in OFFSET_FILES}
         if folders and not clean:
             logger.info("%s was not closed cleanly: recovering its logs", directory.path)
         for topic_partition, folder in folders.items():
@@ -146,15 +150,20 @@ class LogManager:
                 self._topic_config(topic_partition.topic),
                 self._host,
                 clean=clean,
-                recovery_point=recovery_points.get(topic_partition, 0),
-                log_start_offset=log_starts.get(topic_partition, 0),
-                high_watermark=high_watermarks.get(topic_partition, 0),
+                recovery_point=checkpoints[RECOVERY_POINT_FILE].get(topic_partition, 0),
+                log_start_offset=checkpoints[LOG_START_FILE].get(topic_partition, 0),
+                high_watermark=checkpoints[HIGH_WATERMARK_FILE].get(topic_partition, 0),
             )
             try:
                 self._logs[topic_partition] = loader.load()
             except (OSError, CorruptCheckpoint) as problem:
                 logger.error("%s cannot be loaded and stays offline: %s", folder, problem)
                 self.offline[topic_partition] = str(problem)
+                self._offline_offsets[topic_partition] = {
+                    name: offsets[topic_partition]
+                    for name, offsets in checkpoints.items()
+                    if topic_partition in offsets
+                }
 
     def shutdown(self) -> None:
         """Sync, close, checkpoint; the marker last, and only where all that worked."""
@@ -230,12 +239,13 @@ class LogManager:
         """The name is free at once; the files go after file.delete.delay.ms."""
         log = self._logs.pop(topic_partition, None)
         self.offline.pop(topic_partition, None)
+        self._offline_offsets.pop(topic_partition, None)
         directory = self._directory_of.pop(topic_partition, None)
         if directory is None:
             return
         directory.partition_count -= 1
         delay_ms = log.config.file_delete_delay_ms if log is not None else 0
-        unique = UUID(int=self._random.getrandbits(128), version=4).hex
+        unique = f"{self._random.getrandbits(128):032x}"
         target = directory.deleted_folder_for(topic_partition, unique)
         try:
             if log is not None:
@@ -293,13 +303,16 @@ class LogManager:
                 raise StorageError(f"cannot write {write.path}: {error}") from error
 
     def _pending_checkpoints(self, directory: LogDirectory, *names: str) -> Iterator[PendingWrite]:
-        for name in names or (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE):
+        for name in names or OFFSET_FILES:
             offsets = {
                 topic_partition: offset
                 for topic_partition, log in self._logs.items()
                 if self._directory_of[topic_partition] is directory
                 and (offset := _checkpointed_offset(log, name)) is not None
             }
+            for topic_partition, kept in self._offline_offsets.items():
+                if name in kept and self._directory_of[topic_partition] is directory:
+                    offsets[topic_partition] = kept[name]
             write = directory.checkpoint(name, offsets)
             if write is not None:
                 yield write
@@ -317,6 +330,13 @@ class LogManager:
     def remove_expired_producers(self) -> None:
         for log in self._logs.values():
             log.remove_expired_producers()
+
+    def release_idle_maps(self) -> None:
+        """Logs that have not grown since the last call give back descriptors and maps."""
+        for topic_partition, log in self._logs.items():
+            if self._ends.get(topic_partition) == log.log_end_offset:
+                log.release_maps()
+        self._ends = {key: log.log_end_offset for key, log in self._logs.items()}
 
     def delete_scheduled_files(self) -> int:
         """Remove what is due; the number of files and folders."""

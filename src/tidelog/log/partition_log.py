@@ -610,6 +610,11 @@ class PartitionLog:
         except OSError as error:
             raise self._storage_error("close", error) from error
 
+    def release_maps(self) -> None:
+        """Index maps come back with their next use."""
+        for segment in self.segments:
+            segment.release()
+
     def move_to(self, directory: str) -> None:
         """Rename the folder, as for a deletion; the log is not to be written any more."""
         os.rename(self._directory, directory)

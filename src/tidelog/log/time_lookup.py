@@ -12,7 +12,6 @@ from typing import NamedTuple
 from tidelog.log.segment import FoundBatch, LogSegment
 from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, BatchHeader, TimestampType
-from tidelog.record.compression import codec_of, decompress
 
 
 class TimestampOffset(NamedTuple):
@@ -66,9 +65,8 @@ def _first_in_batch(
     header = BatchHeader(content)
     if header.timestamp_type == TimestampType.LOG_APPEND_TIME:
         return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset))
-    payload = memoryview(content)[HEADER_SIZE:]
     found = kernel.find_record(
-        decompress(codec_of(header.attributes), payload) if header.codec_id else payload,
+        _payload(header, memoryview(content)[HEADER_SIZE:]),
         header.records_count,
         header.base_offset,
         header.base_timestamp,
@@ -76,6 +74,14 @@ def _first_in_batch(
         start_offset,
     )
     return None if found is None else TimestampOffset(found[1], found[0])
+
+
+def _payload(header: BatchHeader, payload: memoryview) -> memoryview | bytes | bytearray:
+    if not header.codec_id:
+        return payload
+    from tidelog.record.compression import codec_of, decompress
+
+    return decompress(codec_of(header.attributes), payload)
 
 
 def _first_in_message(content: bytes, timestamp: int, start_offset: int) -> TimestampOffset | None:

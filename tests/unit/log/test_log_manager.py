@@ -379,6 +379,7 @@ def test_an_unreadable_segment_takes_only_its_own_log_out(
     manager = broker.start()
     for number in range(2):
         fill(manager.get_or_create(partition(number), TOPIC_ID), 3)
+    manager.checkpoint_high_watermarks()
     manager.close_abruptly()
     real_preadv = os.preadv
 
@@ -396,6 +397,31 @@ def test_an_unreadable_segment_takes_only_its_own_log_out(
         manager.get_or_create(partition(1), TOPIC_ID)
     manager.shutdown()
     assert not (broker.paths[0] / ".kafka_cleanshutdown").exists()
+    checkpoint = (broker.paths[0] / "replication-offset-checkpoint").read_text()
+    assert "events 1 3" in checkpoint
+
+
+def test_idle_logs_give_back_their_maps(broker: Broker) -> None:
+    manager = broker.start(LogConfig(index_interval_bytes=1))
+    before = len(os.listdir("/proc/self/fd"))
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    fill(log, 5)
+    assert len(os.listdir("/proc/self/fd")) == before + 3
+    manager.release_idle_maps()
+    assert len(os.listdir("/proc/self/fd")) == before + 3
+    manager.release_idle_maps()
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    fill(log, 5)
+    assert offsets(log) == list(range(10))
+
+
+def test_a_stray_folder_leaves_the_marker_of_other_directories(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, directories=2)
+    broker.start().shutdown()
+    (broker.paths[1] / "stray").mkdir()
+    with pytest.raises(StrayFolder):
+        broker.start()
+    assert (broker.paths[0] / ".kafka_cleanshutdown").exists()
 
 
 def test_a_new_configuration_reaches_the_topics_logs(broker: Broker) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import struct
 from pathlib import Path
 
@@ -163,6 +164,23 @@ def test_a_full_disk_leaves_nothing_half_written(
     assert workshop.log_bytes() == stored
     assert log.log_end_offset == 1
     produce(log, b"after", producer_id=7, producer_epoch=0, sequence=1)
+    assert values(log) == [b"before", b"after"]
+
+
+def test_a_write_that_the_system_cuts_short_is_taken_back(workshop: LogWorkshop) -> None:
+    """The real thing: the kernel writes up to the file size limit, then refuses."""
+    log = workshop.create()
+    produce(log, b"before")
+    stored = workshop.log_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(stored) + 40, hard))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            produce(log, b"lost")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert workshop.log_bytes() == stored
+    produce(log, b"after")
     assert values(log) == [b"before", b"after"]
 
 

@@ -106,6 +106,20 @@ class IndexFile:
                 raise
         return self._map
 
+    def entry_bytes(self, number: int) -> bytes:
+        """One entry, without a map if there is none yet: what loading and retention need."""
+        start = number * self.ENTRY_BYTES
+        if self._map is not None:
+            return self._map[start : start + self.ENTRY_BYTES]
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = os.pread(descriptor, self.ENTRY_BYTES, start)
+        finally:
+            os.close(descriptor)
+        if len(found) < self.ENTRY_BYTES:
+            raise CorruptIndex(f"{self.path} is shorter than its {self.entries} entries")
+        return found
+
     def check(self) -> None:
         """CorruptIndex unless the entries are sorted; called once for every map of an old file."""
         raise NotImplementedError

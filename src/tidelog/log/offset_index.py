@@ -43,6 +43,13 @@ class OffsetIndex(IndexFile):
         relative, position = ENTRY.unpack_from(self.view(), number * 8)
         return self.base_offset + relative, position
 
+    def last_entry(self) -> tuple[int, int]:
+        """(base offset, 0) when there is none."""
+        if self.entries == 0:
+            return self.base_offset, 0
+        relative, position = ENTRY.unpack(self.entry_bytes(self.entries - 1))
+        return self.base_offset + relative, position
+
     def lookup(self, offset: int) -> tuple[int, int]:
         """The last entry not above `offset`; (base offset, 0) when there is none."""
         number = self._slot(offset - self.base_offset, 0)

@@ -430,9 +430,19 @@ class LogSegment:
         """(offset, position) after the last whole batch, found through the index."""
         if self.size == 0:
             return self.base_offset, 0
-        position = self.indexed_position_of(self.base_offset + RELATIVE_OFFSET_MAX)
-        scan = self.scan(verify_crc=False, position=position).run()
+        scan = self.scan(verify_crc=False, position=self._last_indexed_position()).run()
         return scan.next_offset, scan.position
+
+    def _last_indexed_position(self) -> int:
+        for _ in range(2):
+            try:
+                offset, position = self.offset_index.last_entry()
+                if position == 0 or self._last_offset_at(position) == offset:
+                    return position
+                self.rebuild_indexes(f"{self.path(INDEX_SUFFIX)} ends with a wrong entry")
+            except CorruptIndex as problem:
+                self.rebuild_indexes(str(problem))
+        return 0
 
     def scan(self, *, verify_crc: bool, position: int = 0) -> SegmentScan:
         return SegmentScan(

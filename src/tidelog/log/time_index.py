@@ -21,6 +21,7 @@ from typing import Final
 from tidelog.log.index_file import CorruptIndex, IndexFile
 
 ENTRY: Final = Struct(">qI")
+CHECKED_MAX: Final = 4096  # of a longer index only every n-th entry is compared with the next
 _TIMESTAMP = Struct(">q")
 
 
@@ -48,7 +49,12 @@ class TimeIndex(IndexFile):
 
     def last_entry(self) -> tuple[int, int]:
         """(-1, base offset) when there is none."""
-        return self.entry(self.entries - 1) if self.entries else (-1, self.base_offset)
+        if self.entries == 0:
+            return -1, self.base_offset
+        timestamp, relative = ENTRY.unpack(self.entry_bytes(self.entries - 1))
+        if timestamp < 0:
+            raise CorruptIndex(f"{self.path} ends with timestamp {timestamp}")
+        return timestamp, self.base_offset + relative
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
         """The last entry not above `timestamp`; (-1, base offset) when there is none."""
@@ -74,7 +80,8 @@ class TimeIndex(IndexFile):
 
     def check(self) -> None:
         assert self._map is not None
-        rows = list(ENTRY.iter_unpack(self._map[: self.entries * 12]))
+        step = self.entries // CHECKED_MAX + 1
+        rows = [ENTRY.unpack_from(self._map, n * 12) for n in range(0, self.entries, step)]
         timestamps = [row[0] for row in rows]
         offsets = [row[1] for row in rows]
         if (

@@ -48,7 +48,9 @@ LONG_FUNCTION_LINES = 70
 # Ratchets.
 LONG_FUNCTIONS = {"record/_pure.py::scan_log", "log/validator.py::validate_for_append"}
 LONGEST_FUNCTION_LINES = 85
-LONGEST_MODULE_LINES = 760
+LONGEST_MODULE_LINES = 650
+# One function a kernel function, in the kernel's order: long, and better so.
+LONG_MODULES = {"record/_pure.py"}
 
 
 def python_files(directory: Path) -> list[Path]:
@@ -203,7 +205,11 @@ def test_long_functions_get_fewer_and_shorter() -> None:
 
 def test_no_module_outgrows_the_longest() -> None:
     lengths = {source_name(p): len(p.read_text().splitlines()) for p in python_files(SOURCE)}
-    too_long = {name: n for name, n in lengths.items() if n > LONGEST_MODULE_LINES}
+    too_long = {
+        name: n
+        for name, n in lengths.items()
+        if n > LONGEST_MODULE_LINES and name not in LONG_MODULES
+    }
     assert too_long == {}, "ask which second noun has moved in"
 
 

@@ -1,0 +1,424 @@
+"""Option texts to checked values: every option of Spark's kafka source and sink, and ours.
+
+    source   assign | subscribe | subscribePattern          exactly one
+             kafka.bootstrap.servers, kafka.*               handed to the client
+             startingTimestamp > startingOffsetsByTimestamp > startingOffsets
+             endingTimestamp > endingOffsetsByTimestamp > endingOffsets       batch alone
+             startingOffsetsByTimestampStrategy             error | latest
+             failOnDataLoss                                 true
+             minPartitions, maxRecordsPerPartition
+             maxOffsetsPerTrigger, minOffsetsPerTrigger     streams alone
+             maxTriggerDelay                                15m, streams alone
+             kafkaConsumer.pollTimeoutMs                    120000
+             fetchOffset.numRetries                         3
+             fetchOffset.retryIntervalMs                    1000
+             groupIdPrefix                                  no group is joined: no effect
+             includeHeaders                                 false
+             commitGroupId                                  ours: offsets shown to lag tools
+             path                                           ours: segment files, no broker
+    sink     topic, kafka.*; includeHeaders has no effect
+
+Names are case-insensitive. A bad value raises InvalidOption, which names the option. An option that
+neither knows is logged, with the nearest known name.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Final
+
+from tidelog.config.client import ClientConfig
+from tidelog.config.definition import ConfigError, InvalidValue
+from tidelog.spark.data_loss import DataLossPolicy
+from tidelog.spark.offsets import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    TIMESTAMPS_EXAMPLE,
+    GlobalTimestamp,
+    MalformedOffsets,
+    OffsetLimit,
+    PartitionOffsets,
+    PartitionTimestamps,
+    SpecificOffsets,
+    Word,
+    offsets_from_text,
+    partitions_from_text,
+    partitions_text,
+)
+from tidelog.spark.subscription import Assign, Subscribe, SubscribePattern, Subscription
+
+logger = logging.getLogger(__name__)
+
+SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
+SOURCE_OPTIONS: Final = (
+    *SUBSCRIPTIONS,
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    "includeHeaders",
+    "commitGroupId",
+    "path",
+)
+REFUSED_BY_SOURCE: Final = {
+    "auto.offset.reset": "set the option startingOffsets to earliest or latest instead; Spark "
+    "itself keeps track of what was read",
+    "key.deserializer": "keys come as binary; cast or decode the column",
+    "value.deserializer": "values come as binary; cast or decode the column",
+    "enable.auto.commit": "Spark's checkpoint holds the offsets; see the option commitGroupId",
+    "interceptor.classes": "there are no interceptors",
+}
+REFUSED_BY_SINK: Final = {
+    "key.serializer": "the key column is written as it is",
+    "value.serializer": "the value column is written as it is",
+    "interceptor.classes": "there are no interceptors",
+}
+
+_TIME = re.compile(r"(-?\d+)\s*([a-z]*)")
+_UNIT_MS: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+class InvalidOption(ValueError):
+    """`option` is at fault; the message names it."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"option {option}: {problem}")
+        self.option = option
+
+
+class OptionTexts:
+    """Options as they were given, by name in any case."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._texts = {name.lower(): text for name, text in given.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._texts
+
+    def __bool__(self) -> bool:
+        return bool(self._texts)
+
+    def names(self) -> list[str]:
+        return list(self._texts)
+
+    def text(self, name: str) -> str | None:
+        return self._texts.get(name.lower())
+
+    def must_text(self, name: str) -> str:
+        return self._texts[name.lower()]
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.strip().lower() not in ("true", "false"):
+            raise InvalidOption(name, f"expected true or false, got {text}")
+        return text.strip().lower() == "true"
+
+    def integer(self, name: str, *, at_least: int = 1) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            value = int(text)
+        except ValueError:
+            raise InvalidOption(name, f"expected a whole number, got {text}") from None
+        if value < at_least:
+            what = "positive" if at_least == 1 else f"at least {at_least}"
+            raise InvalidOption(name, f"must be {what}, got {text}")
+        return value
+
+    def integer_or(self, name: str, default: int, *, at_least: int = 0) -> int:
+        value = self.integer(name, at_least=at_least)
+        return default if value is None else value
+
+    def time_ms(self, name: str, default: str) -> int:
+        """Spark's time texts: 15m, 10s, 500ms; milliseconds when there is no unit."""
+        text = self.text(name) or default
+        match = _TIME.fullmatch(text.strip().lower())
+        if match is None or match[2] not in _UNIT_MS or int(match[1]) < 0:
+            raise InvalidOption(name, f"expected a time such as 15m, 10s or 500ms, got {text}")
+        return int(match[1]) * _UNIT_MS[match[2]]
+
+    def kafka(self) -> dict[str, str]:
+        """The options of the client, without their prefix."""
+        prefix = "kafka."
+        return {
+            name.removeprefix(prefix): text
+            for name, text in self._texts.items()
+            if name.startswith(prefix)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Plain data: it travels to the executors."""
+
+    subscription: Subscription | None  # None only with path: everything there
+    client: dict[str, str]
+    start: OffsetLimit | None  # None: the default of batch or stream
+    end: OffsetLimit | None
+    latest_if_no_match: bool
+    data_loss: DataLossPolicy
+    include_headers: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    poll_timeout_ms: int
+    fetch_offset_tries: int
+    fetch_offset_retry_interval_ms: int
+    commit_group_id: str | None
+    path: str | None
+    given_ends: tuple[str, ...] = field(default=())  # names of the ending options that were given
+
+    def batch_start(self) -> OffsetLimit:
+        start = Word.EARLIEST if self.start is None else self.start
+        if start is Word.LATEST:
+            raise InvalidOption("startingOffsets", "a batch query cannot start at latest")
+        _refuse_offset(start, LATEST_OFFSET, "startingOffsets", "start at latest")
+        return start
+
+    def batch_end(self) -> OffsetLimit:
+        end = Word.LATEST if self.end is None else self.end
+        if end is Word.EARLIEST:
+            raise InvalidOption("endingOffsets", "a batch query cannot end at earliest")
+        _refuse_offset(end, EARLIEST_OFFSET, "endingOffsets", "end at earliest")
+        return end
+
+    def stream_start(self) -> OffsetLimit:
+        for name in ("endingOffsets", "endingOffsetsByTimestamp"):
+            if name in self.given_ends:
+                raise InvalidOption(name, "a streaming query has no end")
+        return Word.LATEST if self.start is None else self.start
+
+    def driver_config(self) -> ClientConfig:
+        return ClientConfig(self.client)
+
+    def executor_config(self) -> ClientConfig:
+        """kafkaConsumer.pollTimeoutMs is how long an executor waits for records it knows of."""
+        waiting = {"default.api.timeout.ms": str(self.poll_timeout_ms)}
+        return ClientConfig({**waiting, **self.client})
+
+
+def source_options(given: Mapping[str, str]) -> SourceOptions:
+    """Raises InvalidOption; what only a batch or only a stream may not have is left to both."""
+    texts = OptionTexts(given)
+    _warn_of_unknown(texts)
+    path = texts.text("path")
+    options = SourceOptions(
+        subscription=_subscription(texts, is_optional=path is not None),
+        client=client_options(texts, REFUSED_BY_SOURCE, needs_broker=path is None),
+        start=_limit(texts, "starting"),
+        end=_limit(texts, "ending"),
+        latest_if_no_match=_latest_if_no_match(texts),
+        data_loss=DataLossPolicy(texts.flag("failOnDataLoss", True)),
+        include_headers=texts.flag("includeHeaders", False),
+        min_partitions=texts.integer("minPartitions"),
+        max_records_per_partition=texts.integer("maxRecordsPerPartition"),
+        max_offsets_per_trigger=texts.integer("maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=texts.integer("minOffsetsPerTrigger"),
+        max_trigger_delay_ms=texts.time_ms("maxTriggerDelay", "15m"),
+        poll_timeout_ms=texts.integer_or("kafkaConsumer.pollTimeoutMs", 120_000),
+        fetch_offset_tries=texts.integer_or("fetchOffset.numRetries", 3, at_least=1),
+        fetch_offset_retry_interval_ms=texts.integer_or("fetchOffset.retryIntervalMs", 1000),
+        commit_group_id=_group_id(texts),
+        path=path,
+        given_ends=tuple(
+            name for name in SOURCE_OPTIONS if name.startswith("ending") and name in texts
+        ),
+    )
+    _require_consistent(options)
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    topic: str | None  # overrides the topic column
+    client: dict[str, str]
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    texts = OptionTexts(given)
+    topic = texts.text("topic")
+    if topic is not None and not topic.strip():
+        raise InvalidOption("topic", "is empty")
+    return SinkOptions(
+        topic=None if topic is None else topic.strip(),
+        client=client_options(texts, REFUSED_BY_SINK),
+    )
+
+
+def client_options(
+    texts: OptionTexts, refused: Mapping[str, str], *, needs_broker: bool = True
+) -> dict[str, str]:
+    """The kafka.* options, checked, without their prefix."""
+    options = texts.kafka()
+    for name, advice in refused.items():
+        if name in options:
+            raise InvalidOption(f"kafka.{name}", f"is not supported: {advice}")
+    if not needs_broker:
+        options.setdefault("bootstrap.servers", "localhost:9092")
+    if "bootstrap.servers" not in options:
+        hint = "" if texts else _HINT_WITHOUT_OPTIONS
+        raise InvalidOption("kafka.bootstrap.servers", f"must be set{hint}")
+    try:
+        config = ClientConfig(options)
+    except InvalidValue as problem:
+        value = options.get(problem.name)
+        raise InvalidOption(f"kafka.{problem.name}", f"{problem.rule}, got {value}") from problem
+    except ConfigError as problem:
+        raise InvalidOption("kafka.*", str(problem)) from problem
+    for warning in config.warnings:
+        logger.debug("kafka option: %s", warning)
+    return options
+
+
+_HINT_WITHOUT_OPTIONS = (
+    ". No options came at all: Spark forgets those of CREATE TABLE ... USING tidelog; use CREATE "
+    "TEMPORARY VIEW, or SELECT ... WITH (`kafka.bootstrap.servers`='...', ...)"
+)
+
+
+def _subscription(texts: OptionTexts, *, is_optional: bool) -> Subscription | None:
+    given = [name for name in SUBSCRIPTIONS if name in texts]
+    if not given and is_optional:
+        return None
+    if len(given) != 1:
+        problem = "must be set" if not given else f"are set: {', '.join(given)}; only one may be"
+        hint = "" if texts else _HINT_WITHOUT_OPTIONS
+        raise InvalidOption("assign, subscribe or subscribePattern", f"{problem}{hint}")
+    name = given[0]
+    text = texts.must_text(name).strip()
+    if name == "assign":
+        try:
+            partitions = partitions_from_text(text)
+        except MalformedOffsets as problem:
+            raise InvalidOption("assign", str(problem)) from None
+        if not partitions:
+            raise InvalidOption("assign", "names no partitions")
+        return Assign(partitions)
+    if name == "subscribe":
+        topics = frozenset(filter(None, map(str.strip, text.split(","))))
+        if not topics:
+            raise InvalidOption("subscribe", "names no topics")
+        return Subscribe(topics)
+    if not text:
+        raise InvalidOption("subscribePattern", "is empty")
+    try:
+        re.compile(text)
+    except re.error as problem:
+        raise InvalidOption("subscribePattern", f"no regular expression: {problem}") from None
+    return SubscribePattern(text)
+
+
+def _limit(texts: OptionTexts, end: str) -> OffsetLimit | None:
+    """The first that is given: a timestamp, timestamps, offsets."""
+    timestamp = texts.text(f"{end}Timestamp")
+    if timestamp is not None:
+        try:
+            return GlobalTimestamp(int(timestamp))
+        except ValueError:
+            raise InvalidOption(
+                f"{end}Timestamp", f"expected one whole number of milliseconds, got {timestamp}"
+            ) from None
+    timestamps = texts.text(f"{end}OffsetsByTimestamp")
+    offsets = texts.text(f"{end}Offsets")
+    name = f"{end}OffsetsByTimestamp" if timestamps is not None else f"{end}Offsets"
+    try:
+        if timestamps is not None:
+            return PartitionTimestamps(offsets_from_text(timestamps, TIMESTAMPS_EXAMPLE))
+        if offsets is None:
+            return None
+        if offsets.strip().lower() in ("earliest", "latest"):
+            return Word(offsets.strip().lower())
+        return SpecificOffsets(offsets_from_text(offsets))
+    except MalformedOffsets as problem:
+        raise InvalidOption(name, str(problem)) from None
+
+
+def _refuse_offset(limit: OffsetLimit, refused: int, name: str, deed: str) -> None:
+    if not isinstance(limit, SpecificOffsets):
+        return
+    at_fault = [partition for partition, offset in limit.offsets.items() if offset == refused]
+    if at_fault:
+        raise InvalidOption(name, f"a batch query cannot {deed} ({partitions_text(at_fault)})")
+
+
+def _latest_if_no_match(texts: OptionTexts) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    text = (texts.text(name) or "error").strip().lower()
+    if text not in ("error", "latest"):
+        raise InvalidOption(name, f"expected error or latest, got {text}")
+    return text == "latest"
+
+
+def _group_id(texts: OptionTexts) -> str | None:
+    text = texts.text("commitGroupId")
+    if text is not None and not text.strip():
+        raise InvalidOption("commitGroupId", "is empty")
+    return text
+
+
+def _require_consistent(options: SourceOptions) -> None:
+    most, least = options.max_offsets_per_trigger, options.min_offsets_per_trigger
+    if most is not None and least is not None and least > most:
+        raise InvalidOption(
+            "minOffsetsPerTrigger", f"{least} is higher than maxOffsetsPerTrigger, {most}"
+        )
+    start, end = options.start, options.end
+    if isinstance(start, SpecificOffsets) and isinstance(end, SpecificOffsets):
+        _require_same_order(start.offsets, end.offsets, "Offsets")
+    if isinstance(start, PartitionTimestamps) and isinstance(end, PartitionTimestamps):
+        _require_same_order(start.timestamps_ms, end.timestamps_ms, "OffsetsByTimestamp")
+
+
+def _require_same_order(start: PartitionOffsets, end: PartitionOffsets, suffix: str) -> None:
+    if start.keys() != end.keys():
+        odd = partitions_text(start.keys() ^ end.keys())
+        raise InvalidOption(
+            f"ending{suffix}", f"must name the partitions of starting{suffix}; not in both: {odd}"
+        )
+    for partition, first in start.items():
+        if 0 <= end[partition] < first:
+            raise InvalidOption(
+                f"starting{suffix}", f"{first} of {partition} is after its end, {end[partition]}"
+            )
+
+
+def _warn_of_unknown(texts: OptionTexts) -> None:
+    known = {name.lower(): name for name in SOURCE_OPTIONS}
+    for name in texts.names():
+        if name in known or name.startswith("kafka."):
+            continue
+        nearest = get_close_matches(name, known, 1)
+        hint = f"; did you mean {known[nearest[0]]}?" if nearest else ""
+        logger.warning("option %s is unknown and has no effect%s", name, hint)

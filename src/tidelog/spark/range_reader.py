@@ -1,0 +1,76 @@
+"""The executor's part: the records of one range of offsets as Arrow record batches.
+
+The end is known, so nothing waits at it. When the log no longer holds the range, or its topic is
+gone, `failOnDataLoss` decides between an error and going on with what is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.client.errors import OffsetOutOfRange, UnknownTopic
+from tidelog.client.fetcher import Fetcher
+from tidelog.client.offsets import earliest_offsets, latest_offsets
+from tidelog.spark.process_cluster import process_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from tidelog.client.cluster import Cluster
+    from tidelog.spark.data_loss import DataLossPolicy
+    from tidelog.spark.options import SourceOptions
+    from tidelog.spark.planning import OffsetRange
+
+
+def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    cluster = process_cluster(options.executor_config())
+    cluster.refresh([wanted.partition.topic])
+    fetcher = Fetcher(cluster, with_headers=options.include_headers)
+    return fetch_what_is_there(fetcher, wanted, options.data_loss)
+
+
+def fetch_what_is_there(
+    fetcher: Fetcher, wanted: OffsetRange, data_loss: DataLossPolicy
+) -> Iterator[pa.RecordBatch]:
+    """Each pass either ends, or goes on behind a gap that was reported."""
+    position = wanted.start_offset
+    while position < wanted.end_offset:
+        try:
+            for batch in fetcher.fetch_columns(wanted.partition, position, wanted.end_offset):
+                yield batch
+                position = batch.column("offset")[-1].as_py() + 1
+            return
+        except OffsetOutOfRange as problem:
+            position = _behind_gap(fetcher.cluster, wanted, position, problem, data_loss)
+        except UnknownTopic as problem:
+            data_loss.report(f"{wanted} cannot be read: {problem}")
+            return
+
+
+def _behind_gap(
+    cluster: Cluster,
+    wanted: OffsetRange,
+    position: int,
+    problem: OffsetOutOfRange,
+    data_loss: DataLossPolicy,
+) -> int:
+    """The next offset to read after the gap at `position`."""
+    partition = wanted.partition
+    earliest = earliest_offsets(cluster, [partition])[partition]
+    if position < earliest:
+        behind = min(earliest, wanted.end_offset)
+        data_loss.report(
+            f"offsets {position} to {behind - 1} of {partition} are gone: its log begins at "
+            f"{earliest}"
+        )
+        return behind
+    latest = latest_offsets(cluster, [partition])[partition]
+    if position < latest:
+        raise problem
+    data_loss.report(
+        f"offsets {position} to {wanted.end_offset - 1} of {partition} are gone: its log ends at "
+        f"{latest}"
+    )
+    return wanted.end_offset

@@ -81,7 +81,10 @@ class IndexFile:
     def _allocate(self, needed: int) -> None:
         assert self._map is not None
         until = min(needed + RESERVE_STEP_BYTES, len(self._map))
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise CorruptIndex(f"{self.path} has been removed") from None
         try:
             os.posix_fallocate(descriptor, 0, until)
         finally:
@@ -132,10 +135,14 @@ class IndexFile:
 
     def trim(self) -> None:
         """Cut the file to its entries; what a roll and a clean stop do."""
-        self._unmap()
+        length = self.entries * self.ENTRY_BYTES
         if self._longer_than_entries:
-            os.truncate(self.path, self.entries * self.ENTRY_BYTES)
-            self._longer_than_entries = False
+            try:
+                os.truncate(self.path, length)
+            except FileNotFoundError:
+                self.replace(self._map[:length] if self._map is not None else b"")
+        self._longer_than_entries = False
+        self._unmap()
 
     def replace(self, content: bytes) -> None:
         """Write the whole index anew, as recovery has computed it."""

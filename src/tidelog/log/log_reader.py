@@ -150,10 +150,8 @@ class LogReader:
         if result.records is None or result.segment is None:
             return []
         segment = result.segment
-        entry = segment.offset_index.first_above_position(result.position + len(result.records))
-        if entry is not None:
-            upper_bound_offset = entry[0]
-        else:
+        upper_bound_offset = segment.upper_bound_offset(result.position + len(result.records))
+        if upper_bound_offset is None:
             above = bisect_right(self._base_offsets, segment.base_offset)
             upper_bound_offset = (
                 self._base_offsets[above] if above < len(self.segments) else log_end_offset

@@ -14,8 +14,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from tidelog.log.index_file import CorruptIndex
 from tidelog.log.log_file import LogFile
@@ -24,6 +25,7 @@ from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
 from tidelog.log.time_index import TimeIndex
 from tidelog.log.txn_index import TxnIndex
 from tidelog.record import kernel
+from tidelog.record.errors import CorruptRecords
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ TXN_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+T = TypeVar("T")
 
 UNKNOWN: Final = -2
 WINDOW_BYTES: Final = 8192
@@ -182,8 +186,8 @@ class LogSegment:
             os.close(os.open(self.path(suffix), flags, 0o644))
 
     def _reserve_index_entries(self, index_bytes_max: int) -> None:
-        self.offset_index.reserve(max(index_bytes_max, OffsetIndex.ENTRY_BYTES))
-        self.time_index.reserve(max(index_bytes_max, TimeIndex.ENTRY_BYTES))
+        self._with_indexes(lambda: self.offset_index.reserve(index_bytes_max))
+        self._with_indexes(lambda: self.time_index.reserve(index_bytes_max))
 
     def _append_index_entries(self, last_offset: int, position: int, index_bytes_max: int) -> None:
         self.offset_index.append(last_offset, position)
@@ -212,7 +216,7 @@ class LogSegment:
             self.size - self.indexed_position,
             self.max_timestamp,
             self.offset_of_max_timestamp,
-            self.time_index.last_timestamp(),
+            self._with_indexes(lambda: self.time_index.last_timestamp()),
             leader_epoch,
             1,
             1 << 31,
@@ -283,8 +287,8 @@ class LogSegment:
     def truncate_to(self, offset: int, index_bytes_max: int) -> int:
         """Drop the batch that holds `offset` and all after it; the number of bytes dropped."""
         found = self.find_batch(offset)
-        self.offset_index.keep_below(offset)
-        self.time_index.keep_below(offset)
+        self._with_indexes(lambda: self.offset_index.keep_below(offset))
+        self._with_indexes(lambda: self.time_index.keep_below(offset))
         self.txn_index.keep_below(offset)
         dropped = 0
         if found is not None:
@@ -320,22 +324,33 @@ class LogSegment:
         """Position of a batch at or before the one that holds `offset`, by the index."""
         if offset <= self.base_offset:
             return 0
-        for _ in range(2):
-            try:
-                entry_offset, position = self.offset_index.lookup(offset)
-                if position == 0 or self._last_offset_at(position) == entry_offset:
-                    return position
-                self.rebuild_indexes(f"an entry of {self.path(INDEX_SUFFIX)} leads astray")
-            except CorruptIndex as problem:
-                self.rebuild_indexes(str(problem))
-        return 0
+        return self._with_indexes(lambda: self._verified(self.offset_index.lookup(offset)))
+
+    def _verified(self, entry: tuple[int, int]) -> int:
+        """The position of an index entry, if the batch there is the one it means."""
+        offset, position = entry
+        if position and self._last_offset_at(position) != offset:
+            raise CorruptIndex(f"an entry of {self.path(INDEX_SUFFIX)} leads astray")
+        return position
+
+    def _with_indexes(self, look: Callable[[], T]) -> T:
+        """What `look` finds in the indexes, which are rebuilt if it finds them damaged."""
+        try:
+            return look()
+        except CorruptIndex as problem:
+            self.rebuild_indexes(str(problem))
+            return look()
 
     def batch_at(self, position: int) -> tuple[int, int]:
         """(size, offset after it) of the batch that begins at `position`."""
         head = self.file.read_at(position, _HEAD_BYTES)
         found, _, size, _, last_offset = kernel.find_offset(head, 0, len(head), 0)
-        assert found == 1, (self.file.path, position)
+        if found != 1:
+            raise self._no_batch_at(position)
         return size, last_offset + 1
+
+    def _no_batch_at(self, position: int) -> CorruptRecords:
+        return CorruptRecords(f"{self.file.path} holds no batch at position {position}")
 
     def _last_offset_at(self, position: int) -> int:
         """Of the batch at `position`; -1 if none is there."""
@@ -354,7 +369,7 @@ class LogSegment:
             if found == 1:
                 return FoundBatch(position + at, size, base_offset, last_offset)
             if found < 0 or at == 0:
-                return None
+                raise self._no_batch_at(position + at)
             position += at
         return None
 
@@ -370,30 +385,20 @@ class LogSegment:
             if found == 1:
                 return FoundBatch(position + at, size, base_offset, last_offset)
             if found < 0 or at == 0:
-                return None
+                raise self._no_batch_at(position + at)
             position += at
         return None
 
     def position_for_timestamp(self, timestamp: int, start_offset: int) -> int:
         """A position from which no record that is looked for has been passed."""
-        for _ in range(2):
-            try:
-                entry_offset = self.time_index.lookup(timestamp)[1]
-                break
-            except CorruptIndex as problem:
-                self.rebuild_indexes(str(problem))
+        entry_offset = self._with_indexes(lambda: self.time_index.lookup(timestamp))[1]
         return self.indexed_position_of(max(entry_offset, start_offset))
 
     def aligned_end(self, position: int, end: int) -> tuple[int, int] | None:
         """(position, base offset) of the last indexed batch in (position, end], if there is one."""
         if self._offset_index is None and self.size <= self.index_interval_bytes:
             return None
-        for _ in range(2):
-            try:
-                entry = self.offset_index.lookup_position(end)
-                break
-            except CorruptIndex as problem:
-                self.rebuild_indexes(str(problem))
+        entry = self._with_indexes(lambda: self.offset_index.lookup_position(end))
         if entry is None or entry[1] <= position:
             return None
         head = self.file.read_at(entry[1], _HEAD_BYTES)
@@ -415,34 +420,24 @@ class LogSegment:
 
     def load_max_timestamp(self) -> None:
         """From the time index; rebuilt first if it is empty though the segment is not."""
-        for _ in range(2):
-            try:
-                index = self.time_index
-                if index.entries == 0 and self.size:
-                    self.rebuild_indexes(f"{index.path} is empty")
-                    index = self.time_index
-                self.max_timestamp, self.offset_of_max_timestamp = index.last_entry()
-                return
-            except CorruptIndex as problem:
-                self.rebuild_indexes(str(problem))
+        entry = self._with_indexes(lambda: self.time_index.last_entry())
+        if entry[0] < 0 and self.size:
+            self.rebuild_indexes(f"{self.path(TIME_INDEX_SUFFIX)} is empty")
+            entry = self.time_index.last_entry()
+        self.max_timestamp, self.offset_of_max_timestamp = entry
 
     def find_end(self) -> tuple[int, int]:
         """(offset, position) after the last whole batch, found through the index."""
         if self.size == 0:
             return self.base_offset, 0
-        scan = self.scan(verify_crc=False, position=self._last_indexed_position()).run()
+        position = self._with_indexes(lambda: self._verified(self.offset_index.last_entry()))
+        scan = self.scan(verify_crc=False, position=position).run()
         return scan.next_offset, scan.position
 
-    def _last_indexed_position(self) -> int:
-        for _ in range(2):
-            try:
-                offset, position = self.offset_index.last_entry()
-                if position == 0 or self._last_offset_at(position) == offset:
-                    return position
-                self.rebuild_indexes(f"{self.path(INDEX_SUFFIX)} ends with a wrong entry")
-            except CorruptIndex as problem:
-                self.rebuild_indexes(str(problem))
-        return 0
+    def upper_bound_offset(self, position: int) -> int | None:
+        """Of the first indexed batch at or after `position`."""
+        entry = self._with_indexes(lambda: self.offset_index.first_above_position(position))
+        return None if entry is None else entry[0]
 
     def scan(self, *, verify_crc: bool, position: int = 0) -> SegmentScan:
         return SegmentScan(

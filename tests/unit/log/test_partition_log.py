@@ -519,6 +519,33 @@ def test_index_entries_are_made_per_interval_and_never_for_position_0(
     assert [offset for _, offset in struct.iter_unpack(">qi", times)] == [4, 8, 9]
 
 
+def test_indexes_that_are_removed_under_a_running_log_come_back(workshop: LogWorkshop) -> None:
+    config = LogConfig(index_interval_bytes=1, segment_index_bytes=1 << 16)
+    log = workshop.create(config)
+    fill(log, 5)
+    for suffix in ("index", "timeindex"):
+        (workshop.folder / f"00000000000000000000.{suffix}").unlink()
+    fill(log, 5)
+    log.roll()
+    log.close()
+    assert workshop.files()["00000000000000000000.index"] == 9 * 8
+    assert offsets(workshop.reopen_cleanly(log)) == list(range(10))
+
+
+def test_reading_from_a_segment_with_garbage_inside_is_an_error_of_its_own(
+    workshop: LogWorkshop,
+) -> None:
+    log = workshop.create()
+    fill(log, 6)
+    content = bytearray(workshop.log_bytes())
+    third = raw_batch.read_batches(bytes(content))[3]
+    content[third.position + 8 : third.position + 12] = bytes(4)
+    (workshop.folder / "00000000000000000000.log").write_bytes(content)
+    assert log.read(2, 1, up_to_offset=6, min_one_batch=True).records is not None
+    with pytest.raises(CorruptRecords, match="no batch"):
+        log.read(5, 1, up_to_offset=6, min_one_batch=True)
+
+
 # Shortening
 
 

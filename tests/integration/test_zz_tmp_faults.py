@@ -1,0 +1,459 @@
+"""The columnar client against a cluster that fails on command: nothing lost or twice, no hang.
+
+Small loopback model (tests/support/scripted_cluster.py), no broker process.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.support.scripted_cluster import (
+    CLOSE,
+    CLOSE_AFTER,
+    SILENCE,
+    VERSIONS_OF_0_11,
+    Fault,
+    ScriptedCluster,
+)
+from tidelog.client import (
+    ClientError,
+    Cluster,
+    Fetcher,
+    FetchRange,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    Producer,
+    RequestTimedOut,
+    TopicPartition,
+    UnknownTopic,
+    UnsupportedByBroker,
+    commit_offsets,
+    latest_offsets,
+)
+from tidelog.errors import ErrorCode
+from tidelog.protocol.api_keys import ApiKey
+
+QUICK = {
+    "request.timeout.ms": 500,
+    "default.api.timeout.ms": 2000,
+    "delivery.timeout.ms": 20_000,
+    "retry.backoff.ms": 1,
+    "retry.backoff.max.ms": 5,
+    "reconnect.backoff.ms": 1,
+    "reconnect.backoff.max.ms": 5,
+    "fetch.max.wait.ms": 5,
+}
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedCluster]:
+    with ScriptedCluster(2) as cluster:
+        cluster.create_topic("t", 3)
+        yield cluster
+
+
+def connect(model: ScriptedCluster, **options: Any) -> Cluster:
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    return Cluster({"bootstrap.servers": model.bootstrap, **QUICK, **given})
+
+
+def rows(start: int, stop: int, partitions: int = 3) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "key": pa.array([b"%d" % row for row in range(start, stop)]),
+            "value": pa.array([b"%06d" % row for row in range(start, stop)]),
+            "partition": pa.array([row % partitions for row in range(start, stop)], pa.int32()),
+        }
+    )
+
+
+def deliver(producer: Producer, batch: pa.RecordBatch) -> dict[TopicPartition, int]:
+    producer.write(batch)
+    return producer.flush()
+
+
+def read_all(cluster: Cluster, topic: str = "t", partitions: int = 3) -> dict[int, list[int]]:
+    wanted = [TopicPartition(topic, index) for index in range(partitions)]
+    ends = latest_offsets(cluster, wanted)
+    found: dict[int, list[int]] = {index: [] for index in range(partitions)}
+    ranges = [FetchRange(partition, 0, ends[partition]) for partition in wanted]
+    for batch in Fetcher(cluster).fetch_ranges(ranges):
+        for row in batch.to_pylist():
+            found[row["partition"]].append(int(row["value"]))
+    return found
+
+
+def expected(count: int, partitions: int = 3) -> dict[int, list[int]]:
+    return {index: list(range(index, count, partitions)) for index in range(partitions)}
+
+
+PRODUCE_FAULTS = [
+    CLOSE,
+    CLOSE_AFTER,
+    Fault(code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    Fault(code=ErrorCode.NOT_ENOUGH_REPLICAS),
+    Fault(code=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, applied=True),
+    Fault(code=ErrorCode.REQUEST_TIMED_OUT, applied=True),
+    Fault(code=ErrorCode.KAFKA_STORAGE_ERROR),
+    Fault(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+]
+
+
+class TestProducing:
+    @pytest.mark.parametrize("fault", PRODUCE_FAULTS, ids=str)
+    def test_one_failed_request_in_the_middle_loses_and_doubles_nothing(
+        self, model: ScriptedCluster, fault: Fault
+    ) -> None:
+        seen = 0
+
+        def fail_the_third(broker_id: int, api_key: int, request: Any) -> Fault | None:
+            nonlocal seen
+            seen += api_key == ApiKey.PRODUCE
+            return fault if api_key == ApiKey.PRODUCE and seen == 3 else None
+
+        model.on_request = fail_the_third
+        with connect(model, batch_size=200) as cluster:
+            with Producer(cluster, topic="t") as producer:
+                producer.write(rows(0, 300))
+                last = producer.flush()
+            assert {tp.partition: offset for tp, offset in last.items()} == {0: 99, 1: 99, 2: 99}
+            assert read_all(cluster) == expected(300)
+
+    @pytest.mark.parametrize("seed", range(100, 180))
+    def test_any_mixture_of_failures_loses_and_doubles_nothing(self, seed: int) -> None:
+        chance = random.Random(seed)
+        with ScriptedCluster(3, max_message_bytes=chance.choice([400, 1 << 20])) as model:
+            model.create_topic("t", 3)
+
+            def fail_often(broker_id: int, api_key: int, request: Any) -> Fault | None:
+                if api_key == ApiKey.PRODUCE and chance.random() < 0.3:
+                    return chance.choice(PRODUCE_FAULTS)
+                if api_key == ApiKey.METADATA and chance.random() < 0.1:
+                    return CLOSE
+                if chance.random() < 0.05:
+                    chance.choice(model.topics["t"]).leader = chance.randrange(3)
+                return None
+
+            model.on_request = fail_often
+            with connect(model, batch_size=chance.choice([1, 300, 1 << 20])) as cluster:
+                with Producer(cluster, topic="t") as producer:
+                    for start in range(0, 600, 60):
+                        producer.write(rows(start, start + 60))
+                    producer.flush()
+                model.on_request = lambda *request: None
+                assert read_all(cluster) == expected(600)
+
+    def test_no_answer_is_a_timeout_and_then_a_retry(self, model: ScriptedCluster) -> None:
+        silences = [SILENCE]
+        model.on_request = lambda broker, key, request: (
+            silences.pop() if key == ApiKey.PRODUCE and silences else None
+        )
+        with connect(model) as cluster:
+            with Producer(cluster, topic="t") as producer:
+                producer.write(rows(0, 30))
+            assert read_all(cluster) == expected(30)
+
+    def test_a_batch_too_large_for_the_topic_is_halved_in_order(self) -> None:
+        with ScriptedCluster(1, max_message_bytes=300) as model:
+            model.create_topic("t", 1)
+            with connect(model) as cluster, Producer(cluster, topic="t") as producer:
+                producer.write(rows(0, 100, 1))
+                producer.flush()
+                assert read_all(cluster, "t", 1) == expected(100, 1)
+
+    @pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
+    def test_halves_keep_codec_and_headers(self, codec: str) -> None:
+        type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        headers = pa.array([[{"key": "h", "value": b"%d" % row}] for row in range(200)], type)
+        batch = rows(0, 200, 1).append_column("headers", headers)
+        with ScriptedCluster(1, max_message_bytes=900) as model:
+            model.create_topic("t", 1)
+            with connect(model, compression_type=codec) as cluster:
+                with Producer(cluster, topic="t") as producer:
+                    producer.write(batch)
+                fetcher = Fetcher(cluster, with_headers=True)
+                table = pa.Table.from_batches(
+                    list(fetcher.fetch_columns(TopicPartition("t", 0), 0, 200))
+                )
+                assert table.column("headers").to_pylist() == headers.to_pylist()
+
+    def test_one_record_too_large_for_the_topic_is_an_error_that_names_it(self) -> None:
+        with ScriptedCluster(1, max_message_bytes=300) as model:
+            model.create_topic("t", 1)
+            with connect(model) as cluster:
+                producer = Producer(cluster, topic="t")
+                large = pa.record_batch({"value": pa.array([b"x" * 1000])})
+                with pytest.raises(MessageTooLarge, match="1 records to partition t-0"):
+                    deliver(producer, large)
+                with pytest.raises(MessageTooLarge):
+                    producer.write(rows(0, 1, 1))
+
+    def test_a_record_larger_than_a_request_is_never_sent(self, model: ScriptedCluster) -> None:
+        with connect(model, max_request_size=1000) as cluster:
+            producer = Producer(cluster, topic="t")
+            with pytest.raises(MessageTooLarge, match=r"max.request.size=1000"):
+                producer.write(pa.record_batch({"value": pa.array([b"x" * 1000])}))
+        assert model.count(ApiKey.PRODUCE) == 0
+
+    def test_a_broker_that_lost_records_is_found_out(self, model: ScriptedCluster) -> None:
+        with connect(model) as cluster:
+            producer = Producer(cluster, topic="t")
+            producer.write(rows(0, 30))
+            producer.flush()
+            for partition in model.topics["t"]:
+                for known in partition.producers.values():
+                    known[:] = [(0, 1, 0)]
+            with pytest.raises(OutOfOrderSequence, match="partition t-"):
+                deliver(producer, rows(30, 60))
+
+    def test_what_is_not_delivered_in_time_fails_with_the_reason(
+        self, model: ScriptedCluster
+    ) -> None:
+        model.on_request = lambda broker, key, request: (
+            Fault(code=ErrorCode.NOT_ENOUGH_REPLICAS) if key == ApiKey.PRODUCE else None
+        )
+        with connect(model, delivery_timeout_ms=300) as cluster:
+            producer = Producer(cluster, topic="t")
+            with pytest.raises(
+                RequestTimedOut, match=r"10 records for partition t-\d.*300 ms.*NOT_ENOUGH_REPLICAS"
+            ):
+                deliver(producer, rows(0, 30))
+
+    def test_retries_are_bounded(self, model: ScriptedCluster) -> None:
+        model.on_request = lambda broker, key, request: (
+            Fault(code=ErrorCode.NOT_ENOUGH_REPLICAS) if key == ApiKey.PRODUCE else None
+        )
+        with connect(model, retries=2) as cluster:
+            producer = Producer(cluster, topic="t")
+            with pytest.raises(ClientError, match="NOT_ENOUGH_REPLICAS"):
+                deliver(producer, rows(0, 1))
+        assert model.count(ApiKey.PRODUCE) == 3
+
+    def test_writing_waits_while_too_much_is_unacknowledged(self, model: ScriptedCluster) -> None:
+        with connect(model, buffer_memory=2000, batch_size=500) as cluster:
+            with Producer(cluster, topic="t") as producer:
+                for start in range(0, 900, 90):
+                    producer.write(rows(start, start + 90))
+                    assert producer.unacknowledged_bytes <= 2000
+            assert read_all(cluster) == expected(900)
+
+    @pytest.mark.parametrize("acks", ["0", "1", "all"])
+    def test_all_acks_are_served(self, model: ScriptedCluster, acks: str) -> None:
+        with connect(model, acks=acks) as cluster:
+            with Producer(cluster, topic="t") as producer:
+                for start in range(0, 90, 30):
+                    producer.write(rows(start, start + 30))
+                last = producer.flush()
+            assert set(last.values()) == ({-1} if acks == "0" else {29})
+            wanted = [TopicPartition("t", index) for index in range(3)]
+            for _ in range(1000):
+                if set(latest_offsets(cluster, wanted).values()) == {30}:
+                    break
+            assert read_all(cluster) == expected(90)
+
+    def test_a_topic_that_never_comes_is_an_error_in_time(self, model: ScriptedCluster) -> None:
+        with connect(model, max_block_ms=200) as cluster:
+            producer = Producer(cluster, topic="nope")
+            with pytest.raises(UnknownTopic, match="topic nope"):
+                producer.write(rows(0, 1))
+
+    def test_at_most_five_requests_are_in_flight(self, model: ScriptedCluster) -> None:
+        with ScriptedCluster(1) as model:
+            model.create_topic("t", 1)
+            waiting = threading.Event()
+
+            def hold_the_first(broker_id: int, api_key: int, request: Any) -> Fault | None:
+                if api_key == ApiKey.PRODUCE:
+                    waiting.wait(5)
+                return None
+
+            model.on_request = hold_the_first
+            with connect(model, batch_size=1, request_timeout_ms=10_000) as cluster:
+                producer = Producer(cluster, topic="t")
+                producer.write(rows(0, 50, 1))
+                (queue,) = producer._queues.values()
+                assert len(queue.in_flight) == 5
+                waiting.set()
+                producer.flush()
+                assert read_all(cluster, "t", 1) == expected(50, 1)
+
+
+class TestFetching:
+    @pytest.fixture
+    def filled(self, model: ScriptedCluster) -> ScriptedCluster:
+        with connect(model, batch_size=300) as cluster, Producer(cluster, topic="t") as producer:
+            producer.write(rows(0, 600))
+        return model
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            CLOSE,
+            SILENCE,
+            Fault(code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            Fault(code=ErrorCode.FENCED_LEADER_EPOCH),
+            Fault(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            Fault(code=ErrorCode.KAFKA_STORAGE_ERROR),
+        ],
+        ids=str,
+    )
+    def test_failures_that_pass_leave_no_trace(self, filled: ScriptedCluster, fault: Fault) -> None:
+        seen = 0
+
+        def fail_every_third(broker_id: int, api_key: int, request: Any) -> Fault | None:
+            nonlocal seen
+            seen += api_key == ApiKey.FETCH
+            limit = 4 if fault.silent else 30
+            return fault if api_key == ApiKey.FETCH and seen % 3 == 2 and seen < limit else None
+
+        filled.on_request = fail_every_third
+        with connect(filled, max_partition_fetch_bytes=1) as cluster:
+            assert read_all(cluster) == expected(600)
+
+    def test_leaders_may_move_in_the_middle(self, filled: ScriptedCluster) -> None:
+        chance = random.Random(1)
+
+        def move_often(broker_id: int, api_key: int, request: Any) -> None:
+            if api_key == ApiKey.FETCH and chance.random() < 0.3:
+                chance.choice(filled.topics["t"]).leader = chance.randrange(2)
+
+        filled.on_request = move_often
+        with connect(filled, max_partition_fetch_bytes=1) as cluster:
+            assert read_all(cluster) == expected(600)
+
+    def test_one_request_serves_all_partitions_of_a_leader(self, filled: ScriptedCluster) -> None:
+        with connect(filled) as cluster:
+            filled.requests.clear()
+            assert read_all(cluster) == expected(600)
+            assert filled.count(ApiKey.FETCH) == 2
+
+    def test_every_start_and_end_gives_exactly_its_rows(self, filled: ScriptedCluster) -> None:
+        partition = TopicPartition("t", 1)
+        with connect(filled) as cluster:
+            fetcher = Fetcher(cluster)
+            for start, end in ((0, 1), (7, 8), (5, 93), (0, 200), (199, 200), (50, 50), (60, 50)):
+                batches = list(fetcher.fetch_columns(partition, start, end))
+                offsets = [offset for b in batches for offset in b.column("offset").to_pylist()]
+                assert offsets == list(range(start, end))
+
+    def test_a_start_before_the_log_says_what_the_log_holds(self, filled: ScriptedCluster) -> None:
+        filled.topics["t"][0].log_start_offset = 50
+        with (
+            connect(filled) as cluster,
+            pytest.raises(OffsetOutOfRange, match=r"t-0 from offset 10.*holds offsets 50 to 200"),
+        ):
+            list(Fetcher(cluster).fetch_columns(TopicPartition("t", 0), 10, 100))
+
+    def test_an_end_beyond_the_log_is_an_error_in_time(self, filled: ScriptedCluster) -> None:
+        with (
+            connect(filled, default_api_timeout_ms=200) as cluster,
+            pytest.raises(
+                OffsetOutOfRange, match=r"t-0 cannot be read beyond offset 200.*up to 1000"
+            ),
+        ):
+            list(Fetcher(cluster).fetch_columns(TopicPartition("t", 0), 0, 1000))
+
+    def test_a_topic_deleted_while_it_is_read_is_an_error(self, filled: ScriptedCluster) -> None:
+        with connect(filled, max_partition_fetch_bytes=1, batch_size=1) as cluster:
+            batches = Fetcher(cluster).fetch_columns(TopicPartition("t", 0), 0, 200)
+            next(batches)
+            del filled.topics["t"]
+            with pytest.raises(UnknownTopic, match=r"topic t|partition t-0"):
+                list(batches)
+
+    def test_a_topic_made_anew_is_not_taken_for_the_old_one(self, filled: ScriptedCluster) -> None:
+        with connect(filled, max_partition_fetch_bytes=1) as cluster:
+            batches = Fetcher(cluster).fetch_columns(TopicPartition("t", 0), 0, 200)
+            next(batches)
+            filled.create_topic("t", 3)
+            with pytest.raises(UnknownTopic, match="made anew"):
+                list(batches)
+
+    def test_an_unknown_topic_is_an_error_at_once(self, model: ScriptedCluster) -> None:
+        with connect(model) as cluster, pytest.raises(UnknownTopic, match="topic nope"):
+            list(Fetcher(cluster).fetch_columns(TopicPartition("nope", 0), 0, 1))
+
+    def test_an_unknown_partition_is_an_error_at_once(self, model: ScriptedCluster) -> None:
+        with connect(model) as cluster, pytest.raises(UnknownTopic, match=r"t-7: .* 3 partitions"):
+            list(Fetcher(cluster).fetch_columns(TopicPartition("t", 7), 0, 1))
+
+    def test_a_reader_that_stops_half_way_leaves_the_cluster_usable(
+        self, filled: ScriptedCluster
+    ) -> None:
+        with connect(filled, max_partition_fetch_bytes=1) as cluster:
+            for _ in range(3):
+                batches: Any = Fetcher(cluster).fetch_columns(TopicPartition("t", 0), 0, 200)
+                next(batches)
+                batches.close()
+            assert read_all(cluster) == expected(600)
+
+    def test_two_readers_may_take_turns(self, filled: ScriptedCluster) -> None:
+        with connect(filled, max_partition_fetch_bytes=1) as cluster:
+            fetcher = Fetcher(cluster)
+            first, second = (
+                fetcher.fetch_columns(TopicPartition("t", index), 0, 200) for index in (0, 2)
+            )
+            for one, other in zip(first, second, strict=True):
+                assert one.column("offset").to_pylist() == other.column("offset").to_pylist()
+
+
+class TestCluster:
+    def test_a_broker_of_0_11_can_be_written_and_read(self) -> None:
+        with ScriptedCluster(2, versions=VERSIONS_OF_0_11) as model:
+            model.create_topic("t", 3)
+            with connect(model) as cluster:
+                with Producer(cluster, topic="t") as producer:
+                    producer.write(rows(0, 90))
+                assert read_all(cluster) == expected(90)
+                commit_offsets(cluster, "g", {TopicPartition("t", 0): 5})
+            assert model.committed == {("g", "t", 0): 5}
+
+    def test_zstd_on_a_broker_that_does_not_know_it_is_an_error(self) -> None:
+        with ScriptedCluster(1, versions=VERSIONS_OF_0_11) as model:
+            model.create_topic("t", 1)
+            with connect(model, compression_type="zstd") as cluster:
+                producer = Producer(cluster, topic="t")
+                with pytest.raises(UnsupportedByBroker, match=r"compression.type=zstd"):
+                    producer.write(rows(0, 1, 1))
+
+    def test_a_broker_that_nobody_can_reach_is_named(self) -> None:
+        with ScriptedCluster(1) as model:
+            address = model.bootstrap
+        with (
+            Cluster({"bootstrap.servers": address, **QUICK}) as cluster,
+            pytest.raises(RequestTimedOut, match=f"2000 ms.*{address}: cannot connect"),
+        ):
+            cluster.topics(None)
+
+    def test_one_bootstrap_server_of_several_is_enough(self, model: ScriptedCluster) -> None:
+        with Cluster({"bootstrap.servers": f"127.0.0.1:1,{model.bootstrap}", **QUICK}) as cluster:
+            assert set(cluster.topics(None)) == {"t"}
+
+    def test_offsets_are_committed_through_the_coordinator(self, model: ScriptedCluster) -> None:
+        with connect(model) as cluster:
+            commit_offsets(cluster, "g", {TopicPartition("t", p): 10 + p for p in range(3)})
+        assert model.committed == {("g", "t", 0): 10, ("g", "t", 1): 11, ("g", "t", 2): 12}
+
+    def test_a_broker_without_a_coordinator_is_an_error(self) -> None:
+        versions = {key: row for key, row in VERSIONS_OF_0_11.items() if key != 10}
+        with (
+            ScriptedCluster(1, versions=versions) as model,
+            connect(model) as cluster,
+            pytest.raises(UnsupportedByBroker, match="no group coordinator"),
+        ):
+            commit_offsets(cluster, "g", {TopicPartition("t", 0): 5})
+
+    def test_an_idle_connection_that_the_broker_closed_is_replaced(
+        self, model: ScriptedCluster
+    ) -> None:
+        with connect(model) as cluster:
+            cluster.topics(None)
+            model.hang_up()
+            assert set(cluster.topics(None)) == {"t"}

@@ -6,7 +6,12 @@ broker knows it. Batches are sent in the order of their places; one that failed 
 place, before those that were to follow it.
 
     waiting    encoded, to be sent (again)
-    in flight  sent, not answered; at most as many as the broker remembers of a producer (5)
+    in flight  sent, not answered
+
+A broker remembers a producer's last five batches. An answer may be lost although the batch was
+written, and batches after it may be written and acknowledged meanwhile; so from the first batch
+that is not acknowledged to the last that was ever sent there are at most as many as the broker
+remembers: the window.
 """
 
 from __future__ import annotations
@@ -59,7 +64,15 @@ class ProduceBatch:
 
 
 class PartitionQueue:
-    __slots__ = ("in_flight", "last_offset", "next_place", "partition", "retry_at", "waiting")
+    __slots__ = (
+        "_window",
+        "in_flight",
+        "last_offset",
+        "next_place",
+        "partition",
+        "retry_at",
+        "waiting",
+    )
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -68,6 +81,8 @@ class PartitionQueue:
         self.retry_at = 0.0  # nothing is sent before
         self.waiting: deque[ProduceBatch] = deque()  # by place
         self.in_flight: list[ProduceBatch] = []  # by place
+        # Places sent so far and whether they are acknowledged, from the first that is not.
+        self._window: dict[int, bool] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -83,14 +98,26 @@ class PartitionQueue:
         assert not self.waiting or self.waiting[-1].place < batch.place, batch
         self.waiting.append(batch)
 
+    def may_send(self, window_max: int) -> bool:
+        """Whether the next batch may be sent without making the window too long."""
+        if not self.waiting:
+            return False
+        return self.waiting[0].place in self._window or len(self._window) < window_max
+
     def send_next(self) -> ProduceBatch:
         batch = self.waiting.popleft()
+        self._window.setdefault(batch.place, False)
         insort(self.in_flight, batch, key=_place)
         batch.attempts += 1
         return batch
 
     def acknowledge(self, batch: ProduceBatch, base_offset: int) -> None:
         self.in_flight.remove(batch)
+        self._window[batch.place] = True
+        for place in sorted(self._window):
+            if not self._window[place]:
+                break
+            del self._window[place]
         if base_offset >= 0:
             self.last_offset = max(self.last_offset, base_offset + batch.records_count - 1)
 

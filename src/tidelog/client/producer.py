@@ -281,7 +281,7 @@ class Producer:
         full: set[int] = set()
         for partition in list(self._ready):
             queue = self._queues[partition]
-            if now < queue.retry_at or len(queue.in_flight) >= self._in_flight_max:
+            if now < queue.retry_at or not queue.may_send(self._in_flight_max):
                 continue
             leader = self._leader_of(queue, now)
             if leader is None or leader.node_id in full:

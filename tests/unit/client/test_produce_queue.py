@@ -65,3 +65,17 @@ def test_first_is_who_has_nobody_unacknowledged_before() -> None:
     assert not queue.is_first(second)
     queue.acknowledge(queue.send_next(), 0)
     assert queue.is_first(second)
+
+
+def test_no_more_is_sent_beyond_the_first_unacknowledged_than_a_broker_remembers() -> None:
+    queue = queue_of(*[1] * 10)
+    first = queue.send_next()
+    for _ in range(4):
+        queue.acknowledge(queue.send_next(), 0)
+    assert not queue.may_send(5)
+    queue.put_back(first)
+    assert queue.may_send(5)
+    assert queue.send_next() is first
+    assert not queue.may_send(5)
+    queue.acknowledge(first, 0)
+    assert queue.may_send(5)

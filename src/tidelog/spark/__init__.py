@@ -12,10 +12,13 @@ docs/spark.md is the manual, docs/design/0007-spark-connector.md the reasons.
     data_loss        what happens when records are gone: an error or a warning
     offset_reader    the driver's questions to the cluster
     range_reader     the executor's reading of one range
-    reader, stream_reader, writer      Spark's interfaces
+    ranges           wanted offsets against those the logs hold
+    stream_state     where the batches of a streaming query begin and end
+    process_cluster  connections kept from task to task
+    reader, stream_reader, writer, log_reader    Spark's interfaces
     sink_schema      which columns can be written
     group_commit     offsets shown to lag tools
-    log_directory, log_slice, log_reader    segment files read without a broker
+    log_directory, log_planning, log_slice       segment files read without a broker
 
 Only the modules that implement Spark's interfaces import pyspark. Nothing here imports a package
 of the broker.

@@ -13,8 +13,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.client.errors import CommitRefused, ConnectionFailed, RequestTimedOut
-from tidelog.client.errors import UnsupportedByBroker
+from tidelog.client.errors import (
+    CommitRefused,
+    ConnectionFailed,
+    RequestTimedOut,
+    UnsupportedByBroker,
+)
 from tidelog.client.groups import commit_offsets
 from tidelog.spark.options import InvalidOption
 

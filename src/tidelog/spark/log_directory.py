@@ -43,6 +43,7 @@ _MAGIC_POSITION = 16
 _TIME_ENTRY = Struct(">qi")
 _TXN_ENTRY = Struct(">hqqqq")
 _NO_LIMIT = 1 << 62
+_BATCHES_MAX = 1 << 31
 
 
 class NoLog(ValueError):
@@ -200,9 +201,8 @@ def walk_batches(
     buffer = memoryview(bytearray(min(piece_bytes, max(end - position, 0))))
     with open(path, "rb", buffering=0) as file:
         while position < end:
-            file.seek(position)
             view = buffer[: _fill(file.fileno(), buffer[: end - position], position)]
-            consumed, why, rows = kernel.list_batches(view, 0, len(view), _NO_LIMIT >> 31)
+            consumed, why, rows = kernel.list_batches(view, 0, len(view), _BATCHES_MAX)
             if rows:
                 yield position, view, rows
                 position += consumed

@@ -27,6 +27,7 @@ from tidelog.spark.offsets import (
     partitions_text,
 )
 from tidelog.spark.options import InvalidOption
+from tidelog.spark.ranges import require_all
 from tidelog.spark.subscription import KnownTopic
 from tidelog.types import TopicPartition
 
@@ -133,12 +134,12 @@ class OffsetReader:
         if limit is Word.LATEST:
             return self.latest(partitions)
         if isinstance(limit, SpecificOffsets):
-            _require_all(f"{end}Offsets", limit.offsets, partitions)
+            require_all(f"{end}Offsets", limit.offsets, partitions)
             offsets = limit.offsets
             earliest = self.earliest(_with_offset(offsets, EARLIEST_OFFSET))
             return {**offsets, **earliest, **self.latest(_with_offset(offsets, LATEST_OFFSET))}
         if isinstance(limit, PartitionTimestamps):
-            _require_all(f"{end}OffsetsByTimestamp", limit.timestamps_ms, partitions)
+            require_all(f"{end}OffsetsByTimestamp", limit.timestamps_ms, partitions)
             wanted = limit.timestamps_ms
         else:
             assert isinstance(limit, GlobalTimestamp), limit
@@ -170,20 +171,3 @@ def _known(views: Iterable[TopicView]) -> dict[str, KnownTopic]:
 
 def _with_offset(offsets: PartitionOffsets, wanted: int) -> list[TopicPartition]:
     return [partition for partition, offset in offsets.items() if offset == wanted]
-
-
-def _require_all(
-    option: str, given: PartitionOffsets, partitions: set[TopicPartition]
-) -> None:
-    if given.keys() == partitions:
-        return
-    left_out, unknown = partitions - given.keys(), given.keys() - partitions
-    problems = [
-        f"leaves out {partitions_text(left_out)}" if left_out else "",
-        f"names {partitions_text(unknown)}, not read by this query" if unknown else "",
-    ]
-    raise InvalidOption(
-        option,
-        f"must name every partition (-1 for latest, -2 for earliest), but "
-        f"{' and '.join(filter(None, problems))}",
-    )

@@ -1,11 +1,6 @@
 """Batch reading: Spark plans once in the driver, then executors read their ranges.
 
 Both ends are resolved at planning, so a query reads the same records however late its tasks run.
-
-    start past the log's end          an error, whatever failOnDataLoss says
-    start before the log's start      data loss; with failOnDataLoss=false from the log's start
-    end past the log's end            data loss; with failOnDataLoss=false up to the log's end
-    start after end                   an error
 """
 
 from __future__ import annotations
@@ -15,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from tidelog.spark.offsets import PartitionOffsets
-from tidelog.spark.options import InvalidOption, SourceOptions
+from tidelog.spark.options import SourceOptions
 from tidelog.spark.planning import OffsetRange, split_ranges
+from tidelog.spark.ranges import ranges_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from tidelog.spark.data_loss import DataLossPolicy
 
 
 class RangePartition(InputPartition):
@@ -69,39 +62,3 @@ class TidelogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.options, partition)
-
-
-def ranges_within(
-    start: PartitionOffsets,
-    end: PartitionOffsets,
-    earliest: PartitionOffsets,
-    latest: PartitionOffsets,
-    data_loss: DataLossPolicy,
-) -> list[OffsetRange]:
-    """What of the wanted offsets the logs hold."""
-    ranges = []
-    for partition, start_offset in start.items():
-        end_offset, log_end = end[partition], latest[partition]
-        if start_offset > log_end:
-            raise InvalidOption(
-                "startingOffsets",
-                f"{start_offset} of {partition} lies beyond the end of its log, {log_end}",
-            )
-        if start_offset > end_offset:
-            raise InvalidOption(
-                "startingOffsets",
-                f"{partition} would start at {start_offset}, after its end at {end_offset}",
-            )
-        if start_offset < earliest[partition]:
-            data_loss.report(
-                f"{partition} cannot be read from {start_offset}: its log begins at "
-                f"{earliest[partition]}"
-            )
-            start_offset = earliest[partition]
-        if end_offset > log_end:
-            data_loss.report(
-                f"{partition} cannot be read up to {end_offset}: its log ends at {log_end}"
-            )
-            end_offset = log_end
-        ranges.append(OffsetRange(partition, start_offset, end_offset))
-    return ranges

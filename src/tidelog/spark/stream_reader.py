@@ -1,20 +1,5 @@
-"""Streaming reading. One long-lived process of the driver holds the reader and asks for offsets;
-executors get a pickled copy that only reads.
-
-An offset is the next one to read of every partition, in the JSON of Spark's kafka source.
-
-    initialOffset            the start options, once; asked for twice for batch 0
-    latestOffset(start, _)   where the next batch ends; all below `start` is done
-    partitions(start, end)   tasks; new partitions begin at their earliest offset
-
-Batch 0 has no start in the checkpoint, so a restart that runs it again asks for the initial offset
-again. When that moves with time ("latest", or a timestamp after the last record) batch 0 is kept
-empty: its end is the initial offset, safe in the checkpoint before any record is read.
-
-After AvailableNow is announced the latest offsets are asked for once, and `minOffsetsPerTrigger` is
-left aside, since the query would end with records unread.
-
-pyspark 4.1 calls latestOffset() without arguments: there the limits a trigger are refused.
+"""Streaming reading: Spark's interface around a StreamState. One long-lived process of the driver
+holds the reader and asks for offsets; executors get a pickled copy that only reads.
 """
 
 from __future__ import annotations
@@ -24,30 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from tidelog.clock import SystemClock
-from tidelog.spark import admission
-from tidelog.spark.offsets import (
-    OffsetsJson,
-    PartitionOffsets,
-    Word,
-    offsets_from_json,
-    offsets_to_json,
-    partitions_text,
-)
-from tidelog.spark.options import InvalidOption, source_options
-from tidelog.spark.planning import OffsetRange, split_ranges
+from tidelog.spark.offsets import OffsetsJson, offsets_from_json, offsets_to_json
+from tidelog.spark.options import source_options
 from tidelog.spark.reader import RangePartition, read_partition
+from tidelog.spark.stream_state import StreamState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
-
-    from tidelog.spark.group_commit import GroupCommitter
-    from tidelog.spark.offset_reader import OffsetReader
-    from tidelog.spark.options import SourceOptions
-    from tidelog.types import TopicPartition
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -62,15 +33,15 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = dict(given)
-        self._state: _DriverState | None = None
+        self._state: StreamState | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {"_given": self._given, "_state": None}
 
     @property
-    def _driver(self) -> _DriverState:
+    def _driver(self) -> StreamState:
         if self._state is None:
-            self._state = _DriverState(source_options(self._given))
+            self._state = StreamState(source_options(self._given))
         return self._state
 
     def initialOffset(self) -> OffsetsJson:
@@ -117,178 +88,3 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._state is not None:
             self._state.close()
-
-
-class _DriverState:
-    """What the driver's process knows of a running query."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        if options.path is not None:
-            raise InvalidOption("path", "segment files can be read by batch queries only")
-        self.options = options
-        self.start_limit = options.stream_start()
-        self.is_available_now = False
-        self.latest: PartitionOffsets | None = None  # as last asked for
-        self._initial: PartitionOffsets | None = None
-        self._is_batch_zero_to_come = False
-        self._last_end: PartitionOffsets | None = None  # checked against the log by next_end
-        self._patience: admission.Patience | None = None
-        if options.min_offsets_per_trigger is not None:
-            self._patience = admission.Patience(
-                options.min_offsets_per_trigger, options.max_trigger_delay_ms, SystemClock()
-            )
-        self._reader: OffsetReader | None = None
-        self._committer: GroupCommitter | None = None
-
-    @property
-    def reader(self) -> OffsetReader:
-        if self._reader is None:
-            from tidelog.spark.offset_reader import OffsetReader
-
-            self._reader = OffsetReader(self.options)
-        return self._reader
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-
-    # Offsets
-
-    @property
-    def _start_moves(self) -> bool:
-        """Whether the same options give other offsets later."""
-        return self.start_limit is Word.LATEST or self.options.latest_if_no_match
-
-    def initial_offsets(self) -> PartitionOffsets:
-        if self._initial is None:
-            assigned = self.reader.assigned()
-            self._initial = self.reader.resolve_start(self.start_limit, assigned)
-            self._is_batch_zero_to_come = self._start_moves
-        return self._initial
-
-    def latest_without_start(self) -> PartitionOffsets:
-        """For pyspark 4.1."""
-        for name, value in (
-            ("maxOffsetsPerTrigger", self.options.max_offsets_per_trigger),
-            ("minOffsetsPerTrigger", self.options.min_offsets_per_trigger),
-        ):
-            if value is not None:
-                raise InvalidOption(name, "needs pyspark 4.2 or later")
-        if self._is_batch_zero_to_come and self._initial is not None:
-            self._is_batch_zero_to_come = False
-            return self._initial
-        self.latest = self.reader.latest(self.reader.assigned())
-        return self.latest
-
-    def next_end(self, start: PartitionOffsets, *, is_limited: bool) -> PartitionOffsets:
-        self.commit(start)
-        end = self._next_end(start, is_limited)
-        self._last_end = end
-        return end
-
-    def _next_end(self, start: PartitionOffsets, is_limited: bool) -> PartitionOffsets:
-        if self._is_batch_zero_to_come:
-            self._is_batch_zero_to_come = False
-            if start == self._initial:
-                return start
-        latest = self._latest_since(start)
-        self._report_losses(start, latest)
-        if not is_limited:
-            return latest
-        begin = {**self.reader.earliest(latest.keys() - start.keys()), **start}
-        available = sum(max(latest[row] - begin[row], 0) for row in latest)
-        if self._patience is not None and not self.is_available_now:
-            if self._patience.waits(available):
-                return start
-        limit = self.options.max_offsets_per_trigger
-        return latest if limit is None else admission.limited(limit, begin, latest)
-
-    def _latest_since(self, start: PartitionOffsets) -> PartitionOffsets:
-        if self.latest is None or not self.is_available_now:
-            assigned = self.reader.assigned(may_be_gone={row.topic for row in start})
-            self.latest = self.reader.latest_not_before(start, assigned)
-        return self.latest
-
-    def _report_losses(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
-        gone = start.keys() - end.keys()
-        if gone:
-            self.options.data_loss.report(
-                f"the query's last offsets include {partitions_text(gone)}, which "
-                f"{self._why_gone(gone)}"
-            )
-        for partition in start.keys() & end.keys():
-            if end[partition] < start[partition]:
-                self.options.data_loss.report(
-                    f"{partition} was read up to {start[partition]}, but ends at {end[partition]}"
-                )
-
-    def _why_gone(self, gone: set[TopicPartition]) -> str:
-        subscription = self.options.subscription
-        assert subscription is not None
-        names = subscription.topic_names()
-        others = {row.topic for row in gone} - names if names is not None else set()
-        if others:
-            return (
-                f"the options do not choose: the checkpoint belongs to another query, or its "
-                f"topics were changed ({', '.join(sorted(others))})"
-            )
-        return "are no longer there"
-
-    # Tasks
-
-    def plan(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
-        if self._start_moves and start == self._initial:
-            return []
-        if end != self._last_end:
-            end = self._still_readable(start, end)
-        begin = {**self._starts_of_new(end.keys() - start.keys()), **start}
-        ranges = [OffsetRange(row, begin[row], end[row]) for row in end if row in begin]
-        return split_ranges(
-            ranges, self.options.min_partitions, self.options.max_records_per_partition
-        )
-
-    def _still_readable(self, start: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:
-        """For a batch that an earlier run planned: what of it the logs still hold."""
-        there = self.reader.still_there(end)
-        if there != end.keys():
-            self.options.data_loss.report(
-                f"{partitions_text(end.keys() - there)} are no longer there"
-            )
-        latest = self.reader.latest(there)
-        for partition in there:
-            if end[partition] > latest[partition]:
-                self.options.data_loss.report(
-                    f"{partition} was to be read up to {end[partition]}, but ends at "
-                    f"{latest[partition]}"
-                )
-        within = {row: min(end[row], latest[row]) for row in there}
-        self._report_losses({row: start[row] for row in start.keys() & there}, within)
-        return within
-
-    def _starts_of_new(self, added: set[TopicPartition]) -> PartitionOffsets:
-        if not added:
-            return {}
-        there = self.reader.still_there(added)
-        if there != added:
-            self.options.data_loss.report(
-                f"{partitions_text(added - there)} were added and are gone again"
-            )
-        earliest = self.reader.earliest(there)
-        for partition, offset in earliest.items():
-            if offset:
-                self.options.data_loss.report(
-                    f"the added partition {partition} begins at {offset} instead of 0"
-                )
-        return earliest
-
-    # Consumer group
-
-    def commit(self, offsets: PartitionOffsets) -> None:
-        """All before these offsets is done."""
-        if self.options.commit_group_id is None:
-            return
-        if self._committer is None:
-            from tidelog.spark.group_commit import GroupCommitter
-
-            self._committer = GroupCommitter(self.reader.cluster, self.options.commit_group_id)
-        self._committer.commit(offsets)

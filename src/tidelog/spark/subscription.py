@@ -52,11 +52,7 @@ class SubscribePattern(NamedTuple):
     def choose(self, topics: Mapping[str, KnownTopic]) -> set[TopicPartition]:
         found = re.compile(self.pattern).search
         return all_partitions(
-            {
-                name: topic
-                for name, topic in topics.items()
-                if not topic.is_internal and found(name)
-            }
+            {name: topic for name, topic in topics.items() if not topic.is_internal and found(name)}
         )
 
 

@@ -19,6 +19,8 @@ from bench.arena import Sample
 from bench.peers import ApacheKafka
 
 TOOL_TIMEOUT_S = 300
+# a consumer may ask only for partitions it has read to their end, and waits then; 500 by default
+FETCH_WAIT_MS = 5
 ASSIGNED_CONSUMER = Path(__file__).parent / "java" / "AssignedConsumer.java"
 MEBIBYTES_SENT = re.compile(r"(\d+) records sent, .*\(([\d.]+) MB/sec\)")
 
@@ -70,7 +72,8 @@ def kcat_produce(port: int, topic: str, lines: Path) -> Sample:
 def kcat_consume(port: int, topic: str, records: int, log_bytes: int) -> Sample:
     """MB/s of a whole kcat run that reads so many records of all partitions."""
     command = ["kcat", "-C", "-q", "-b", f"127.0.0.1:{port}", "-t", topic, "-o", "beginning"]
-    run = run_tool([*command, "-c", str(records)], keep_output=False)
+    command += ["-X", f"fetch.wait.max.ms={FETCH_WAIT_MS}", "-c", str(records)]
+    run = run_tool(command, keep_output=False)
     return Sample(log_bytes / run.seconds / 1e6, run.client_busy)
 
 

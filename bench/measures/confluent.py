@@ -1,7 +1,7 @@
 """confluent-kafka (librdkafka under Python): produce one by one, consume in lists.
 
-Python's share of the client is large here; the notes say where it is all there is. One setting is
-not librdkafka's default: a consumer whose queue is full pauses for 1 s by default, so that a faster
+Python's share of the client is large here; the notes say where it is all there is. One setting besides
+the wait of a Fetch is not librdkafka's default: a consumer whose queue is full pauses for 1 s by default, so that a faster
 broker would look slower; here it pauses for 1 ms. Consuming is timed from the first record on, as
 connecting takes librdkafka about half a second with either peer.
 """
@@ -16,6 +16,7 @@ from bench import wire
 from bench.arena import Arena, Sample, alternate, best
 from bench.peers import BrokerProcess
 from bench.table import Figure, Report
+from bench.tools import FETCH_WAIT_MS
 
 TITLE = "confluent-kafka"
 TOPIC = "bench-confluent"
@@ -103,6 +104,7 @@ def _consume(broker: BrokerProcess, case: Case) -> Sample:
             "group.id": "bench",
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 1,
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
         }
     )
     consumer.assign(

@@ -69,7 +69,7 @@ def _figures(
     if case.consume:
         verbs += ["consume", "consume in a group"] if groups else ["consume"]
     rounds = alternate(
-        brokers, arena.size.of(1, 3), lambda broker: _round(broker, java, case, groups)
+        brokers, arena.size.of(2, 4), lambda broker: _round(broker, java, case, groups)
     )
     return [
         Figure(f"{verb} {case.label}", "MB/s", best(rounds, position, higher=True), True, 1.0)

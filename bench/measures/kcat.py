@@ -1,4 +1,4 @@
-"""kcat (librdkafka) with its defaults and acks=1: a file of lines in, the topic out to /dev/null.
+"""kcat (librdkafka), acks=1 and a short Fetch wait: a file of lines in, the topic to /dev/null.
 
 The time is that of the whole process, connecting included.
 """

@@ -68,15 +68,28 @@ class RequestDispatcher:
     def _wait(self, request: IncomingRequest, header: RequestHeader, answer: Pending[Any]) -> None:
         connection = request.connection
 
-        def answered(response: Any) -> None:
+        def settled() -> None:
             if connection in self._waiting:
                 self._waiting[connection] = None
+
+        def answered(response: Any) -> None:
+            settled()
             self._respond(request, header, response)
+
+        def failed() -> None:
+            settled()
+            request.close("the request failed")
 
         if connection not in self._waiting:
             connection.add_close_callback(self._abandon)
         self._waiting[connection] = answer
-        answer.then(answered)
+        answer.then(answered, failed)
+
+    def wake_waiting(self) -> None:
+        """At the stop of the broker: let what waits be answered with what there is."""
+        for answer in list(self._waiting.values()):
+            if answer is not None:
+                answer.hurry()
 
     def _abandon(self, connection: Connection) -> None:
         answer = self._waiting.pop(connection, None)

@@ -123,9 +123,13 @@ class Server:
     def start(self) -> None:
         try:
             self.open()
-            self._listen()
         except StoreError as error:
             raise StartupError(f"the metadata store cannot be written: {error}") from error
+        try:
+            self._listen()
+        except StartupError:
+            self.broker.logs.shutdown()
+            raise
         self._start_duties()
 
     def open(self) -> None:
@@ -198,6 +202,7 @@ class Server:
         for duty in self._duties:
             duty.stop()
         self.network.stop_accepting()
+        self._dispatcher.wake_waiting()
         await self.network.drain(DRAIN_TIMEOUT_S)
         self.network.close()
         await self.close()
@@ -245,9 +250,10 @@ class Server:
         endpoints = [
             Endpoint(e.name, e.host, e.port, e.security_protocol) for e in config.listeners
         ]
+        self._dispatcher = RequestDispatcher(broker)
         self.network = SocketServer(
             endpoints,
-            RequestDispatcher(broker),
+            self._dispatcher,
             loop=self._loop,
             settings=_network_settings(config),
             clock=self._clock,
@@ -272,6 +278,11 @@ class Server:
             ("retention", "log.retention.check.interval.ms", logs.delete_old_segments),
             ("flush", "log.flush.scheduler.interval.ms", self._flush_due_logs),
             (
+                "expired producers",
+                "producer.id.expiration.check.interval.ms",
+                logs.remove_expired_producers,
+            ),
+            (
                 "recovery points",
                 "log.flush.offset.checkpoint.interval.ms",
                 logs.checkpoint_recovery_points,
@@ -293,23 +304,27 @@ class Server:
         self._duties.append(
             Duty("deleted files", lambda: 1000, logs.delete_scheduled_files, self._timer)
         )
+        self._duties.append(Duty("rolled segments", lambda: 1000, self._flush_rolled, self._timer))
+        self._duties.append(Duty("idle maps", lambda: 300_000, logs.release_idle_maps, self._timer))
         for made in self._duties:
             made.start()
 
     def _setting(self, key: str) -> int:
         return self.broker.config.get_int(key)
 
+    def _flush_rolled(self) -> None:
+        """A segment that is written no more goes to disk, so that recovery need not read it."""
+        for log in self.broker.logs.take_rolled_logs():
+            self.broker.flusher.flush(log, partial(self._flushed, log))
+
     def _flush_due_logs(self) -> None:
-        logs = self.broker.logs
-        for log in dict.fromkeys((*logs.take_rolled_logs(), *logs.logs_due_for_flush())):
-            self.broker.flusher.flush(log, partial(_note_flush, log))
+        for log in self.broker.logs.logs_due_for_flush():
+            self.broker.flusher.flush(log, partial(self._flushed, log))
 
-
-def _note_flush(log: PartitionLog, error: OSError | None) -> None:
-    if error is not None:
-        logger.error(
-            "flush failed", extra={"partition": str(log.topic_partition), "error": str(error)}
-        )
+    def _flushed(self, log: PartitionLog, error: OSError | None) -> None:
+        partition = self.broker.replicas.get(*log.topic_partition)
+        if partition is not None and partition.log is log and error is None:
+            partition.flushed()
 
 
 def _network_settings(config: BrokerConfig) -> NetworkSettings:

@@ -34,17 +34,20 @@ class LogFlusher:
         self._start(log)
 
     def _start(self, log: PartitionLog) -> None:
-        ticket = log.flush_begin()
+        try:
+            ticket = log.flush_begin()
+        except OSError as error:
+            self._finish(log, -1, error)
+            return
         future = self._loop.run_in_executor(self._executor, ticket.run)
 
         def finished(done: asyncio.Future[None]) -> None:
             error = done.exception()
             if error is None:
                 log.flush_done(ticket)
-            elif isinstance(error, OSError):
-                log.flush_failed(ticket)
             else:
-                raise error
+                assert isinstance(error, OSError), error
+                log.flush_failed(ticket)
             self._finish(log, ticket.end_offset, error)
 
         future.add_done_callback(finished)
@@ -57,4 +60,4 @@ class LogFlusher:
             self._start(log)
         for offset, callback in waiting:
             if error or offset <= flushed_offset:
-                callback(error)
+                self._loop.call_soon(callback, error)

@@ -174,6 +174,60 @@ async def test_answers_with_what_there_is_at_the_deadline(tmp_path: Path) -> Non
 
 
 @in_loop
+async def test_what_cannot_be_sent_is_not_waited_for(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        for _ in range(5):
+            append(stage, 3)
+        row = read(stage, 0, min_bytes=MIB, max_bytes=200, max_wait_ms=500)
+        assert len(row.records or b"") > 0
+
+
+@in_loop
+async def test_one_deleted_topic_of_several_wakes_a_waiting_fetch(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        await stage.topic("u")
+        message = request(0, max_wait_ms=500)
+        message.topics = [*message.topics, request(0, topic="u").topics[0]]
+        answer = fetch.handle(stage.context(12), message)
+        assert isinstance(answer, Pending)
+        answers: list[Any] = []
+        answer.then(answers.append)
+        await stage.broker.topics.delete("u")
+        stage.clock.advance(ms=0)
+        codes = [row.error_code for row in rows_of(answers[0])]
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@in_loop
+async def test_failure_while_waiting_is_told_to_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        answer = fetch.handle(stage.context(12), request(0, max_wait_ms=500))
+        assert isinstance(answer, Pending)
+        failures: list[bool] = []
+        answer.then(lambda _: None, lambda: failures.append(True))
+        monkeypatch.setattr(type(stage.partition("t")), "read", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stage.clock.advance(ms=500)
+        assert failures == [True]
+
+
+@in_loop
+async def test_stopping_broker_answers_a_waiting_fetch_with_what_there_is(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        size = append(stage, 1)
+        answer, answers = parked(stage, 0, min_bytes=10_000, max_wait_ms=60_000)
+        answer.hurry()
+        stage.clock.advance(ms=0)
+        assert len(rows_of(answers[0])[0].records or b"") == size
+
+
+@in_loop
 async def test_deleted_topic_wakes_a_waiting_fetch_with_an_error(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t")

@@ -90,6 +90,24 @@ async def test_topics_can_be_asked_for_by_id(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_topic_named_twice_is_answered_once(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("a")
+        assert len((await ask(stage, ["a", "a", "a"])).topics) == 1
+
+
+@in_loop
+async def test_id_or_missing_name_before_v12_is_an_invalid_request(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("a")
+        identity = stage.broker.topics.topics["a"].topic_id
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=identity)])
+        answer = metadata.handle(stage.context(10), wanted)
+        assert isinstance(answer, MetadataResponse)
+        assert answer.topics[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+@in_loop
 async def test_describe_cluster_serves_brokers_only(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         answer = describe_cluster.handle(stage.context(1), DescribeClusterRequest())

@@ -64,7 +64,6 @@ async def test_records_get_the_next_offsets(tmp_path: Path) -> None:
         ({"topic": "nowhere"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ({"index": 9}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ({"acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS),
-        ({"transactional_id": "x"}, ErrorCode.INVALID_TXN_STATE),
     ],
 )
 def test_refusals(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> None:
@@ -77,6 +76,34 @@ def test_refusals(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> No
             assert stage.partition("t").log.log_end_offset == 0
 
     story()
+
+
+@in_loop
+async def test_records_of_a_transaction_need_a_transactional_id(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+
+        def batch() -> bytearray:
+            return simple_batch(
+                1, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
+            )
+
+        nameless = send(stage, batch())
+        assert nameless.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        named = send(stage, batch(), transactional_id="x")
+        assert named.error_code == ErrorCode.INVALID_TXN_STATE
+        assert stage.partition("t").log.log_end_offset == 0
+
+
+@in_loop
+async def test_topic_named_twice_is_appended_once(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        topics = [request(simple_batch(n)).topic_data[0] for n in (1, 4)]
+        answer = produce.handle(stage.context(9), ProduceRequest(acks=1, topic_data=topics))
+        assert isinstance(answer, ProduceResponse)
+        assert len(answer.responses) == 1
+        assert stage.partition("t").log.log_end_offset == 4
 
 
 @in_loop
@@ -154,6 +181,28 @@ async def test_idempotent_duplicate_answers_the_first_offsets(tmp_path: Path) ->
         assert (again.error_code, again.base_offset) == (0, 0)
         assert send(stage, batch(9)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert stage.partition("t").log.log_end_offset == 4
+
+
+@in_loop
+async def test_readers_see_only_what_is_flushed(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", flush_messages="1")
+        log = stage.partition("t").log
+        seen: list[tuple[int, int]] = []
+        both = asyncio.Event()
+
+        def answered(_: Any) -> None:
+            seen.append((log.high_watermark, log.recovery_point))
+            if len(seen) == 2:
+                both.set()
+
+        for _ in range(2):
+            answer = produce.handle(stage.context(9), request(simple_batch(1)))
+            assert isinstance(answer, Pending)
+            answer.then(answered)
+        assert log.log_end_offset == 2
+        await asyncio.wait_for(both.wait(), 10)
+        assert seen == [(1, 1), (2, 2)]
 
 
 @in_loop

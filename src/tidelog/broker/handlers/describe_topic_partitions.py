@@ -6,7 +6,7 @@ Behaviour
   cursor names where the next one begins.
 - Unknown topics are UNKNOWN_TOPIC_OR_PARTITION, bad names INVALID_TOPIC_EXCEPTION; a cursor
   with a negative partition index or a limit below 1 is INVALID_REQUEST for the topics asked.
-Not done: eligible leader replicas, which are null while there is one replica.
+Not done: eligible leader replicas, which are none while there is one replica.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def _row(
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
-                eligible_leader_replicas=None,
-                last_known_elr=None,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
             )
             for index, partition in page
         ],

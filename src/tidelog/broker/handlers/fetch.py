@@ -5,8 +5,9 @@ Behaviour
 - Consumers see what lies below the high watermark, read_committed ones what lies below the last
   stable offset together with the aborted transactions. An offset at the end is empty, beyond it
   OFFSET_OUT_OF_RANGE. Errors carry -1 offsets.
-- max_bytes bounds the whole answer and partition_max_bytes each partition; the first non-empty
-  partition returns at least one whole batch (v3+). The last batch may be cut short.
+- max_bytes (and fetch.max.bytes) bounds the whole answer, partition_max_bytes each partition; the
+  first non-empty partition returns at least one whole batch (v3+). The last batch may be cut short.
+- A partition that goes away while the fetch waits wakes it, and is answered at once.
 - Records leave as slices of the segment file (sendfile); only v0-v3 convert them down.
 Checks, in order: session, topic known, partition hosted, leader epoch, replica, last fetched
 epoch, offset in range.
@@ -63,6 +64,7 @@ class _Fetch:
         "broker",
         "bytes_read",
         "failed",
+        "hosted",
         "partitions",
         "plan",
         "request",
@@ -82,24 +84,36 @@ class _Fetch:
         self.bytes_read = 0
         self.failed = False  # a partition that is hosted here could not be read
         self.partitions: list[Partition] = []  # those that were read, and may be waited for
+        self.hosted = -1  # how many they were at first; -1 before the first read
 
     def read_all(self) -> list[FetchedRow]:
         self.bytes_read = 0
         self.failed = False
         self.partitions = []
-        budget = min(self.request.max_bytes, self.broker.config["fetch.max.bytes"])
+        budget = self._budget()
         rows: list[FetchedRow] = []
         for wanted in self.plan.partitions:
             row = self._read(wanted, budget - self.bytes_read)
             if row.records:
                 self.bytes_read += len(row.records)
             rows.append((wanted, row))
+        if self.hosted < 0:
+            self.hosted = len(self.partitions)
         return rows
+
+    def _budget(self) -> int:
+        return min(self.request.max_bytes, self.broker.config.get_int("fetch.max.bytes"))
+
+    @property
+    def bytes_missing(self) -> int:
+        """Until the fetch may be answered; what cannot be sent is not waited for."""
+        return min(self.request.min_bytes, self._budget()) - self.bytes_read
 
     def is_satisfied(self, rows: list[FetchedRow]) -> bool:
         return (
-            self.bytes_read >= self.request.min_bytes
+            self.bytes_missing <= 0
             or self.failed
+            or len(self.partitions) < self.hosted
             or self.request.max_wait_ms <= 0
             or not self.partitions
             or any(row.diverging_epoch is not None for _, row in rows)
@@ -122,7 +136,7 @@ class _Fetch:
         try:
             row = partition.read(
                 wanted.fetch_offset,
-                wanted.max_bytes if strict else min(wanted.max_bytes, max(budget, 0)),
+                min(wanted.max_bytes, max(budget, 0)),
                 min_one_batch=not strict and self.bytes_read == 0,
                 read_committed=self.request.isolation_level == READ_COMMITTED,
                 replica_id=self._replica_id,
@@ -168,14 +182,14 @@ class _Parked:
     def __init__(self, fetch: _Fetch) -> None:
         self._fetch = fetch
         self._deadline = fetch.broker.clock.monotonic() + fetch.request.max_wait_ms / 1000
-        self.answer: Pending[FetchResponse] = Pending(on_abandon=self._give_up)
+        self.answer: Pending[FetchResponse] = Pending(self._give_up, self._hurry)
         self._delayed = self._park()
 
     def _park(self) -> DelayedFetch:
         fetch = self._fetch
         delayed = DelayedFetch(
             fetch.partitions,
-            fetch.request.min_bytes - fetch.bytes_read,
+            fetch.bytes_missing,
             fetch.broker.timer,
             self._look_again,
         )
@@ -185,11 +199,21 @@ class _Parked:
     def _give_up(self) -> None:
         self._delayed.cancel()
 
+    def _hurry(self) -> None:
+        self._deadline = 0.0
+        self._delayed.wake_soon()
+
     def _look_again(self) -> None:
         fetch = self._fetch
-        rows = fetch.read_all()
-        if fetch.is_satisfied(rows) or fetch.broker.clock.monotonic() >= self._deadline:
-            self.answer.complete(fetch.plan.answer(rows))
+        try:
+            rows = fetch.read_all()
+            late = fetch.broker.clock.monotonic() >= self._deadline
+            answer = fetch.plan.answer(rows) if late or fetch.is_satisfied(rows) else None
+        except BaseException:
+            self.answer.fail()
+            raise
+        if answer is not None:
+            self.answer.complete(answer)
         else:
             self._delayed = self._park()
 

@@ -16,6 +16,7 @@ v10 timeout.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from tidelog.broker.context import RequestContext
@@ -51,9 +52,7 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
     named = [
         (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
     ]
-    twice = (
-        {key for key in named if named.count(key) > 1} if len(set(named)) < len(named) else set()
-    )
+    twice = {key for key, count in Counter(named).items() if count > 1}
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(

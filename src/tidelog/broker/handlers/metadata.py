@@ -5,6 +5,7 @@ Behaviour
 - A topic that does not exist is created where auto.create.topics.enable and (v4+) the request
   allow it, and answered as it then is. A bad name is INVALID_TOPIC_EXCEPTION, a topic that is
   not created UNKNOWN_TOPIC_OR_PARTITION, an id nobody has UNKNOWN_TOPIC_ID (v12).
+- A topic named twice is answered once; an id, or no name, before v12 is INVALID_REQUEST.
 - Authorised operations are the whole set while no authoriser is configured; the smallest
   integer when not asked for.
 Versions: v1 controller, rack, internal flag; v2 cluster id; v4 auto-creation flag; v5 offline
@@ -36,6 +37,7 @@ from tidelog.protocol.messages.metadata import (
 from tidelog.types import ZERO_UUID
 
 FIRST_VERSION_WITH_CREATION_FLAG = 4
+FIRST_VERSION_BY_ID = 12
 
 
 def handle(
@@ -45,10 +47,26 @@ def handle(
     if topics is None or (context.api_version == 0 and not topics):
         images = context.broker.metadata.all_topics()
         return _response(context, request, [_row(image, request) for image in images])
+    if context.api_version < FIRST_VERSION_BY_ID and any(
+        topic.name is None or topic.topic_id != ZERO_UUID for topic in topics
+    ):
+        return MetadataResponse(topics=[_invalid(topic) for topic in topics])
+    topics = request.topics = _distinct(topics)
     missing = _to_create(context, request, topics)
     if missing:
         return _create_then_answer(context, request, missing)
     return _response(context, request, [_named(context, request, topic, {}) for topic in topics])
+
+
+def _distinct(topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """One of each: an answer must not be many times its request."""
+    return list({(topic.name, topic.topic_id): topic for topic in topics}.values())
+
+
+def _invalid(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
+    )
 
 
 def _to_create(

@@ -3,12 +3,15 @@
 Behaviour
 - acks 1 and -1 are answered when the records are in the log (and flushed, where flush.messages
   says so); acks 0 gets no answer, and an error closes the connection, as Kafka does.
+- Records of a transaction need a transactional id, else the whole request is refused with
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 - Each partition has its own error; a partition named twice is appended once (the last one).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
-Checks, in order: acks, topic and partition hosted here, then those of the log's validator.
+Checks, in order: transactional id, acks, topic and partition hosted here, then those of the
+log's validator.
 Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
 v8 record errors, v9 flexible, v10 current leader, v13 topic ids.
-Not done: transactions (a transactional id is refused with INVALID_TXN_STATE).
+Not done: transactions (their records are refused with INVALID_TXN_STATE).
 """
 
 from __future__ import annotations
@@ -27,9 +30,16 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from tidelog.record.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_SIZE,
+    MAGIC_POSITION,
+    TRANSACTIONAL_BIT,
+)
 from tidelog.record.errors import InvalidRecords, InvalidTimestamps
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
+from tidelog.types import Uuid
 
 if TYPE_CHECKING:
     from tidelog.replication.flusher import LogFlusher
@@ -39,11 +49,15 @@ Row = tuple[PartitionProduceResponse, Partition]
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
+MAGIC = 2
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending[Answer]:
     append = _Append(context, request)
-    responses = [append.topic(topic) for topic in request.topic_data]
+    topics = request.topic_data
+    if len(topics) > 1:
+        topics = _distinct(topics)
+    responses = [append.topic(topic) for topic in topics]
     response = ProduceResponse(responses=responses)
     if append.unflushed:
         return _answer_when_flushed(context.broker.flusher, append, response)
@@ -61,10 +75,15 @@ class _Append:
         self.acks = request.acks
         self.unflushed: list[Row] = []  # appended, to be flushed before the answer
         self.refusal: ErrorCode | None = None  # applies to every partition
-        if not -1 <= request.acks <= 1:
+        if _has_transactional_records(request):
+            known = request.transactional_id is not None
+            self.refusal = (
+                ErrorCode.INVALID_TXN_STATE
+                if known
+                else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            )
+        elif not -1 <= request.acks <= 1:
             self.refusal = ErrorCode.INVALID_REQUIRED_ACKS
-        elif request.transactional_id is not None:
-            self.refusal = ErrorCode.INVALID_TXN_STATE
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
         name = topic.name
@@ -128,6 +147,30 @@ class _Append:
         return None
 
 
+def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """A topic named twice becomes one, so that a partition is appended once."""
+    merged: dict[tuple[str, Uuid], TopicProduceData] = {}
+    for topic in topics:
+        first = merged.setdefault((topic.name, topic.topic_id), topic)
+        if first is not topic:
+            first.partition_data = [*first.partition_data, *topic.partition_data]
+    return list(merged.values())
+
+
+def _has_transactional_records(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:
+        for row in topic.partition_data:
+            records = row.records
+            if (
+                records is not None
+                and len(records) > HEADER_SIZE
+                and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT
+                and records[MAGIC_POSITION] == MAGIC
+            ):
+                return True
+    return False
+
+
 def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
     record_errors: Sequence[tuple[int, str]] = ()
     if isinstance(error, InvalidRecords | InvalidTimestamps):
@@ -155,7 +198,7 @@ def _answer_when_flushed(
     def flushed(row: PartitionProduceResponse, partition: Partition, error: OSError | None) -> None:
         nonlocal remaining
         if error is None:
-            partition.advance_high_watermark()
+            partition.flushed()
         else:
             row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             row.error_message = str(error)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.partition_log import AppendInfo, PartitionLog
+from tidelog.log.validator import AppendOrigin
 from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.types import TopicPartition, Uuid
@@ -18,6 +19,7 @@ CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+LATEST_PRODUCE_VERSION = 13
 
 
 class Partition:
@@ -54,31 +56,51 @@ class Partition:
         self._fetches: set[DelayedFetch] | None = None  # None while nobody waits
         self._unseen_bytes = 0  # appended, but still above the high watermark
 
-    def append(self, records: memoryview, produce_version: int) -> AppendInfo:
-        """Append as leader. While a flush is due, readers do not see the records: see
-        `flush_due`.
-        """
+    def append(
+        self,
+        records: memoryview,
+        produce_version: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendInfo:
+        """Append as leader. While a flush is due, readers do not see the records: `flush_due`."""
         log = self.log
-        info = log.append_as_leader(records, self.leader_epoch, produce_version=produce_version)
+        info = log.append_as_leader(
+            records, self.leader_epoch, origin=origin, produce_version=produce_version
+        )
         self._unseen_bytes += info.size_bytes
         if log.unflushed_messages < log.config.flush_messages:
             self.advance_high_watermark()
         return info
+
+    def append_as_coordinator(self, records: memoryview) -> AppendInfo:
+        """Append what a coordinator of this broker writes."""
+        return self.append(records, LATEST_PRODUCE_VERSION, AppendOrigin.COORDINATOR)
 
     @property
     def flush_due(self) -> bool:
         """Whether flush.messages demands a flush before what was appended may be acknowledged."""
         return self.log.unflushed_messages >= self.log.config.flush_messages
 
-    def advance_high_watermark(self) -> None:
-        """With no other replica, what this log holds is committed: let readers see it."""
+    def advance_high_watermark(self, up_to_offset: int | None = None) -> None:
+        """With no other replica, what this log holds is committed: let readers see it.
+
+        After a flush `up_to_offset` is what was flushed. Waiting fetches are then told of all
+        unseen bytes; one that is woken too early looks, and waits again.
+        """
         log = self.log
-        if log.high_watermark < log.log_end_offset:
-            log.update_high_watermark(log.log_end_offset)
+        end_offset = log.log_end_offset
+        offset = end_offset if up_to_offset is None else up_to_offset
+        if log.high_watermark < offset:
+            log.update_high_watermark(offset)
             if self._fetches is not None:
                 for fetch in tuple(self._fetches):
                     fetch.appended(self._unseen_bytes)
-            self._unseen_bytes = 0
+            if offset == end_offset:
+                self._unseen_bytes = 0
+
+    def flushed(self) -> None:
+        """A flush has ended well: what it put on disk may be seen."""
+        self.advance_high_watermark(self.log.recovery_point)
 
     def require_leader_epoch(self, current_leader_epoch: int) -> None:
         """KIP-320: a client that knows of another leadership than ours must refresh its

@@ -28,6 +28,7 @@ from tests.support.raw_client import (
 
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
+UNSUPPORTED_VERSION = 35
 FETCH_SESSION_ID_NOT_FOUND = 70
 INVALID_FETCH_SESSION_EPOCH = 71
 UNKNOWN_LEADER_EPOCH = 75
@@ -144,6 +145,7 @@ class TestReading:
     ) -> None:
         assert fetch(client, topic, current_leader_epoch=5).error_code == UNKNOWN_LEADER_EPOCH
         assert fetch(client, topic, current_leader_epoch=0).error_code == 0
+        assert fetch(client, topic, current_leader_epoch=-7).error_code == 0, "negative is none"
 
     def test_a_zstd_topic_needs_fetch_v10(self, client: RawClient, topic_name: str) -> None:
         create_topic(client, topic_name, configs={"compression.type": "zstd"})
@@ -165,7 +167,8 @@ class TestReading:
         produce(client, topic, batch(b"a"))
         row = fetch(client, topic, isolation_level=1)
         assert (row.last_stable_offset, offsets_in(row)) == (1, [0])
-        assert not row.aborted_transactions
+        assert row.aborted_transactions == []
+        assert fetch(client, topic, isolation_level=0).aborted_transactions is None
 
     def test_many_segments_are_read_across_their_borders(
         self, client: RawClient, topic_name: str
@@ -423,6 +426,14 @@ class TestOffsets:
     def test_max_timestamp_of_an_empty_log_is_none(self, client: RawClient, topic: str) -> None:
         row = list_offset(client, topic, MAX_TIMESTAMP)
         assert (row.error_code, row.offset, row.timestamp) == (0, -1, -1)
+
+    @pytest.mark.parametrize(("timestamp", "version"), [(-9, 7), (MAX_TIMESTAMP, 6), (-4, 7)])
+    def test_positions_the_version_does_not_know_are_refused(
+        self, client: RawClient, topic: str, timestamp: int, version: int
+    ) -> None:
+        for partition in (0, 5):
+            row = list_offset(client, topic, timestamp, partition, version)
+            assert (row.error_code, row.offset) == (UNSUPPORTED_VERSION, -1)
 
     def test_unknown_partitions_are_named(self, client: RawClient, topic: str) -> None:
         row = list_offset(client, topic, LATEST, partition=3)

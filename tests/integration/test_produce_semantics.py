@@ -9,6 +9,7 @@ import time
 import lz4.frame
 import pytest
 import zstandard
+from kafka.protocol.producer import InitProducerIdRequest
 
 from tests.support.broker_process import unlike_apache_kafka
 from tests.support.raw_batch import (
@@ -41,6 +42,7 @@ MESSAGE_TOO_LARGE = 10
 RECORD_LIST_TOO_LARGE = 18
 INVALID_REQUIRED_ACKS = 21
 INVALID_TIMESTAMP = 32
+INVALID_REQUEST = 42
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
@@ -272,6 +274,19 @@ class TestIdempotence:
         assert len({producer_id for producer_id, _ in ids}) == 5
         assert {epoch for _, epoch in ids} == {0}
 
+    @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 5), (5, -1)])
+    def test_a_producer_id_without_its_epoch_is_an_invalid_request(
+        self, client: RawClient, producer_id: int, epoch: int
+    ) -> None:
+        request = InitProducerIdRequest(
+            version=3,
+            transactional_id=None,
+            transaction_timeout_ms=60_000,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        assert client.call(request).error_code == INVALID_REQUEST
+
     def test_each_of_the_last_five_batches_repeated_gets_its_old_offset(
         self, client: RawClient, topic: str
     ) -> None:
@@ -352,6 +367,22 @@ def test_old_message_sets_are_taken_by_old_produce_versions(
     assert [(r.offset, r.key, r.value) for r in stored] == [
         (i, b"k%d" % i, b"v%d" % i) for i in range(3)
     ]
+
+
+@pytest.mark.parametrize(
+    "records", [b"", b"\0\0", message(b"value")[:-3]], ids=["empty", "two bytes", "cut"]
+)
+def test_old_produce_versions_take_a_message_set_without_a_whole_message(
+    client: RawClient, topic: str, records: bytes
+) -> None:
+    assert produce(client, topic, records, version=2).error_code == 0
+    assert list_offset(client, topic, -1).offset == 0
+
+
+def test_offsets_inside_an_old_message_set_do_not_matter(client: RawClient, topic: str) -> None:
+    message_set = b"".join(message(b"v%d" % i, offset=77) for i in range(3))
+    assert produce(client, topic, message_set, version=2).base_offset == 0
+    assert values(client, topic) == [b"v0", b"v1", b"v2"]
 
 
 def test_a_recursive_message_set_is_unpacked(client: RawClient, topic: str) -> None:

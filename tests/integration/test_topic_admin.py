@@ -383,6 +383,7 @@ class TestMetadata:
         assert (found.error_code, found.name, len(found.partitions)) == (0, topic, 1)
         missing = ask(12, topic_id=unknown)
         assert (missing.error_code, missing.topic_id) == (UNKNOWN_TOPIC_ID, unknown)
+        assert ask(12, topic_id=unknown, name=topic).error_code == UNKNOWN_TOPIC_ID, "the id counts"
         early = ask(10, topic_id=identity)
         assert (early.error_code, early.name, early.partitions) == (INVALID_REQUEST, "", [])
         assert ask(11, topic_id=unknown).error_code == INVALID_REQUEST

@@ -1,7 +1,7 @@
 """Which slices of which segment files a query reads. Reads indexes, headers at both ends, no data.
 
-A segment is one task; larger ones are cut at places their index knows, into pieces of about
-SLICE_BYTES, and small ones share a task up to that size. `minPartitions` makes the pieces smaller,
+Segments are cut at places their index knows into pieces of 16 to 128 MiB, larger the more there is,
+and small ones share a task up to that size. `minPartitions` makes the pieces smaller,
 `maxRecordsPerPartition` bounds them by offsets, as when reading through a broker.
 
 The ends of a query mean what they mean there. "latest" is the end of the files: what was written
@@ -49,7 +49,9 @@ from tidelog.types import TopicPartition
 if TYPE_CHECKING:
     from tidelog.spark.options import SourceOptions
 
-SLICE_BYTES: Final = 64 * 1024 * 1024
+SLICE_BYTES_MIN: Final = 16 * 1024 * 1024
+SLICE_BYTES_MAX: Final = 128 * 1024 * 1024
+TASKS_WANTED: Final = 32
 
 
 def plan_slices(options: SourceOptions) -> list[list[LogSlice]]:
@@ -234,11 +236,12 @@ def _cut(
     slices: list[LogSlice], logs: dict[TopicPartition, PartitionLog], options: SourceOptions
 ) -> list[LogSlice]:
     """Large slices into several, by offsets."""
+    limit_bytes = _slice_bytes(slices, options)
     wholes = {OffsetRange(row.partition, row.start_offset, row.end_offset): row for row in slices}
     pieces = [
         piece
         for whole, row in wholes.items()
-        for piece in split_evenly(whole, -(-row.size_bytes // SLICE_BYTES))
+        for piece in split_evenly(whole, -(-row.size_bytes // limit_bytes))
     ]
     pieces = split_ranges(pieces, options.min_partitions, options.max_records_per_partition)
     by_start = sorted(wholes)
@@ -271,11 +274,7 @@ def _tasks(slices: list[LogSlice], options: SourceOptions) -> list[list[LogSlice
     """Small slices together, unless the options say how small a task is to be."""
     if options.max_records_per_partition is not None:
         return [[row] for row in slices]
-    limit_bytes = SLICE_BYTES
-    if options.min_partitions is not None:
-        limit_bytes = min(
-            sum(row.size_bytes for row in slices) // options.min_partitions, limit_bytes
-        )
+    limit_bytes = _slice_bytes(slices, options)
     tasks: list[list[LogSlice]] = []
     size_bytes = limit_bytes
     for row in slices:
@@ -285,3 +284,10 @@ def _tasks(slices: list[LogSlice], options: SourceOptions) -> list[list[LogSlice
         tasks[-1].append(row)
         size_bytes += row.size_bytes
     return tasks
+
+
+def _slice_bytes(slices: list[LogSlice], options: SourceOptions) -> int:
+    total_bytes = sum(row.size_bytes for row in slices)
+    if options.min_partitions is not None:
+        return max(min(total_bytes // options.min_partitions, SLICE_BYTES_MAX), 1)
+    return min(max(total_bytes // TASKS_WANTED, SLICE_BYTES_MIN), SLICE_BYTES_MAX)

@@ -51,7 +51,7 @@ class StreamState:
         self.latest: PartitionOffsets | None = None  # as last asked for
         self._initial: PartitionOffsets | None = None
         self._is_batch_zero_to_come = False
-        self._last_end: PartitionOffsets | None = None  # checked against the log by next_end
+        self._last_end: PartitionOffsets | None = None  # given out by this run
         self._patience: admission.Patience | None = None
         if options.min_offsets_per_trigger is not None:
             self._patience = admission.Patience(
@@ -98,9 +98,10 @@ class StreamState:
                 raise InvalidOption(name, "needs pyspark 4.2 or later")
         if self._is_batch_zero_to_come and self._initial is not None:
             self._is_batch_zero_to_come = False
-            return self._initial
-        self.latest = self.reader.latest(self.reader.assigned())
-        return self.latest
+            self._last_end = self._initial
+        else:
+            self.latest = self._last_end = self.reader.latest(self.reader.assigned())
+        return self._last_end
 
     def next_end(self, start: PartitionOffsets, *, is_limited: bool) -> PartitionOffsets:
         self.commit(start)
@@ -159,9 +160,9 @@ class StreamState:
     # Tasks
 
     def plan(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
-        if self._start_moves and start == self._initial:
-            return []
         if end != self._last_end:
+            if self._start_moves and start == self._initial:
+                return []  # batch 0 of an earlier run
             end = self._still_readable(start, end)
         begin = {**self._starts_of_new(end.keys() - start.keys()), **start}
         ranges = [OffsetRange(row, begin[row], end[row]) for row in end if row in begin]

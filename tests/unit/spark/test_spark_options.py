@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+from tidelog.spark.offsets import GlobalTimestamp, PartitionTimestamps, SpecificOffsets, Word
+from tidelog.spark.options import InvalidOption, SourceOptions, sink_options, source_options
+from tidelog.spark.subscription import Assign, Subscribe, SubscribePattern
+from tidelog.types import TopicPartition
+
+BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+TOPIC = {**BROKER, "subscribe": "orders"}
+
+
+def parsed(**more: str) -> SourceOptions:
+    return source_options({**TOPIC, **more})
+
+
+def test_defaults_are_those_of_sparks_kafka_source() -> None:
+    options = parsed()
+    assert options.data_loss.fail
+    assert not options.include_headers
+    assert options.max_trigger_delay_ms == 15 * 60_000
+    assert options.poll_timeout_ms == 120_000
+    assert options.fetch_offset_tries == 3
+    assert options.fetch_offset_retry_interval_ms == 1000
+    assert options.batch_start() is Word.EARLIEST
+    assert options.batch_end() is Word.LATEST
+    assert options.stream_start() is Word.LATEST
+
+
+def test_names_are_case_insensitive() -> None:
+    options = source_options({**BROKER, "SUBSCRIBE": "a", "FailOnDataLoss": "FALSE"})
+    assert options.subscription == Subscribe(frozenset({"a"}))
+    assert not options.data_loss.fail
+
+
+def test_checked_options_survive_pickling() -> None:
+    options = parsed(startingOffsets='{"orders": {"0": 3}}', includeHeaders="true")
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_topics_and_patterns_are_trimmed() -> None:
+    assert source_options({**BROKER, "subscribe": " a , b,,"}).subscription == Subscribe(
+        frozenset({"a", "b"})
+    )
+    assert source_options({**BROKER, "subscribePattern": " a.* "}).subscription == SubscribePattern(
+        "a.*"
+    )
+
+
+def test_assign_names_partitions() -> None:
+    given = source_options({**BROKER, "assign": '{"a": [1]}'})
+    assert given.subscription == Assign(frozenset({TopicPartition("a", 1)}))
+
+
+def test_a_timestamp_comes_before_timestamps_and_those_before_offsets() -> None:
+    everything = {
+        "startingOffsets": "earliest",
+        "startingOffsetsByTimestamp": '{"orders": {"0": 5}}',
+        "startingTimestamp": "7",
+    }
+    assert parsed(**everything).start == GlobalTimestamp(7)
+    del everything["startingTimestamp"]
+    assert parsed(**everything).start == PartitionTimestamps({TopicPartition("orders", 0): 5})
+    del everything["startingOffsetsByTimestamp"]
+    assert parsed(**everything).start is Word.EARLIEST
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("subscribe", " , "),
+        ("failOnDataLoss", "yes"),
+        ("includeHeaders", "1"),
+        ("minPartitions", "0"),
+        ("minPartitions", "many"),
+        ("maxRecordsPerPartition", "-1"),
+        ("maxOffsetsPerTrigger", "ten"),
+        ("maxTriggerDelay", "soon"),
+        ("startingOffsets", "oldest"),
+        ("startingOffsets", '{"orders": [0]}'),
+        ("startingTimestamp", "yesterday"),
+        ("startingOffsetsByTimestamp", "latest"),
+        ("startingOffsetsByTimestampStrategy", "earliest"),
+        ("fetchOffset.numRetries", "0"),
+        ("kafkaConsumer.pollTimeoutMs", "x"),
+        ("commitGroupId", " "),
+        ("kafka.bootstrap.servers", "nowhere"),
+        ("kafka.isolation.level", "read_everything"),
+        ("kafka.security.protocol", "SASL_SSL"),
+    ],
+)
+def test_a_bad_value_is_refused_by_the_name_of_its_option(option: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match=option.replace(".", r"\.")):
+        source_options({**TOPIC, option: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"subscribe": "a"}, "kafka.bootstrap.servers"),
+        (BROKER, "assign, subscribe or subscribePattern"),
+        ({**TOPIC, "assign": '{"a": [0]}'}, "only one may be"),
+        ({**BROKER, "assign": "a"}, "assign"),
+        ({**BROKER, "assign": "{}"}, "assign"),
+        ({**BROKER, "subscribePattern": "a("}, "subscribePattern"),
+        ({**TOPIC, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "maxOffsets"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(given: dict[str, str], named: str) -> None:
+    with pytest.raises(InvalidOption, match=named):
+        source_options(given)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "auto.offset.reset",
+        "key.deserializer",
+        "value.deserializer",
+        "enable.auto.commit",
+        "interceptor.classes",
+    ],
+)
+def test_client_keys_that_spark_decides_are_refused(name: str) -> None:
+    with pytest.raises(InvalidOption, match="is not supported"):
+        source_options({**TOPIC, f"kafka.{name}": "x"})
+
+
+@pytest.mark.parametrize("name", ["key.serializer", "value.serializer"])
+def test_the_sink_refuses_serializers(name: str) -> None:
+    with pytest.raises(InvalidOption, match=name):
+        sink_options({**BROKER, f"kafka.{name}": "x"})
+
+
+def test_other_client_keys_are_handed_on() -> None:
+    options = parsed(**{"kafka.isolation.level": "read_committed", "kafka.group.id": "g"})
+    assert options.driver_config().text("isolation.level") == "read_committed"
+
+
+def test_executors_wait_for_the_poll_timeout_unless_the_client_is_told() -> None:
+    assert parsed().executor_config().integer("default.api.timeout.ms") == 120_000
+    told = parsed(**{"kafka.default.api.timeout.ms": "5000"})
+    assert told.executor_config().integer("default.api.timeout.ms") == 5000
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("15m", 900_000),
+        ("10s", 10_000),
+        ("500ms", 500),
+        ("7", 7),
+        ("1 h", 3_600_000),
+        ("2min", 120_000),
+    ],
+)
+def test_delays_are_sparks_time_texts(text: str, ms: int) -> None:
+    assert parsed(maxTriggerDelay=text).max_trigger_delay_ms == ms
+
+
+@pytest.mark.parametrize("start", ["latest", '{"orders": {"0": 4, "1": -1}}'])
+def test_a_batch_cannot_start_at_latest(start: str) -> None:
+    options = parsed(startingOffsets=start)
+    assert options.stream_start() == options.start
+    with pytest.raises(InvalidOption, match=r"startingOffsets.*cannot start at latest"):
+        options.batch_start()
+
+
+@pytest.mark.parametrize("end", ["earliest", '{"orders": {"0": -2}}'])
+def test_a_batch_cannot_end_at_earliest(end: str) -> None:
+    with pytest.raises(InvalidOption, match=r"endingOffsets.*cannot end at earliest"):
+        parsed(endingOffsets=end).batch_end()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("endingOffsets", "latest"), ("endingOffsetsByTimestamp", '{"orders": {"0": 5}}')],
+)
+def test_a_stream_has_no_ending_offsets(name: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match=f"option {name}: "):
+        parsed(**{name: value}).stream_start()
+
+
+def test_a_stream_ignores_the_ending_timestamp() -> None:
+    assert parsed(endingTimestamp="5").stream_start() is Word.LATEST
+
+
+def test_start_and_end_must_name_the_same_partitions() -> None:
+    with pytest.raises(InvalidOption, match="orders-1"):
+        parsed(startingOffsets='{"orders": {"0": 1}}', endingOffsets='{"orders": {"0": 2, "1": 2}}')
+
+
+def test_a_start_after_its_end_is_refused() -> None:
+    with pytest.raises(InvalidOption, match=r"5 of orders-0 is after its end, 2"):
+        parsed(startingOffsets='{"orders": {"0": 5}}', endingOffsets='{"orders": {"0": 2}}')
+
+
+def test_latest_as_end_is_after_every_start() -> None:
+    options = parsed(startingOffsets='{"orders": {"0": 5}}', endingOffsets='{"orders": {"0": -1}}')
+    assert options.batch_end() == SpecificOffsets({TopicPartition("orders", 0): -1})
+
+
+def test_an_unknown_option_is_logged_with_the_nearest_known(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        parsed(startingOfsets="earliest")
+    assert "did you mean startingOffsets?" in caplog.text
+
+
+def test_without_any_option_the_message_tells_of_create_table() -> None:
+    with pytest.raises(InvalidOption, match="TEMPORARY VIEW"):
+        source_options({})
+
+
+def test_segment_files_need_neither_broker_nor_topics() -> None:
+    options = source_options({"path": "/data"})
+    assert options.path == "/data"
+    assert options.subscription is None
+
+
+def test_the_sinks_topic_is_trimmed_and_may_not_be_empty() -> None:
+    assert sink_options({**BROKER, "topic": " out "}).topic == "out"
+    assert sink_options(BROKER).topic is None
+    with pytest.raises(InvalidOption, match="topic"):
+        sink_options({**BROKER, "topic": " "})

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.clock import FakeClock
+from tests.support.spark_offset_reader import FakeOffsetReader
+from tidelog.client.errors import UnknownTopic
+from tidelog.spark.data_loss import DataLoss
+from tidelog.spark.options import InvalidOption, source_options
+from tidelog.spark.stream_state import StreamState
+from tidelog.types import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Query:
+    """A query over logs in memory; `restart` forgets all but the logs."""
+
+    def __init__(self, logs: dict[TopicPartition, tuple[int, int]], **options: str) -> None:
+        self.given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", **options}
+        self.reader = FakeOffsetReader(logs, {"t"})
+        self.clock = FakeClock()
+        self.restart()
+
+    def restart(self) -> None:
+        reader: Any = self.reader
+        self.state = StreamState(source_options(self.given), reader, self.clock)
+
+
+def test_a_query_begins_at_latest_with_an_empty_batch() -> None:
+    query = Query({T0: (0, 10)})
+    assert query.state.initial_offsets() == {T0: 10}
+    query.reader.logs[T0] = (0, 15)
+    assert query.state.next_end({T0: 10}, is_limited=False) == {T0: 10}
+    assert query.state.plan({T0: 10}, {T0: 10}) == []
+    assert query.state.next_end({T0: 10}, is_limited=False) == {T0: 15}
+    assert query.state.plan({T0: 10}, {T0: 15}) != []
+
+
+def test_batch_zero_run_again_later_still_ends_where_it_ended() -> None:
+    query = Query({T0: (0, 10)})
+    query.state.initial_offsets()
+    query.state.next_end({T0: 10}, is_limited=False)
+    query.reader.logs[T0] = (0, 99)
+    query.restart()
+    assert query.state.plan(query.state.initial_offsets(), {T0: 10}) == []
+    assert query.state.next_end({T0: 10}, is_limited=False) == {T0: 99}
+
+
+def test_a_query_from_earliest_reads_in_batch_zero() -> None:
+    query = Query({T0: (3, 10)}, startingOffsets="earliest")
+    assert query.state.initial_offsets() == {T0: 3}
+    assert query.state.next_end({T0: 3}, is_limited=False) == {T0: 10}
+    assert query.state.plan({T0: 3}, {T0: 10}) == [(T0, 3, 10)]
+
+
+def test_the_initial_offsets_stay_the_same_within_a_run() -> None:
+    query = Query({T0: (0, 10)})
+    query.state.initial_offsets()
+    query.reader.logs[T0] = (0, 20)
+    assert query.state.initial_offsets() == {T0: 10}
+
+
+def test_a_limit_holds_unless_spark_wants_everything() -> None:
+    query = Query({T0: (0, 100)}, maxOffsetsPerTrigger="10")
+    assert query.state.next_end({T0: 0}, is_limited=True) == {T0: 10}
+    assert query.state.next_end({T0: 0}, is_limited=False) == {T0: 100}
+
+
+def test_a_small_batch_waits_for_more_but_not_in_available_now() -> None:
+    query = Query({T0: (0, 100)}, minOffsetsPerTrigger="50", maxTriggerDelay="1m")
+    assert query.state.next_end({T0: 0}, is_limited=True) == {T0: 100}
+    query.reader.logs[T0] = (0, 149)
+    assert query.state.next_end({T0: 100}, is_limited=True) == {T0: 100}
+    query.clock.advance(ms=60_000)
+    assert query.state.next_end({T0: 100}, is_limited=True) == {T0: 149}
+    query.state.is_available_now = True
+    query.state.latest = {T0: 150}
+    assert query.state.next_end({T0: 149}, is_limited=True) == {T0: 150}
+
+
+def test_available_now_ends_where_the_log_ended_at_first() -> None:
+    query = Query({T0: (0, 100)}, maxOffsetsPerTrigger="60")
+    query.state.is_available_now = True
+    assert query.state.next_end({T0: 0}, is_limited=True) == {T0: 60}
+    query.reader.logs[T0] = (0, 500)
+    assert query.state.next_end({T0: 60}, is_limited=True) == {T0: 100}
+    assert query.state.next_end({T0: 100}, is_limited=True) == {T0: 100}
+
+
+def test_an_added_partition_begins_at_its_first_offset() -> None:
+    query = Query({T0: (0, 10), T1: (0, 7)})
+    assert query.state.next_end({T0: 10}, is_limited=False) == {T0: 10, T1: 7}
+    assert query.state.plan({T0: 10}, {T0: 10, T1: 7}) == [(T1, 0, 7)]
+
+
+def test_an_added_partition_counts_for_the_limit() -> None:
+    query = Query({T0: (0, 10), T1: (0, 30)}, maxOffsetsPerTrigger="10")
+    assert query.state.next_end({T0: 0}, is_limited=True) == {T0: 2, T1: 7}
+
+
+def test_an_added_partition_that_lost_records_already_is_data_loss() -> None:
+    query = Query({T0: (0, 10), T1: (5, 7)})
+    end = query.state.next_end({T0: 10}, is_limited=False)
+    with pytest.raises(DataLoss, match="t-1 begins at 5 instead of 0"):
+        query.state.plan({T0: 10}, end)
+
+
+def test_a_topic_that_is_gone_is_data_loss_or_left_out() -> None:
+    with pytest.raises(DataLoss, match="t-1, which are no longer there"):
+        Query({T0: (0, 10)}).state.next_end({T0: 0, T1: 5}, is_limited=False)
+    query = Query({T0: (0, 10)}, failOnDataLoss="false")
+    assert query.state.next_end({T0: 0, T1: 5}, is_limited=False) == {T0: 10}
+
+
+def test_a_topic_made_anew_with_less_is_data_loss_or_goes_on_from_its_end() -> None:
+    with pytest.raises(DataLoss, match="t-0 was read up to 100, but ends at 3"):
+        Query({T0: (0, 3)}).state.next_end({T0: 100}, is_limited=False)
+    query = Query({T0: (0, 3)}, failOnDataLoss="false")
+    assert query.state.next_end({T0: 100}, is_limited=False) == {T0: 3}
+    assert query.state.plan({T0: 100}, {T0: 3}) == []
+
+
+def test_a_checkpoint_of_another_topic_is_named_as_such() -> None:
+    other = TopicPartition("payments", 0)
+    with pytest.raises(DataLoss, match=r"belongs to another query.*\(payments\)"):
+        Query({T0: (0, 3)}).state.next_end({other: 4}, is_limited=False)
+
+
+def test_a_topic_that_was_never_there_is_an_error() -> None:
+    with pytest.raises(UnknownTopic):
+        Query({}).state.initial_offsets()
+
+
+def test_a_batch_of_an_earlier_run_is_held_against_the_log() -> None:
+    with pytest.raises(DataLoss, match="was to be read up to 20, but ends at 10"):
+        Query({T0: (0, 10)}).state.plan({T0: 5}, {T0: 20})
+    query = Query({T0: (0, 10)}, failOnDataLoss="false")
+    assert query.state.plan({T0: 5}, {T0: 20}) == [(T0, 5, 10)]
+
+
+def test_a_batch_is_split_as_the_options_say() -> None:
+    query = Query({T0: (0, 10)}, maxRecordsPerPartition="4")
+    assert [row.size for row in query.state.plan({T0: 0}, {T0: 10})] == [3, 3, 4]
+
+
+def test_pyspark_without_a_start_works_but_takes_no_limits() -> None:
+    query = Query({T0: (0, 10)})
+    query.state.initial_offsets()
+    query.reader.logs[T0] = (0, 12)
+    assert query.state.latest_without_start() == {T0: 10}
+    assert query.state.latest_without_start() == {T0: 12}
+    with pytest.raises(InvalidOption, match=r"maxOffsetsPerTrigger: needs pyspark 4\.2"):
+        Query({T0: (0, 1)}, maxOffsetsPerTrigger="5").state.latest_without_start()
+
+
+def test_segment_files_cannot_be_streamed() -> None:
+    with pytest.raises(InvalidOption, match="path"):
+        Query({}, path="/data")

@@ -1,0 +1,75 @@
+"""DescribeGroups v0-v6: the state and members of classic groups.
+
+Behaviour
+- An unknown group is "Dead" and no error; from v6 on it is GROUP_ID_NOT_FOUND.
+- Protocol, metadata and assignments are shown of a stable group only, as Kafka 3.9 does.
+Checks, in order: coordinator (14, 16).
+Versions: v1 throttle time, v3 authorised operations, v4 instance ids, v5 flexible, v6 messages.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.group.group import Group
+from tidelog.coordinator.group.states import GroupState
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+FIRST_VERSION_WITH_UNKNOWN_GROUPS = 6
+
+
+def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    rows = [_row(context, group_id) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for row in rows:
+            if not row.error_code:
+                row.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=rows)
+
+
+def _row(context: RequestContext, group_id: str) -> DescribedGroup:
+    try:
+        group = context.broker.groups.group_or_none(group_id)
+    except KafkaError as error:
+        return DescribedGroup(
+            error_code=error.code, group_id=group_id, authorized_operations=NOT_REQUESTED
+        )
+    if group is not None:
+        return _described(group)
+    row = DescribedGroup(
+        group_id=group_id,
+        group_state=GroupState.DEAD.value,
+        authorized_operations=NOT_REQUESTED,
+    )
+    if context.api_version >= FIRST_VERSION_WITH_UNKNOWN_GROUPS:
+        row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        row.error_message = f"Group {group_id} not found."
+    return row
+
+
+def _described(group: Group) -> DescribedGroup:
+    protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol_name or "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=b"" if protocol_name is None else member.metadata(protocol_name),
+                member_assignment=b"" if protocol_name is None else member.assignment,
+            )
+            for member in group.members.values()
+        ],
+        authorized_operations=NOT_REQUESTED,
+    )

@@ -1,0 +1,106 @@
+"""FindCoordinator v0-v6: which broker looks after a group or a transactional id.
+
+Behaviour
+- A group belongs to the leader of partition abs(hash(group id)) % partitions of
+  __consumer_offsets. The topic is made when it is first asked for, and the answer waits for that
+  (Kafka answers COORDINATOR_NOT_AVAILABLE until it is there).
+- v4+ asks for many keys; each has its own error.
+Checks, in order: key type (42 for share coordinators before v6, and for unknown types).
+Versions: v1 key types and messages, v2 throttle time, v3 flexible, v4 many keys.
+Not done: transaction coordinators (COORDINATOR_NOT_AVAILABLE); share coordinators (42).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from tidelog.broker.context import RequestContext
+from tidelog.broker.metadata_cache import Node
+from tidelog.controller.topic_names import CONSUMER_OFFSETS
+from tidelog.coordinator.partition_hash import partition_for
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+GROUP, TRANSACTION = 0, 1
+FIRST_VERSION_WITH_MANY_KEYS: Final = 4
+NO_NODE: Final = Node(-1, "", -1, None)
+
+
+def handle(
+    context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+    needs_topic = request.key_type == GROUP
+    if needs_topic and context.broker.metadata.topic(CONSUMER_OFFSETS) is None:
+        return _create_then_answer(context, request)
+    return _answer(context, request)
+
+
+async def _create_then_answer(
+    context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    try:
+        await context.broker.topics.auto_create(CONSUMER_OFFSETS)
+    except KafkaError as error:
+        return _answer(context, request, f"{CONSUMER_OFFSETS} cannot be made: {error.message}")
+    return _answer(context, request)
+
+
+def _answer(
+    context: RequestContext, request: FindCoordinatorRequest, problem: str | None = None
+) -> FindCoordinatorResponse:
+    if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
+        return FindCoordinatorResponse(
+            coordinators=[
+                _coordinator(context, request.key_type, key, problem)
+                for key in request.coordinator_keys
+            ]
+        )
+    found = _coordinator(context, request.key_type, request.key, problem)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message or "NONE",
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _coordinator(
+    context: RequestContext, key_type: int, key: str, problem: str | None
+) -> Coordinator:
+    code = ErrorCode.NONE
+    node: Node | None = None
+    if key_type == GROUP:
+        node = _group_coordinator(context, key)
+        if node is None:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    elif key_type == TRANSACTION:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    else:
+        code = ErrorCode.INVALID_REQUEST
+    node = node or NO_NODE
+    return Coordinator(
+        key=key,
+        node_id=node.broker_id,
+        host=node.host,
+        port=node.port,
+        error_code=code,
+        error_message=(problem or code.text) if code is not ErrorCode.NONE else None,
+    )
+
+
+def _group_coordinator(context: RequestContext, group_id: str) -> Node | None:
+    metadata = context.broker.metadata
+    image = metadata.topic(CONSUMER_OFFSETS)
+    if image is None:
+        return None
+    leader = image.partitions[partition_for(group_id, len(image.partitions))].leader
+    for node in metadata.nodes(context.connection.listener_name):
+        if node.broker_id == leader:
+            return node
+    return None

@@ -1,0 +1,44 @@
+"""JoinGroup v0-v9: become, or stay, a member of a classic group.
+
+Behaviour
+- The answer waits until the next generation begins: after group.initial.rebalance.delay.ms for a
+  group's first members, later when all members have rejoined or the largest rebalance timeout is
+  over. The first to have joined is the leader and is given all members with their metadata.
+- The protocol is what most members prefer among those that all support.
+- From v4 on a dynamic member without an id is refused with MEMBER_ID_REQUIRED and an id, to come
+  back with; it must do so within its session timeout.
+- A static member (group_instance_id) that comes back without its id takes the place of its former
+  self, without a rebalance unless the group's protocol would change; the former self is fenced.
+- In a generation that has begun, a member that rejoins unchanged gets the same answer again.
+Checks, in order: group id (24), coordinator (14, 16), session timeout within
+group.min/max.session.timeout.ms (26), group and member known (25), group.max.size (81), protocols
+(23: none, another type, none in common, or one named twice), instance id (82, 25).
+Versions: v1 rebalance timeout (v0: the session timeout), v2 throttle time, v4 member id required,
+v5 static members, v6 flexible, v7 protocol type and null protocol, v8 reason, v9 skip_assignment.
+Unlike Kafka: a request that another one by the same member supersedes is answered (27), and so is
+one that names a protocol twice.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.group.membership import JoinAnswer, Joining
+from tidelog.protocol.messages.join_group import JoinGroupRequest
+
+
+def handle(context: RequestContext, request: JoinGroupRequest) -> JoinAnswer:
+    rebalance_timeout_ms = request.rebalance_timeout_ms
+    if context.api_version == 0:
+        rebalance_timeout_ms = request.session_timeout_ms
+    joining = Joining(
+        version=context.api_version,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=f"/{context.connection.client_host}",
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
+    )
+    return context.broker.groups.join_group(request.group_id, joining)

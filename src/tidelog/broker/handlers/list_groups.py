@@ -1,0 +1,40 @@
+"""ListGroups v0-v5: the groups that this broker looks after.
+
+Behaviour
+- Filters by state (v4) and type (v5) ignore case; a state or type that does not exist lists none.
+- While partitions load, the groups that are known already, with COORDINATOR_LOAD_IN_PROGRESS.
+Versions: v1 throttle time, v3 flexible, v4 states, v5 types.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+CLASSIC = "classic"
+
+
+def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    groups = context.broker.groups
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    rows = [
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.value,
+            group_type=CLASSIC,
+        )
+        for group in groups.list_groups()
+        if (not states or group.state.value.lower() in states) and (not types or CLASSIC in types)
+    ]
+    is_loading = groups.runtime.is_loading
+    return ListGroupsResponse(
+        error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE,
+        groups=rows,
+    )

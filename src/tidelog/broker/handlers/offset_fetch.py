@@ -1,0 +1,196 @@
+"""OffsetFetch v0-v10: the offsets that groups have committed.
+
+Behaviour
+- Answered from memory. A partition without an offset, an unknown group and (before v10) an unknown
+  topic are no errors: the offset is -1. Null topics (v2+) mean all that the group has.
+- v8+ asks for several groups, each with its own error.
+- require_stable (v7+): a partition with an offset in an open transaction is answered with
+  UNSTABLE_OFFSET_COMMIT.
+Checks, in order: coordinator (14, 16).
+Versions: v2 null topics and an error for the group (v0, v1: in every partition), v3 throttle time,
+v5 leader epoch, v6 flexible, v7 require_stable, v8 several groups, v9 member epochs, v10 topic ids
+(100 for an unknown one).
+v0 reads what is committed, by any version; as in Kafka a partition without an offset has error 3
+there. Without groups, which Kafka never answers, the answer is empty: v8+ has no place for an
+error outside of a group.
+Not done: member epochs (v9) mean nothing to classic groups and are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from tidelog.types import ZERO_UUID
+
+FIRST_VERSION_WITH_GROUP_ERROR = 2
+FIRST_VERSION_WITH_GROUPS = 8
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+NO_OFFSET = CommittedOffset(-1, -1, "", -1)
+
+Row = TypeVar("Row", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
+
+
+def handle(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if context.api_version >= FIRST_VERSION_WITH_GROUPS:
+        return OffsetFetchResponse(
+            groups=[_group(context, group, request.require_stable) for group in request.groups]
+        )
+    return _single_group(context, request)
+
+
+def _row(
+    kind: type[Row], index: int, committed: CommittedOffset, code: ErrorCode = ErrorCode.NONE
+) -> Row:
+    return kind(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=code,
+    )
+
+
+class _Reading(Generic[Row]):
+    """A group's offsets as rows of an answer."""
+
+    def __init__(
+        self, offsets: GroupOffsets | None, require_stable: bool, row_class: type[Row]
+    ) -> None:
+        self._offsets = offsets
+        self._require_stable = require_stable
+        self._row_class: type[Row] = row_class
+        self.absent = ErrorCode.NONE  # the error of a partition without an offset
+
+    def all_topics(self) -> Iterable[tuple[str, Iterable[int]]]:
+        return () if self._offsets is None else self._offsets.topics().items()
+
+    def rows(self, topic: str, indexes: Iterable[int]) -> list[Row]:
+        return [self._read(topic, index) for index in indexes]
+
+    def _read(self, topic: str, index: int) -> Row:
+        offsets = self._offsets
+        if offsets is None:
+            return _row(self._row_class, index, NO_OFFSET, self.absent)
+        if self._require_stable and offsets.is_unstable(topic, index):
+            return _row(self._row_class, index, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        committed = offsets.get(topic, index)
+        if committed is None:
+            return _row(self._row_class, index, NO_OFFSET, self.absent)
+        return _row(self._row_class, index, committed)
+
+
+def _single_group(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    version = context.api_version
+    try:
+        offsets = context.broker.groups.offsets_of(request.group_id)
+    except KafkaError as error:
+        if version >= FIRST_VERSION_WITH_GROUP_ERROR:
+            return OffsetFetchResponse(error_code=error.code)
+        return OffsetFetchResponse(topics=_failed_topics(request.topics or (), error.code))
+    reading = _Reading(offsets, request.require_stable, OffsetFetchResponsePartition)
+    if version == 0:
+        reading.absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics = request.topics
+    if topics is None:
+        topics = [
+            OffsetFetchRequestTopic(name=name, partition_indexes=list(partitions))
+            for name, partitions in reading.all_topics()
+        ]
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name, partitions=reading.rows(topic.name, topic.partition_indexes)
+            )
+            for topic in topics
+        ]
+    )
+
+
+def _failed_topics(
+    topics: Iterable[OffsetFetchRequestTopic], code: ErrorCode
+) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                _row(OffsetFetchResponsePartition, index, NO_OFFSET, code)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _group(
+    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    try:
+        offsets = context.broker.groups.offsets_of(group.group_id)
+    except KafkaError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    reading = _Reading(offsets, require_stable, OffsetFetchResponsePartitions)
+    if group.topics is None:
+        topics = _every_topic(context, reading)
+    else:
+        topics = [_topic(context, reading, topic) for topic in group.topics]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _every_topic(
+    context: RequestContext, reading: _Reading[OffsetFetchResponsePartitions]
+) -> list[OffsetFetchResponseTopics]:
+    has_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    rows = []
+    for name, partitions in reading.all_topics():
+        image = context.broker.topics.topics.get(name)
+        if has_ids and image is None:
+            continue  # being deleted: it has no id to be named by
+        rows.append(
+            OffsetFetchResponseTopics(
+                name=name,
+                topic_id=ZERO_UUID if image is None else image.topic_id,
+                partitions=reading.rows(name, partitions),
+            )
+        )
+    return rows
+
+
+def _topic(
+    context: RequestContext,
+    reading: _Reading[OffsetFetchResponsePartitions],
+    topic: OffsetFetchRequestTopics,
+) -> OffsetFetchResponseTopics:
+    name = topic.name
+    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        image = context.broker.topics.by_id.get(topic.topic_id)
+        if image is None:
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            return OffsetFetchResponseTopics(
+                topic_id=topic.topic_id,
+                partitions=[
+                    _row(OffsetFetchResponsePartitions, index, NO_OFFSET, unknown)
+                    for index in topic.partition_indexes
+                ],
+            )
+        name = image.name
+    return OffsetFetchResponseTopics(
+        name=name,
+        topic_id=topic.topic_id,
+        partitions=reading.rows(name, topic.partition_indexes),
+    )

@@ -1,0 +1,29 @@
+"""SyncGroup v0-v5: the leader hands in the assignment, every member gets its own.
+
+Behaviour
+- The answer waits until the leader's assignment is written to __consumer_offsets. In a group that
+  has its assignment it comes at once.
+- Members that the leader forgot get an empty assignment; members that it made up are ignored.
+- A member that does not send it within the rebalance timeout is removed.
+Checks, in order: protocol type and name given (v5: 23), group id (24), coordinator (16; while it
+loads 27, for the member must rejoin), group and member (25), instance id (82), generation (22),
+protocol type and name fit (23), not rebalancing (27).
+Versions: v1 throttle time, v3 static members, v4 flexible, v5 protocol type and name.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.group.membership import SyncAnswer
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+FIRST_VERSION_WITH_PROTOCOL = 5
+
+
+def handle(context: RequestContext, request: SyncGroupRequest) -> SyncAnswer:
+    if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and (
+        request.protocol_type is None or request.protocol_name is None
+    ):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return context.broker.groups.sync_group(request)

@@ -1,0 +1,346 @@
+"""The group coordinator: what the handlers of the group and offset APIs ask.
+
+It finds the shard of a group, checks what Kafka checks before looking at the group (its id;
+loading; whether this broker looks after it), and hands on to `membership` (joins, syncs,
+heartbeats), `removal` (expiry, deletion) or the shard's offsets. Refusals are KafkaErrors unless an
+answer has a place of its own for them.
+
+Records of one request are written as one batch (deletions: in batches of a bounded size); offset
+commits carry base sequence 0, as Kafka's do. See `runtime` for when an answer may leave.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidelog.coordinator.group import records, removal
+from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, in_version, join_error
+from tidelog.coordinator.group.membership import (
+    JoinAnswer,
+    Joining,
+    Membership,
+    SyncAnswer,
+    random_uuid,
+    require_generation,
+    require_member,
+)
+from tidelog.coordinator.group.rebalance import Rebalances
+from tidelog.coordinator.group.settings import GroupSettings
+from tidelog.coordinator.group.shard import GroupShard
+from tidelog.coordinator.group.states import GroupState
+from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
+from tidelog.record.batch import Codec
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock, Timer
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.coordinator.group.group import Group
+    from tidelog.coordinator.group.member import Member
+    from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
+    from tidelog.coordinator.stored_record import CoordinatorRecord
+    from tidelog.protocol.messages.heartbeat import HeartbeatRequest
+    from tidelog.protocol.messages.sync_group import SyncGroupRequest
+    from tidelog.replication.flusher import LogFlusher
+    from tidelog.replication.partition import Partition
+    from tidelog.replication.pending import Pending
+
+logger = logging.getLogger(__name__)
+
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TOMBSTONES_PER_BATCH: Final = 1000
+
+NewOffset = tuple[str, int, "CommittedOffset"]  # topic, partition
+
+# What a client is told when its commit could not be written.
+_COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+def commit_error(code: ErrorCode) -> ErrorCode:
+    return _COMMIT_ERRORS.get(code, code)
+
+
+class GroupCoordinator:
+    """Touched only on the broker loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        timer: Timer,
+        flusher: LogFlusher,
+        new_uuid: Callable[[], str] = random_uuid,
+    ) -> None:
+        self._clock = clock
+        self.runtime = CoordinatorRuntime(
+            CONSUMER_OFFSETS,
+            records.GROUP_RECORD_TYPES,
+            lambda index: GroupShard(index, clock),
+            clock=clock,
+            timer=timer,
+            flusher=flusher,
+            load_slice_bytes=min(config.get_int("offsets.load.buffer.size"), SLICE_BYTES_MAX),
+            on_loaded=self._loaded,
+            on_unloaded=self._unloaded,
+        )
+        self.configure(config)
+        self._rebalances = Rebalances(self.runtime, clock, timer, lambda: self.settings)
+        self._membership = Membership(
+            self.runtime, self._rebalances, clock, lambda: self.settings, new_uuid
+        )
+
+    def configure(self, config: BrokerConfig) -> None:
+        self.settings = GroupSettings.of(config)
+        self.runtime.codec = Codec(config.get_int("offsets.topic.compression.codec"))
+
+    # The topic
+
+    def host(self, partitions: Sequence[Partition], partition_count: int) -> None:
+        """These partitions of the offsets topic are led by this broker.
+
+        The first count holds until a restart, as in Kafka: with another one, groups would be
+        looked for where they are not.
+        """
+        self.runtime.partition_count = self.runtime.partition_count or partition_count
+        for partition in partitions:
+            self.runtime.lead(partition)
+
+    def resign(self) -> None:
+        """The offsets topic is gone, or the broker stops: all who wait are sent away."""
+        self.runtime.partition_count = 0
+        self.runtime.resign_all()
+
+    def _loaded(self, shard: GroupShard) -> None:
+        for group in tuple(shard.groups.values()):
+            group.committed_generation = group.generation_id
+            for member in group.members.values():
+                self._rebalances.heard_from(group, member)
+            if len(group.members) > self.settings.max_size:
+                self._rebalances.prepare(group, "it has more members than group.max.size")
+
+    def _unloaded(self, shard: GroupShard) -> None:
+        for group in shard.groups.values():
+            for member in group.members.values():
+                member.fail_join(ErrorCode.NOT_COORDINATOR)
+                member.fail_sync(ErrorCode.NOT_COORDINATOR)
+            group.die(self._clock.time_ms())
+
+    # Members
+
+    def join_group(self, group_id: str, joining: Joining) -> JoinAnswer:
+        try:
+            answer = self._membership.join(self._shard(group_id), group_id, joining)
+        except KafkaError as error:
+            answer = join_error(error.code, joining.member_id)
+        if isinstance(answer, JoinGroupResponse):
+            return in_version(answer, joining.version)
+        return answer
+
+    def sync_group(self, request: SyncGroupRequest) -> SyncAnswer:
+        try:
+            group = self._group(request.group_id)
+            return self._membership.sync(group, request)
+        except KafkaError as error:
+            code = error.code
+            if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                # Whether the assignment was written is not known yet: the member must rejoin.
+                code = ErrorCode.REBALANCE_IN_PROGRESS
+            return SyncGroupResponse(error_code=code)
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        try:
+            return self._membership.heartbeat(
+                self._group(request.group_id),
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return ErrorCode.NONE  # sessions begin anew when the group is loaded
+            return error.code
+
+    def leave_group(
+        self, group_id: str, leaving: Sequence[tuple[str, str | None, str | None]]
+    ) -> list[ErrorCode]:
+        """An outcome for each (member id, instance id, reason)."""
+        group = self._shard(group_id).groups.get(group_id)
+        outcomes = []
+        for member_id, group_instance_id, reason in leaving:
+            code = ErrorCode.NONE
+            try:
+                if group is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+                self._membership.leave(group, member_id, group_instance_id, reason)
+            except KafkaError as error:
+                code = error.code
+            outcomes.append(code)
+        return outcomes
+
+    # Offsets
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Sequence[NewOffset],
+        *,
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+        unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+    ) -> Pending[ErrorCode] | None:
+        """None: committed; else the outcome, for `commit_error`, comes later."""
+        shard = self.runtime.shard_for(group_id)
+        group = shard.groups.get(group_id)
+        if group is not None:
+            member = _committing_member(group, generation_id, member_id, group_instance_id)
+            if member is not None:
+                self._rebalances.heard_from(group, member)
+        elif generation_id >= 0:
+            raise KafkaError(unknown_group)
+        batch = [
+            records.offset_commit(group_id, topic, partition, committed)
+            for topic, partition, committed in offsets
+        ]
+        try:
+            return self.runtime.write(shard.index, batch, base_sequence=0)
+        except KafkaError as error:
+            raise KafkaError(commit_error(error.code), error.message) from error
+
+    def offsets_of(self, group_id: str) -> GroupOffsets | None:
+        """None if the group has none, or is not known."""
+        return self.runtime.shard_for(group_id).offsets.get(group_id)
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[removal.TopicAndPartition]
+    ) -> dict[removal.TopicAndPartition, ErrorCode]:
+        shard = self._shard(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group.state is GroupState.EMPTY:
+            outcomes = dict.fromkeys(partitions, ErrorCode.NONE)
+        elif group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+            outcomes = {
+                partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                if group.is_subscribed_to(partition[0])
+                else ErrorCode.NONE
+                for partition in partitions
+            }
+        else:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        doomed = [each for each, code in outcomes.items() if code is ErrorCode.NONE]
+        present = shard.offsets.get(group_id)
+        if present is not None:
+            self._remove(shard, group, [each for each in doomed if present.get(*each)])
+        return outcomes
+
+    def topic_deleted(self, topic: str) -> None:
+        """Its offsets go, so that a topic made under the same name starts afresh."""
+        for shard, group in self._all_groups():
+            offsets = shard.offsets.get(group.group_id)
+            gone = [] if offsets is None else removal.of_topic(offsets, topic)
+            if gone:
+                self._try_to_remove(shard, group, gone)
+
+    def expire_offsets(self) -> None:
+        now_ms = self._clock.time_ms()
+        retention_ms = self.settings.offsets_retention_ms
+        for shard, group in self._all_groups():
+            offsets = shard.offsets.get(group.group_id)
+            gone = []
+            if offsets is not None:
+                gone = removal.expired(group, offsets, now_ms, retention_ms)
+            if gone or removal.is_forgotten_without(shard, group, set()):
+                self._try_to_remove(shard, group, gone)
+
+    def _try_to_remove(
+        self, shard: GroupShard, group: Group, gone: Sequence[removal.TopicAndPartition]
+    ) -> None:
+        try:
+            self._remove(shard, group, gone)
+        except KafkaError as error:
+            logger.error(
+                "cannot remove offsets; they stay until the next try",
+                extra={"group": group.group_id, "error": error.message},
+            )
+
+    def _remove(
+        self, shard: GroupShard, group: Group, gone: Sequence[removal.TopicAndPartition]
+    ) -> None:
+        made: list[CoordinatorRecord] = removal.tombstones(shard, group, gone)
+        for start in range(0, len(made), TOMBSTONES_PER_BATCH):
+            self.runtime.write(shard.index, made[start : start + TOMBSTONES_PER_BATCH])
+        if not made and removal.is_forgotten_without(shard, group, set()):
+            shard.forget(group)
+
+    # Administration
+
+    def list_groups(self) -> list[Group]:
+        return [group for _, group in self._all_groups()]
+
+    def group_or_none(self, group_id: str) -> Group | None:
+        return self.runtime.shard_for(group_id).groups.get(group_id)
+
+    def delete_group(self, group_id: str) -> ErrorCode:
+        try:
+            shard = self.runtime.shard_for(group_id)
+            group = shard.groups.get(group_id)
+            if group is None:
+                return ErrorCode.GROUP_ID_NOT_FOUND
+            if group.state is not GroupState.EMPTY:
+                return ErrorCode.NON_EMPTY_GROUP
+            for member_id in tuple(group.pending_members):
+                group.forget_pending(member_id)
+            offsets = shard.offsets.get(group_id)
+            self._remove(shard, group, [] if offsets is None else removal.everything(offsets))
+        except KafkaError as error:
+            return commit_error(error.code)
+        return ErrorCode.NONE
+
+    # Finding groups
+
+    def _shard(self, group_id: str) -> GroupShard:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return self.runtime.shard_for(group_id)
+
+    def _group(self, group_id: str) -> Group:
+        group = self._shard(group_id).groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    def _all_groups(self) -> Iterator[tuple[GroupShard, Group]]:
+        for shard in self.runtime.active_shards():
+            for group in tuple(shard.groups.values()):
+                yield shard, group
+
+
+def _committing_member(
+    group: Group, generation_id: int, member_id: str, group_instance_id: str | None
+) -> Member | None:
+    """The member that commits; None for a simple consumer, which only an empty group allows."""
+    if generation_id < 0 and group.state is GroupState.EMPTY:
+        return None
+    if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    member = require_member(group, member_id, group_instance_id)
+    require_generation(group, generation_id)
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+    return member

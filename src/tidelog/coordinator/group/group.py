@@ -1,0 +1,382 @@
+"""A classic group: its members, their common protocol, its generation and its state.
+
+What the log holds of it is its last GroupMetadata record: generation, protocol, leader, members
+and their assignments. `restore` brings the group to what a record says and is the only way into
+STABLE. Everything between two records (who has rejoined, who has synced, members that were told
+their id but have not come back) lives in memory only, and a restart ends it.
+
+Invariants: leader_id is a member or None without members; every static member's id is in
+static_members; protocol_counts counts the members that support a protocol; all members of a
+generation support protocol_name.
+
+It answers nobody and sets no timers: `rebalance` and `membership` do. Touched only on the loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from tidelog.coordinator.group.member import Member, Protocols
+from tidelog.coordinator.group.states import ALLOWED_FROM, GroupState
+from tidelog.protocol.errors import DecodeError
+from tidelog.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
+from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+
+if TYPE_CHECKING:
+    from tidelog.clock import TimerHandle
+    from tidelog.coordinator.expiration import Expiration
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+class Group:
+    __slots__ = (
+        "committed_generation",
+        "generation_id",
+        "group_id",
+        "in_initial_delay",
+        "join_timer",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "pending_members",
+        "pending_sync_members",
+        "protocol_counts",
+        "protocol_name",
+        "protocol_type",
+        "shard_index",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "subscribed_topics",
+        "sync_timer",
+    )
+
+    def __init__(self, group_id: str, shard_index: int, now_ms: int) -> None:
+        self.group_id = group_id
+        self.shard_index = shard_index
+        self.state = GroupState.EMPTY
+        self.state_timestamp_ms: int | None = now_ms  # since when; None in very old records
+        self.protocol_type: str | None = None  # None as long as nobody has ever joined
+        self.protocol_name: str | None = None  # None while EMPTY
+        self.generation_id = 0  # never decreases while the group lives
+        self.committed_generation = 0  # the last one whose assignment is committed
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}  # in the order they joined
+        self.static_members: dict[str, str] = {}  # group.instance.id -> member id
+        self.pending_members: dict[str, Expiration] = {}  # told their id, not yet back with it
+        self.pending_sync_members: set[str] = set()  # of this generation
+        self.protocol_counts: Counter[str] = Counter()
+        self.subscribed_topics: frozenset[str] | None = None  # None if it cannot be known
+        self.new_member_added = False  # during the initial delay
+        self.in_initial_delay = False
+        self.join_timer: TimerHandle | None = None  # runs while PREPARING_REBALANCE
+        self.sync_timer: TimerHandle | None = None  # runs until all of a generation have synced
+
+    # State
+
+    def transition_to(self, target: GroupState, now_ms: int) -> None:
+        assert self.state in ALLOWED_FROM[target], (self.group_id, self.state, target)
+        self.state = target
+        self.state_timestamp_ms = now_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in ALLOWED_FROM[GroupState.PREPARING_REBALANCE]
+
+    def stop_timers(self) -> None:
+        for timer in (self.join_timer, self.sync_timer):
+            if timer is not None:
+                timer.cancel()
+        self.join_timer = self.sync_timer = None
+
+    def die(self, now_ms: int) -> None:
+        """Nothing will happen to it any more."""
+        self.transition_to(GroupState.DEAD, now_ms)
+        self.stop_timers()
+        for expiration in self.pending_members.values():
+            expiration.cancel()
+        for member in self.members.values():
+            member.end_session()
+
+    # Members
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        assert member.member_id not in self.members, member.member_id
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_members
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self.protocol_counts.update(name for name, _ in member.protocols)
+        self.forget_pending(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            member.end_session()
+            self.protocol_counts.subtract(name for name, _ in member.protocols)
+            if member.group_instance_id is not None:
+                del self.static_members[member.group_instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.forget_pending(member_id)
+        self.pending_sync_members.discard(member_id)
+
+    def forget_pending(self, member_id: str) -> None:
+        expiration = self.pending_members.pop(member_id, None)
+        if expiration is not None:
+            expiration.cancel()
+
+    def update(
+        self,
+        member: Member,
+        protocols: Protocols,
+        *,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+    ) -> None:
+        self.protocol_counts.subtract(name for name, _ in member.protocols)
+        self.protocol_counts.update(name for name, _ in protocols)
+        member.protocols = protocols
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def replace_static_member(self, old_member_id: str, new_member_id: str) -> Member:
+        """The member goes on under a new id, in its old place; its leadership goes with it."""
+        member = self.members[old_member_id]
+        assert member.group_instance_id is not None
+        member.member_id = new_member_id
+        self.members = {each.member_id: each for each in self.members.values()}
+        self.static_members[member.group_instance_id] = new_member_id
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        if old_member_id in self.pending_sync_members:
+            self.pending_sync_members.discard(old_member_id)
+            self.pending_sync_members.add(new_member_id)
+        return member
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
+
+    @property
+    def awaiting_join_count(self) -> int:
+        return sum(member.join_waiter is not None for member in self.members.values())
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        return not self.pending_members and all(
+            member.join_waiter is not None for member in self.members.values()
+        )
+
+    def elect_joined_leader(self) -> bool:
+        """A leader that has not rejoined hands over to the first who has; False if nobody has."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].join_waiter is None:
+            joined = (each for each in self.members.values() if each.join_waiter is not None)
+            successor = next(joined, None)
+            if successor is None:
+                return False
+            self.leader_id = successor.member_id
+        return True
+
+    # Protocols
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether a member with these protocols could be in the group."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and any(True for _ in names)
+        if self.protocol_type != protocol_type:
+            return False
+        return any(self.protocol_counts[name] == len(self.members) for name in names)
+
+    def select_protocol(self) -> str:
+        """Every member votes for its favourite of those that all support; ties go to the one that
+        was voted for first.
+        """
+        return _vote(self.members.values())
+
+    def protocol_if(self, member: Member, protocols: Protocols) -> str | None:
+        """What would be selected if the member had other protocols; None if nothing could be."""
+        changed = Member(
+            member.member_id,
+            None,
+            "",
+            "",
+            rebalance_timeout_ms=0,
+            session_timeout_ms=0,
+            protocols=protocols,
+        )
+        return _vote_or_none(
+            [changed if each is member else each for each in self.members.values()]
+        )
+
+    # Generations
+
+    def begin_generation(self, now_ms: int) -> None:
+        self.generation_id += 1
+        self.pending_sync_members.clear()
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.transition_to(GroupState.COMPLETING_REBALANCE, now_ms)
+        else:
+            self.protocol_name = None
+            self.transition_to(GroupState.EMPTY, now_ms)
+        self.subscribed_topics = self._subscribed_topics()
+
+    def join_response(
+        self, member_id: str, *, with_members: bool, skip_assignment: bool = False
+    ) -> JoinGroupResponse:
+        assert self.protocol_name is not None, self.group_id
+        return JoinGroupResponse(
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader_id or "",
+            skip_assignment=skip_assignment,
+            member_id=member_id,
+            members=self._member_list(self.protocol_name) if with_members else [],
+        )
+
+    def _member_list(self, protocol_name: str) -> list[JoinGroupResponseMember]:
+        return [
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(protocol_name),
+            )
+            for member in self.members.values()
+        ]
+
+    # Records
+
+    def metadata_value(
+        self, members: Iterable[MemberMetadata], now_ms: int, *, leader_id: str | None
+    ) -> GroupMetadataValue:
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=leader_id,
+            current_state_timestamp=now_ms,
+            members=list(members),
+        )
+
+    def member_value(self, member: Member, assignment: bytes) -> MemberMetadata:
+        assert self.protocol_name is not None, self.group_id
+        return MemberMetadata(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout=member.rebalance_timeout_ms,
+            session_timeout=member.session_timeout_ms,
+            subscription=member.metadata(self.protocol_name),
+            assignment=assignment,
+        )
+
+    def restore(self, value: GroupMetadataValue) -> None:
+        """Replays a record: on a live group, the one that it has just written."""
+        self.protocol_type = value.protocol_type or None
+        self.generation_id = value.generation
+        self.protocol_name = value.protocol
+        self.leader_id = value.leader
+        timestamp_ms = value.current_state_timestamp
+        self.state_timestamp_ms = None if timestamp_ms == -1 else timestamp_ms
+        self.state = GroupState.STABLE if value.members else GroupState.EMPTY
+        for row in value.members:
+            self._restore_member(row)
+        present = {row.member_id for row in value.members}
+        for member_id in [each for each in self.members if each not in present]:
+            self.remove(member_id)
+        self.leader_id = value.leader
+        self.subscribed_topics = self._subscribed_topics()
+
+    def _restore_member(self, row: MemberMetadata) -> None:
+        protocol_name = self.protocol_name or ""
+        rebalance_timeout_ms = row.rebalance_timeout
+        if rebalance_timeout_ms == -1:  # records before Kafka 0.10.1
+            rebalance_timeout_ms = row.session_timeout
+        known_as = self.static_members.get(row.group_instance_id or "", row.member_id)
+        member = self.members.get(known_as)
+        if member is None:
+            member = Member(
+                row.member_id,
+                row.group_instance_id,
+                row.client_id,
+                row.client_host,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                session_timeout_ms=row.session_timeout,
+                protocols=[(protocol_name, row.subscription)],
+                assignment=row.assignment,
+            )
+            self.add(member, self.protocol_type or "")
+            return
+        if known_as != row.member_id:
+            self.replace_static_member(known_as, row.member_id)
+        member.assignment = row.assignment
+        self.update(
+            member,
+            _with_metadata(member.protocols, protocol_name, row.subscription),
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            session_timeout_ms=row.session_timeout,
+        )
+
+    # Subscriptions
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """True as well when the subscriptions cannot be read."""
+        return self.subscribed_topics is None or topic in self.subscribed_topics
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscription = _subscription_or_none(member.metadata(self.protocol_name))
+            if subscription is None:
+                return None
+            topics.update(subscription.topics)
+        return frozenset(topics)
+
+
+def _vote(members: Iterable[Member]) -> str:
+    protocol = _vote_or_none(list(members))
+    assert protocol is not None, "members without a common protocol were let in"
+    return protocol
+
+
+def _vote_or_none(members: list[Member]) -> str | None:
+    counts = Counter(name for member in members for name, _ in member.protocols)
+    candidates = {name for name, count in counts.items() if count == len(members)}
+    if not candidates:
+        return None
+    votes = Counter(member.vote(candidates) for member in members)
+    return votes.most_common(1)[0][0]
+
+
+def _with_metadata(protocols: Protocols, protocol_name: str, metadata: bytes) -> Protocols:
+    """A record holds the selected protocol only; the others, if the member is live, stay."""
+    if not any(name == protocol_name for name, _ in protocols):
+        return [(protocol_name, metadata)]
+    return [(name, metadata if name == protocol_name else other) for name, other in protocols]
+
+
+def _subscription_or_none(metadata: bytes) -> ConsumerProtocolSubscription | None:
+    """Later versions only add fields at the end, so that version 0 can be read of all."""
+    try:
+        return ConsumerProtocolSubscription.decode(memoryview(metadata), 2, 0)
+    except DecodeError:
+        return None

@@ -1,0 +1,336 @@
+"""What members ask of their group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+The rules are those of Kafka's classic protocol, with KIP-345 (static members: an instance id keeps
+its place over restarts; whoever used the instance id last holds it, the others are fenced),
+KIP-394 (a dynamic member is given its id first and must come back with it) and KIP-814 (a static
+leader that restarts gets the members but is told not to assign).
+
+A refusal is a KafkaError; the caller makes the answer of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.coordinator.group import records
+from tidelog.coordinator.group.member import (
+    UNKNOWN_MEMBER_ID,
+    JoinWaiter,
+    Member,
+    Protocols,
+    in_version,
+    join_error,
+)
+from tidelog.coordinator.group.rebalance import Rebalances, store_error, sync_response
+from tidelog.coordinator.group.states import GroupState
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
+from tidelog.replication.pending import Pending
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock
+    from tidelog.coordinator.group.group import Group
+    from tidelog.coordinator.group.settings import GroupSettings
+    from tidelog.coordinator.group.shard import GroupShard
+    from tidelog.coordinator.runtime import CoordinatorRuntime
+    from tidelog.protocol.messages.classic_group_records import GroupMetadataValue
+    from tidelog.protocol.messages.sync_group import SyncGroupRequest
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
+FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
+
+JoinAnswer = JoinGroupResponse | Pending[JoinGroupResponse]
+SyncAnswer = SyncGroupResponse | Pending[SyncGroupResponse]
+
+
+class Joining(NamedTuple):
+    """A JoinGroup, and who sent it."""
+
+    version: int
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+
+
+def random_uuid() -> str:
+    """Version 4, as text."""
+    raw = bytearray(os.urandom(16))
+    raw[6] = raw[6] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def require_member(group: Group, member_id: str, group_instance_id: str | None) -> Member:
+    if group_instance_id is not None:
+        holder = group.static_members.get(group_instance_id)
+        if holder is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if holder != member_id:
+            raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+    member = group.members.get(member_id)
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    return member
+
+
+def require_generation(group: Group, generation_id: int) -> None:
+    if generation_id != group.generation_id:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+
+class Membership:
+    """That of all groups; touched only on the broker loop."""
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[GroupShard],
+        rebalances: Rebalances,
+        clock: Clock,
+        settings: Callable[[], GroupSettings],
+        new_uuid: Callable[[], str] = random_uuid,
+    ) -> None:
+        self._runtime = runtime
+        self._rebalances = rebalances
+        self._clock = clock
+        self._settings = settings
+        self._new_uuid = new_uuid
+
+    # Joining
+
+    def join(self, shard: GroupShard, group_id: str, joining: Joining) -> JoinAnswer:
+        settings = self._settings()
+        if not (
+            settings.min_session_timeout_ms
+            <= joining.session_timeout_ms
+            <= settings.max_session_timeout_ms
+        ):
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        is_unknown = joining.member_id == UNKNOWN_MEMBER_ID
+        if not is_unknown and group_id not in shard.groups:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        group = shard.group_or_new(group_id)
+        if not self._has_room_for(group, joining.member_id):
+            group.remove(joining.member_id)
+            return join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
+        self._require_common_protocol(group, joining)
+        if is_unknown:
+            shard.keep(group)
+            answer = self._join_anew(group, joining)
+        else:
+            answer = self._rejoin(group, joining)
+        self._rebalances.maybe_complete_join(group)
+        return answer
+
+    def _has_room_for(self, group: Group, member_id: str) -> bool:
+        max_size = self._settings().max_size
+        member = group.members.get(member_id)
+        if group.state is GroupState.EMPTY:
+            return True
+        if group.state is GroupState.PREPARING_REBALANCE:
+            has_joined = member is not None and member.join_waiter is not None
+            return has_joined or group.awaiting_join_count < max_size
+        return member is not None or len(group.members) < max_size
+
+    def _require_common_protocol(self, group: Group, joining: Joining) -> None:
+        names = [name for name, _ in joining.protocols]
+        if len(set(names)) < len(names) or not group.supports(joining.protocol_type, names):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    def _join_anew(self, group: Group, joining: Joining) -> JoinAnswer:
+        instance_id = joining.group_instance_id
+        if instance_id is not None:
+            member_id = f"{instance_id}-{self._new_uuid()}"
+            holder = group.static_members.get(instance_id)
+            if holder is not None:
+                return self._take_over(group, group.members[holder], member_id, joining)
+            return self._admit(group, member_id, joining)
+        member_id = f"{joining.client_id}-{self._new_uuid()}"
+        if joining.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
+            self._rebalances.expect(group, member_id, joining.session_timeout_ms)
+            return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        return self._admit(group, member_id, joining)
+
+    def _admit(self, group: Group, member_id: str, joining: Joining) -> JoinAnswer:
+        member = Member(
+            member_id,
+            joining.group_instance_id,
+            joining.client_id,
+            joining.client_host,
+            rebalance_timeout_ms=joining.rebalance_timeout_ms,
+            session_timeout_ms=joining.session_timeout_ms,
+            protocols=joining.protocols,
+        )
+        pending = _wait_for_join(member, joining)
+        self._rebalances.add(group, member, joining.protocol_type)
+        return pending
+
+    def _rejoin(self, group: Group, joining: Joining) -> JoinAnswer:
+        member_id = joining.member_id
+        if member_id in group.pending_members and joining.group_instance_id is None:
+            return self._admit(group, member_id, joining)
+        member = require_member(group, member_id, joining.group_instance_id)
+        is_leader = member_id == group.leader_id
+        is_unchanged = member.protocols == joining.protocols
+        if group.state is GroupState.COMPLETING_REBALANCE and is_unchanged:
+            # The answer to its JoinGroup was lost on the way.
+            return group.join_response(member_id, with_members=is_leader)
+        if group.state is GroupState.STABLE and is_unchanged and not is_leader:
+            return group.join_response(member_id, with_members=False)
+        self._update(group, member, joining)
+        pending = _wait_for_join(member, joining)
+        self._rebalances.maybe_prepare(group, f"{member_id} rejoins")
+        return pending
+
+    def _update(self, group: Group, member: Member, joining: Joining) -> None:
+        group.update(
+            member,
+            joining.protocols,
+            rebalance_timeout_ms=joining.rebalance_timeout_ms,
+            session_timeout_ms=joining.session_timeout_ms,
+        )
+
+    # Static members that restart
+
+    def _take_over(
+        self, group: Group, member: Member, new_member_id: str, joining: Joining
+    ) -> JoinAnswer:
+        """The instance id goes on under a new member id; who had it before is fenced."""
+        if (
+            group.state is GroupState.STABLE
+            and group.protocol_if(member, joining.protocols) == group.protocol_name
+        ):
+            return self._take_over_quietly(group, member, new_member_id, joining)
+        was_stable = group.state is GroupState.STABLE
+        self._fence(member)
+        group.replace_static_member(member.member_id, new_member_id)
+        self._update(group, member, joining)
+        self._rebalances.heard_from(group, member)
+        pending = _wait_for_join(member, joining)
+        if was_stable or group.state is GroupState.COMPLETING_REBALANCE:
+            self._rebalances.prepare(group, f"{joining.group_instance_id} restarted")
+        return pending
+
+    def _take_over_quietly(
+        self, group: Group, member: Member, new_member_id: str, joining: Joining
+    ) -> JoinAnswer:
+        """No rebalance: the assignment stays, and a record says who holds the instance id."""
+        old_leader_id = group.leader_id
+        record = records.group_metadata(
+            group.group_id, self._taken_over(group, member, new_member_id, joining)
+        )
+        try:
+            flushed = self._runtime.write(group.shard_index, [record])
+        except KafkaError as error:
+            return join_error(store_error(error.code), UNKNOWN_MEMBER_ID)
+        self._fence(member)
+        self._update(group, member, joining)
+        self._rebalances.heard_from(group, member)
+        is_leader = new_member_id == group.leader_id
+        if joining.version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT:
+            answer = group.join_response(
+                new_member_id, with_members=is_leader, skip_assignment=is_leader
+            )
+        else:
+            # A client that cannot skip the assignment must not learn that it leads.
+            answer = group.join_response(new_member_id, with_members=False)
+            answer.leader = old_leader_id or ""
+        if flushed is None:
+            return answer
+        pending: Pending[JoinGroupResponse] = Pending()
+        flushed.then(
+            lambda code: pending.complete(
+                answer
+                if code is ErrorCode.NONE
+                else in_version(join_error(store_error(code), UNKNOWN_MEMBER_ID), joining.version)
+            )
+        )
+        return pending
+
+    def _taken_over(
+        self, group: Group, member: Member, new_member_id: str, joining: Joining
+    ) -> GroupMetadataValue:
+        rows = []
+        for each in group.members.values():
+            row = group.member_value(each, each.assignment)
+            if each is member:
+                row.member_id = new_member_id
+                row.rebalance_timeout = joining.rebalance_timeout_ms
+                row.session_timeout = joining.session_timeout_ms
+                row.subscription = dict(joining.protocols)[group.protocol_name or ""]
+            rows.append(row)
+        leads = group.leader_id == member.member_id
+        return group.metadata_value(
+            rows,
+            group.state_timestamp_ms or self._clock.time_ms(),
+            leader_id=new_member_id if leads else group.leader_id,
+        )
+
+    def _fence(self, member: Member) -> None:
+        member.fail_join(ErrorCode.FENCED_INSTANCE_ID)
+        member.fail_sync(ErrorCode.FENCED_INSTANCE_ID)
+
+    # Syncing
+
+    def sync(self, group: Group, request: SyncGroupRequest) -> SyncAnswer:
+        member = require_member(group, request.member_id, request.group_instance_id)
+        require_generation(group, request.generation_id)
+        if (request.protocol_type is not None and request.protocol_type != group.protocol_type) or (
+            request.protocol_name is not None and request.protocol_name != group.protocol_name
+        ):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._rebalances.synced(group, member.member_id)
+        if group.state is GroupState.STABLE and group.committed_generation == group.generation_id:
+            self._rebalances.heard_from(group, member)
+            return sync_response(group, member)
+        pending: Pending[SyncGroupResponse] = Pending()
+        member.await_sync(pending)
+        if group.state is GroupState.COMPLETING_REBALANCE and member.member_id == group.leader_id:
+            assignments = {row.member_id: row.assignment for row in request.assignments}
+            self._rebalances.store_assignment(group, assignments)
+        return pending
+
+    # Heartbeats
+
+    def heartbeat(
+        self, group: Group, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        member = require_member(group, member_id, group_instance_id)
+        require_generation(group, generation_id)
+        self._rebalances.heard_from(group, member)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    # Leaving
+
+    def leave(
+        self, group: Group, member_id: str, group_instance_id: str | None, reason: str | None
+    ) -> None:
+        """An admin may name a static member by its instance id alone."""
+        if member_id == UNKNOWN_MEMBER_ID and group_instance_id is not None:
+            member_id = group.static_members.get(group_instance_id, UNKNOWN_MEMBER_ID)
+        if member_id in group.pending_members:
+            self._rebalances.forget_expected(group, member_id)
+            return
+        member = require_member(group, member_id, group_instance_id)
+        self._rebalances.remove(group, member, reason or "it left")
+
+
+def _wait_for_join(member: Member, joining: Joining) -> Pending[JoinGroupResponse]:
+    pending: Pending[JoinGroupResponse] = Pending()
+    member.await_join(JoinWaiter(pending, joining.version))
+    return pending

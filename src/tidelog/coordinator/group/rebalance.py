@@ -1,0 +1,300 @@
+"""From one generation of a group to the next: waiting for joins, then for the assignment.
+
+    prepare         members are told (by heartbeats) to rejoin; the wait for them begins
+    complete_join   all have rejoined, or time is up: a new generation, its leader gets the members
+    store_assignment  the leader's assignment is written; then every member gets its own
+
+A first rebalance waits group.initial.rebalance.delay.ms for more members, and again as long as more
+come, at most the rebalance timeout. Later ones end when all members have rejoined or after the
+largest rebalance timeout; dynamic members that have not rejoined are dropped then, static ones
+stay. Members that do not send SyncGroup within the rebalance timeout are dropped too.
+
+Sessions: a member that is silent for its session timeout is removed. While it waits for an answer
+it need not send heartbeats; a new member's first wait may take 5 minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tidelog.coordinator.expiration import Expiration
+from tidelog.coordinator.group import records
+from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, Member
+from tidelog.coordinator.group.states import GroupState
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock, Timer
+    from tidelog.coordinator.group.group import Group
+    from tidelog.coordinator.group.settings import GroupSettings
+    from tidelog.coordinator.group.shard import GroupShard
+    from tidelog.coordinator.runtime import CoordinatorRuntime
+
+logger = logging.getLogger(__name__)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+
+# What members are told when their group's record could not be written.
+_STORE_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def store_error(code: ErrorCode) -> ErrorCode:
+    return _STORE_ERRORS.get(code, code)
+
+
+class Rebalances:
+    """Those of all groups; touched only on the broker loop."""
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[GroupShard],
+        clock: Clock,
+        timer: Timer,
+        settings: Callable[[], GroupSettings],
+    ) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._timer = timer
+        self._settings = settings
+
+    # Sessions
+
+    def heard_from(self, group: Group, member: Member) -> None:
+        """The member lives: its session begins anew."""
+        if member.session is None:
+            self._start_session(group, member, member.session_timeout_ms)
+        else:
+            member.session.push_back(member.session_timeout_ms)
+
+    def add(self, group: Group, member: Member, protocol_type: str) -> None:
+        """A member that has just joined."""
+        member.is_new = True
+        if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
+            group.new_member_added = True
+        group.add(member, protocol_type)
+        self._start_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self.maybe_prepare(group, f"{member.member_id} joins")
+
+    def expect(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
+        """A member that was given its id must come back with it within its session timeout."""
+        expiration = Expiration(
+            self._clock, self._timer, partial(self.forget_expected, group, member_id)
+        )
+        group.pending_members[member_id] = expiration
+        expiration.push_back(session_timeout_ms)
+
+    def forget_expected(self, group: Group, member_id: str) -> None:
+        if group.state is not GroupState.DEAD:
+            group.forget_pending(member_id)
+            self.maybe_complete_join(group)
+
+    def remove(self, group: Group, member: Member, reason: str) -> None:
+        logger.info(
+            "member leaves its group",
+            extra={"group": group.group_id, "member": member.member_id, "reason": reason},
+        )
+        member.fail_join(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID)
+        member.fail_sync(ErrorCode.UNKNOWN_MEMBER_ID)
+        group.remove(member.member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self.maybe_complete_join(group)
+        elif group.state is not GroupState.EMPTY:
+            self.maybe_prepare(group, f"{member.member_id} left: {reason}")
+
+    def _start_session(self, group: Group, member: Member, timeout_ms: int) -> None:
+        member.session = Expiration(
+            self._clock, self._timer, partial(self._session_expired, group, member)
+        )
+        member.session.push_back(timeout_ms)
+
+    def _session_expired(self, group: Group, member: Member) -> None:
+        if group.state is GroupState.DEAD or group.members.get(member.member_id) is not member:
+            return
+        if member.is_waiting and not member.is_new:
+            return  # its session begins anew with the answer
+        self.remove(group, member, "its session timed out")
+
+    # Waiting for joins
+
+    def maybe_prepare(self, group: Group, reason: str) -> None:
+        if group.can_rebalance:
+            self.prepare(group, reason)
+
+    def prepare(self, group: Group, reason: str) -> None:
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        group.pending_sync_members.clear()
+        group.stop_timers()
+        is_first = group.state is GroupState.EMPTY
+        group.transition_to(GroupState.PREPARING_REBALANCE, self._clock.time_ms())
+        logger.info(
+            "group prepares to rebalance",
+            extra={
+                "group": group.group_id,
+                "generation": group.generation_id,
+                "reason": reason,
+            },
+        )
+        if is_first:
+            delay_ms = self._settings().initial_rebalance_delay_ms
+            self._delay(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        else:
+            self._await_joins(group)
+
+    def _delay(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
+        group.in_initial_delay = True
+        group.join_timer = self._timer.call_later(
+            delay_ms / 1000, partial(self._delay_over, group, delay_ms, remaining_ms)
+        )
+
+    def _delay_over(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
+        if group.new_member_added and remaining_ms:
+            group.new_member_added = False
+            next_ms = min(self._settings().initial_rebalance_delay_ms, remaining_ms)
+            self._delay(group, next_ms, max(remaining_ms - delay_ms, 0))
+        else:
+            self._complete_join(group)
+
+    def _await_joins(self, group: Group) -> None:
+        group.join_timer = self._timer.call_later(
+            group.rebalance_timeout_ms / 1000, partial(self._complete_join, group)
+        )
+        self.maybe_complete_join(group)
+
+    def maybe_complete_join(self, group: Group) -> None:
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and not group.in_initial_delay
+            and group.has_all_members_joined
+        ):
+            self._complete_join(group)
+
+    def _complete_join(self, group: Group) -> None:
+        group.stop_timers()
+        group.in_initial_delay = group.new_member_added = False
+        for member in tuple(group.members.values()):
+            if member.join_waiter is None and member.group_instance_id is None:
+                group.remove(member.member_id)
+        if not group.elect_joined_leader() and group.members:
+            self._await_joins(group)  # only static members are left, and none is back yet
+            return
+        group.begin_generation(self._clock.time_ms())
+        if group.state is GroupState.EMPTY:
+            self._store_empty(group)
+        else:
+            self._announce_generation(group)
+
+    def _announce_generation(self, group: Group) -> None:
+        logger.info(
+            "group has a new generation",
+            extra={
+                "group": group.group_id,
+                "generation": group.generation_id,
+                "members": len(group.members),
+                "protocol": group.protocol_name,
+            },
+        )
+        group.pending_sync_members.update(group.members)
+        group.sync_timer = self._timer.call_later(
+            group.rebalance_timeout_ms / 1000,
+            partial(self._syncs_overdue, group, group.generation_id),
+        )
+        for member in tuple(group.members.values()):
+            member.is_new = False
+            self.heard_from(group, member)
+            is_leader = member.member_id == group.leader_id
+            member.answer_join(group.join_response(member.member_id, with_members=is_leader))
+
+    def _store_empty(self, group: Group) -> None:
+        value = group.metadata_value((), self._clock.time_ms(), leader_id=None)
+        try:
+            self._runtime.write(group.shard_index, [records.group_metadata(group.group_id, value)])
+        except KafkaError as error:
+            logger.warning(
+                "cannot write that a group is empty",
+                extra={"group": group.group_id, "error": error.message},
+            )
+
+    # Waiting for syncs
+
+    def synced(self, group: Group, member_id: str) -> None:
+        group.pending_sync_members.discard(member_id)
+        if not group.pending_sync_members and group.sync_timer is not None:
+            group.sync_timer.cancel()
+            group.sync_timer = None
+
+    def _syncs_overdue(self, group: Group, generation_id: int) -> None:
+        assert group.generation_id == generation_id, "a new generation stops the timer"
+        group.sync_timer = None
+        overdue = sorted(group.pending_sync_members)
+        for member_id in overdue:
+            group.remove(member_id)
+        self.prepare(group, f"no SyncGroup from {', '.join(overdue)}")
+
+    def store_assignment(self, group: Group, assignments: Mapping[str, bytes]) -> None:
+        """Members that the leader forgot get an empty assignment."""
+        members = [
+            group.member_value(member, assignments.get(member.member_id, b""))
+            for member in group.members.values()
+        ]
+        value = group.metadata_value(members, self._clock.time_ms(), leader_id=group.leader_id)
+        try:
+            flushed = self._runtime.write(
+                group.shard_index, [records.group_metadata(group.group_id, value)]
+            )
+        except KafkaError as error:
+            self._assignment_failed(group, error.code)
+            return
+        generation_id = group.generation_id
+        if flushed is None:
+            self._assignment_stored(group, generation_id, ErrorCode.NONE)
+        else:
+            flushed.then(partial(self._assignment_stored, group, generation_id))
+
+    def _assignment_stored(self, group: Group, generation_id: int, code: ErrorCode) -> None:
+        if group.state is GroupState.DEAD or group.generation_id != generation_id:
+            return
+        if code is not ErrorCode.NONE:
+            self._assignment_failed(group, code)
+            return
+        group.committed_generation = generation_id
+        for member in tuple(group.members.values()):
+            if member.sync_waiter is not None:
+                self.heard_from(group, member)
+                member.answer_sync(sync_response(group, member))
+
+    def _assignment_failed(self, group: Group, code: ErrorCode) -> None:
+        logger.error(
+            "cannot write a group's assignment",
+            extra={"group": group.group_id, "error": code.name},
+        )
+        self._fail_syncs(group, store_error(code))
+        self.maybe_prepare(group, f"its assignment could not be written: {code.name}")
+
+    def _fail_syncs(self, group: Group, code: ErrorCode) -> None:
+        for member in tuple(group.members.values()):
+            member.assignment = b""
+            if member.sync_waiter is not None:
+                self.heard_from(group, member)
+                member.fail_sync(code)
+
+
+def sync_response(group: Group, member: Member) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        assignment=member.assignment,
+    )

@@ -1,0 +1,127 @@
+"""The groups and offsets of one partition of __consumer_offsets, and how its records make them.
+
+A group is there when somebody joins it, or when it has committed offsets: a group without members
+that only commits is a "simple" one, and needs no record of its own. It goes when its tombstone is
+replayed, or, if it never had a record, with its last offset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.coordinator.group.group import Group
+from tidelog.coordinator.group.offsets import GroupOffsets
+from tidelog.coordinator.group.records import committed_offset
+from tidelog.coordinator.group.states import GroupState
+from tidelog.protocol.messages.classic_group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from tidelog.record.batch import NO_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock
+    from tidelog.coordinator.stored_record import CoordinatorRecord
+
+
+class GroupShard:
+    """Touched only on the broker loop."""
+
+    __slots__ = ("_clock", "_groups_of_producer", "groups", "index", "offsets")
+
+    def __init__(self, index: int, clock: Clock) -> None:
+        self.index = index
+        self._clock = clock
+        self.groups: dict[str, Group] = {}
+        self.offsets: dict[str, GroupOffsets] = {}  # none of them is empty
+        self._groups_of_producer: dict[int, set[str]] = {}  # with an open transaction
+
+    def group_or_new(self, group_id: str) -> Group:
+        """For a member that joins; the group is not kept unless `keep` follows."""
+        return self.groups.get(group_id) or Group(group_id, self.index, self._clock.time_ms())
+
+    def keep(self, group: Group) -> None:
+        self.groups[group.group_id] = group
+
+    def forget(self, group: Group) -> None:
+        """A group of which the log knows nothing."""
+        self._remove(group)
+
+    # Replaying
+
+    def replay(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
+        key, value = record.key, record.value
+        if type(key) is OffsetCommitKey:
+            if value is None:
+                self._replay_offset_tombstone(key, producer_id)
+            else:
+                assert isinstance(value, OffsetCommitValue)
+                self._replay_offset(key, value, offset, producer_id)
+        else:
+            assert isinstance(key, GroupMetadataKey)
+            assert value is None or isinstance(value, GroupMetadataValue)
+            self._replay_group(key.group, value)
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        for group_id in self._groups_of_producer.pop(producer_id, ()):
+            offsets = self.offsets.get(group_id)
+            if offsets is not None:
+                offsets.end_transaction(producer_id, committed=committed)
+                self._forget_if_empty(group_id, offsets)
+
+    def _replay_offset(
+        self, key: OffsetCommitKey, value: OffsetCommitValue, log_offset: int, producer_id: int
+    ) -> None:
+        group_id = key.group
+        offsets = self.offsets.get(group_id)
+        if offsets is None:
+            self.offsets[group_id] = offsets = GroupOffsets()
+            if group_id not in self.groups:
+                self.groups[group_id] = Group(group_id, self.index, self._clock.time_ms())
+        committed = committed_offset(value, log_offset)
+        if producer_id == NO_PRODUCER_ID:
+            offsets.put(key.topic, key.partition, committed)
+        else:
+            offsets.stage(producer_id, key.topic, key.partition, committed)
+            self._groups_of_producer.setdefault(producer_id, set()).add(group_id)
+
+    def _replay_offset_tombstone(self, key: OffsetCommitKey, producer_id: int) -> None:
+        offsets = self.offsets.get(key.group)
+        if offsets is None:
+            return
+        if producer_id == NO_PRODUCER_ID:
+            offsets.remove(key.topic, key.partition)
+        else:
+            offsets.unstage(producer_id, key.topic, key.partition)
+        self._forget_if_empty(key.group, offsets)
+
+    def _forget_if_empty(self, group_id: str, offsets: GroupOffsets) -> None:
+        if not offsets.is_empty:
+            return
+        del self.offsets[group_id]
+        group = self.groups.get(group_id)
+        if (
+            group is not None
+            and group.state is GroupState.EMPTY
+            and group.generation_id == 0
+            and not group.pending_members
+        ):
+            self._remove(group)
+
+    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        group = self.groups.get(group_id)
+        if value is None:
+            if group is not None:
+                self._remove(group)
+            if group_id in self.offsets:
+                self.groups[group_id] = Group(group_id, self.index, self._clock.time_ms())
+            return
+        if group is None:
+            group = self.groups[group_id] = Group(group_id, self.index, self._clock.time_ms())
+        group.restore(value)
+
+    def _remove(self, group: Group) -> None:
+        group.die(self._clock.time_ms())
+        del self.groups[group.group_id]

@@ -1,0 +1,238 @@
+"""What coordinators run on: decide, append, replay.
+
+A request is decided against a shard, the state of one partition of the coordinator's topic: that
+gives an answer and records, and touches nothing that records stand for. `write` appends
+the records to the partition and replays them; replaying alone changes that state, live and on
+load alike, so that what is in memory is always what a restart would read. The answer leaves once
+the records are committed (the high watermark has passed them, which waits for a flush where
+flush.messages says so).
+
+A hosted partition is in one of these states:
+
+    LOADING  its records are being read               COORDINATOR_LOAD_IN_PROGRESS
+    ACTIVE   it serves
+    FAILED   its records cannot be read or kept       NOT_COORDINATOR
+    (absent) another broker leads it, or no topic yet NOT_COORDINATOR
+
+Loading is done in slices, one a turn of the loop, one partition after another. Touched only on the
+broker loop.
+
+An append that fails changes nothing. A flush that fails leaves it open whether a restart finds the
+records: the answer is an error, and the partition is FAILED from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from tidelog.coordinator.loading import PartitionLoading, Replayable
+from tidelog.coordinator.partition_hash import partition_for
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.errors import DecodeError
+from tidelog.record.batch import NO_PRODUCER_ID, NO_SEQUENCE, Codec
+from tidelog.record.builder import batch_of
+from tidelog.replication.pending import Pending
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock, Timer
+    from tidelog.coordinator.stored_record import CoordinatorRecord, RecordTypes
+    from tidelog.replication.flusher import LogFlusher
+    from tidelog.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+SLICE_BYTES_MAX: Final = 128 * 1024  # some milliseconds of replaying
+
+S = TypeVar("S", bound=Replayable)
+
+
+class ShardState(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+
+
+class Hosted(Generic[S]):
+    """A partition of the topic that this broker leads, and its shard."""
+
+    __slots__ = ("partition", "shard", "state")
+
+    def __init__(self, partition: Partition, shard: S) -> None:
+        self.partition = partition
+        self.shard = shard
+        self.state = ShardState.LOADING
+
+
+class CoordinatorRuntime(Generic[S]):
+    def __init__(
+        self,
+        topic: str,
+        types: RecordTypes,
+        new_shard: Callable[[int], S],
+        *,
+        clock: Clock,
+        timer: Timer,
+        flusher: LogFlusher,
+        load_slice_bytes: int = SLICE_BYTES_MAX,
+        on_loaded: Callable[[S], object] = lambda shard: None,
+        on_unloaded: Callable[[S], object] = lambda shard: None,
+    ) -> None:
+        self.topic = topic
+        self.partition_count = 0  # of the topic; 0 while there is none
+        self.codec = Codec.NONE  # of what is appended from now on
+        self._types = types
+        self._new_shard = new_shard
+        self._clock = clock
+        self._timer = timer
+        self._flusher = flusher
+        self._load_slice_bytes = min(load_slice_bytes, SLICE_BYTES_MAX)
+        self._on_loaded = on_loaded
+        self._on_unloaded = on_unloaded
+        self._hosted: dict[int, Hosted[S]] = {}
+        self._to_load: deque[tuple[Hosted[S], PartitionLoading]] = deque()
+
+    # Leadership
+
+    def lead(self, partition: Partition) -> None:
+        """This broker leads the partition: load it, and serve."""
+        index = partition.topic_partition.partition
+        if index in self._hosted:
+            return
+        hosted = Hosted(partition, self._new_shard(index))
+        self._hosted[index] = hosted
+        log = partition.log
+        if log.log_start_offset == log.log_end_offset:
+            self._activate(hosted)
+            return
+        loading = PartitionLoading(log, hosted.shard, self._types, self._load_slice_bytes)
+        self._to_load.append((hosted, loading))
+        if len(self._to_load) == 1:
+            self._timer.call_later(0.0, self._load_slice)
+
+    def resign(self, index: int) -> None:
+        """The partition is gone, or another broker's."""
+        hosted = self._hosted.pop(index, None)
+        if hosted is not None and hosted.state is ShardState.ACTIVE:
+            self._on_unloaded(hosted.shard)
+
+    def resign_all(self) -> None:
+        for index in tuple(self._hosted):
+            self.resign(index)
+
+    def _load_slice(self) -> None:
+        hosted, loading = self._to_load[0]
+        index = hosted.partition.topic_partition.partition
+        done = self._hosted.get(index) is not hosted or self._step(hosted, loading)
+        if done:
+            self._to_load.popleft()
+        if self._to_load:
+            self._timer.call_later(0.0, self._load_slice)
+
+    def _step(self, hosted: Hosted[S], loading: PartitionLoading) -> bool:
+        try:
+            if not loading.step():
+                return False
+        except (KafkaError, DecodeError, OSError) as error:
+            hosted.state = ShardState.FAILED
+            logger.error(
+                "cannot load a coordinator's partition",
+                extra={
+                    "partition": str(hosted.partition.topic_partition),
+                    "offset": loading.next_offset,
+                    "error": str(error),
+                },
+            )
+            return True
+        logger.info(
+            "loaded a coordinator's partition",
+            extra={
+                "partition": str(hosted.partition.topic_partition),
+                "records": loading.record_count,
+            },
+        )
+        self._activate(hosted)
+        return True
+
+    def _activate(self, hosted: Hosted[S]) -> None:
+        hosted.state = ShardState.ACTIVE
+        self._on_loaded(hosted.shard)
+
+    # Finding shards
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._to_load)
+
+    def active_shards(self) -> Iterator[S]:
+        for hosted in tuple(self._hosted.values()):
+            if hosted.state is ShardState.ACTIVE:
+                yield hosted.shard
+
+    def shard_for(self, key: str) -> S:
+        """The shard that looks after a group or transactional id; KafkaError if it cannot now."""
+        if not self.partition_count:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return self._serving(partition_for(key, self.partition_count)).shard
+
+    def _serving(self, index: int) -> Hosted[S]:
+        hosted = self._hosted.get(index)
+        if hosted is None or hosted.state is ShardState.FAILED:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if hosted.state is ShardState.LOADING:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return hosted
+
+    # Writing
+
+    def write(
+        self,
+        index: int,
+        records: Sequence[CoordinatorRecord],
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = NO_SEQUENCE,
+    ) -> Pending[ErrorCode] | None:
+        """Appends one batch to partition `index` and replays it. None: it is committed; else the
+        outcome comes later. KafkaError: it was not appended and nothing has changed.
+        """
+        if not records:
+            return None
+        hosted = self._serving(index)
+        partition = hosted.partition
+        now_ms = self._clock.time_ms()
+        batch = batch_of(
+            [(*record.encoded(), (), now_ms) for record in records],
+            codec=self.codec,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=producer_id != NO_PRODUCER_ID,
+        )
+        offset = partition.append_as_coordinator(memoryview(batch)).base_offset
+        replay = hosted.shard.replay
+        for record in records:
+            replay(record, offset, producer_id)
+            offset += 1
+        return self._flushed(hosted) if partition.flush_due else None
+
+    def _flushed(self, hosted: Hosted[S]) -> Pending[ErrorCode]:
+        pending: Pending[ErrorCode] = Pending()
+        partition = hosted.partition
+
+        def finished(error: OSError | None) -> None:
+            if error is None:
+                partition.flushed()
+                pending.complete(ErrorCode.NONE)
+                return
+            pending.complete(ErrorCode.KAFKA_STORAGE_ERROR)
+            if hosted.state is ShardState.ACTIVE:
+                hosted.state = ShardState.FAILED
+                self._on_unloaded(hosted.shard)
+
+        self._flusher.flush(partition.log, finished)
+        return pending

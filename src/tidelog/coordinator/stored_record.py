@@ -1,0 +1,60 @@
+"""Records of the coordinators' topics, as objects and as bytes.
+
+    key    i16 record type, then the key message
+    value  i16 version, then the value message in that version; null is a tombstone
+
+The key's number says what the record is about; Kafka calls it the key's version. The messages are
+generated (protocol.messages); which types a topic has is said by a `RecordTypes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.protocol.errors import DecodeError
+from tidelog.protocol.message import Message
+
+_PREFIX = Struct(">h")
+
+
+class CoordinatorRecord(NamedTuple):
+    key: Message
+    value: Message | None  # None is a tombstone
+    value_version: int = 0
+
+    def encoded(self) -> tuple[bytes, bytes | None]:
+        key, value, version = self
+        key_bytes = _PREFIX.pack(key.RECORD_TYPE) + key.encode(0)
+        if value is None:
+            return key_bytes, None
+        return key_bytes, _PREFIX.pack(version) + value.encode(version)
+
+
+class RecordTypes:
+    """The record types of one topic: type -> (class of its key, class of its value)."""
+
+    __slots__ = ("_classes",)
+
+    def __init__(self, classes: Mapping[int, tuple[type[Message], type[Message]]]) -> None:
+        self._classes = dict(classes)
+
+    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        """None for a record of an unknown type; DecodeError for one that cannot be read."""
+        classes = self._classes.get(_prefix(key))
+        if classes is None:
+            return None
+        key_class, value_class = classes
+        decoded_key = key_class.decode(memoryview(key), 2, 0)
+        if value is None:
+            return CoordinatorRecord(decoded_key, None)
+        version = _prefix(value)
+        decoded_value = value_class.decode(memoryview(value), 2, version)
+        return CoordinatorRecord(decoded_key, decoded_value, version)
+
+
+def _prefix(data: bytes) -> int:
+    if len(data) < _PREFIX.size:
+        raise DecodeError(f"a record of {len(data)} bytes has no version")
+    return int.from_bytes(data[:2], "big", signed=True)

@@ -1,4 +1,4 @@
-"""The operation bit sets that Metadata, DescribeCluster and DescribeTopicPartitions report.
+"""The operation bit sets that Metadata, DescribeCluster, DescribeGroups and others report.
 
 Bit n stands for ACL operation n. While no authoriser is configured everything that makes sense
 for the resource is allowed, which is what Kafka reports then.
@@ -30,3 +30,4 @@ CLUSTER_OPERATIONS: Final = _bits(
     ALTER_CONFIGS,
     IDEMPOTENT_WRITE,
 )
+GROUP_OPERATIONS: Final = _bits(READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)

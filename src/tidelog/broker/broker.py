@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tidelog.controller.metadata_store import MetadataStore
     from tidelog.controller.producer_ids import ProducerIds
     from tidelog.controller.topics import TopicCatalogue
+    from tidelog.coordinator.group.coordinator import GroupCoordinator
     from tidelog.log.log_manager import LogManager
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.replica_manager import ReplicaManager
@@ -36,3 +37,4 @@ class Broker:
     flusher: LogFlusher
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
+    groups: GroupCoordinator

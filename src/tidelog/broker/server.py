@@ -34,8 +34,10 @@ from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
+from tidelog.controller.topic_names import CONSUMER_OFFSETS
 from tidelog.controller.topics import TopicCatalogue, TopicChange, TopicImage
 from tidelog.controller.znodes import Endpoint as RegisteredEndpoint
+from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.errors import StartupError
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
@@ -169,6 +171,7 @@ class Server:
         topics.load()
         logs.start(dynamic_config.log_config)
         topics.start_broker_epoch()
+        flusher = LogFlusher(self._loop)
         self.broker = Broker(
             broker_id=broker_id,
             config=dynamic_config.broker_config,
@@ -180,9 +183,12 @@ class Server:
             metadata=MetadataCache(membership.cluster_id, membership.controller_id, topics),
             logs=logs,
             replicas=ReplicaManager(broker_id, logs),
-            flusher=LogFlusher(self._loop),
+            flusher=flusher,
             producer_ids=ProducerIds(store, broker_id),
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
+            groups=GroupCoordinator(
+                dynamic_config.broker_config, clock=self._clock, timer=self._timer, flusher=flusher
+            ),
         )
         for image in topics.topics.values():
             self._host(image)
@@ -223,13 +229,24 @@ class Server:
                 replicas=partition.replicas,
                 isr=partition.isr,
             )
+        if image.name == CONSUMER_OFFSETS:
+            self._coordinate_groups(image)
+
+    def _coordinate_groups(self, image: TopicImage) -> None:
+        replicas = self.broker.replicas
+        hosted = (replicas.get(image.name, index) for index in range(len(image.partitions)))
+        led = [each for each in hosted if each and each.leader_id == self.broker.broker_id]
+        self.broker.groups.host(led, len(image.partitions))
 
     def _topic_changed(self, change: TopicChange, image: TopicImage) -> None:
-        if change is TopicChange.DELETED:
-            for index in range(len(image.partitions)):
-                self.broker.replicas.drop(TopicPartition(image.name, index))
-        else:
+        if change is not TopicChange.DELETED:
             self._host(image)
+            return
+        if image.name == CONSUMER_OFFSETS:
+            self.broker.groups.resign()
+        for index in range(len(image.partitions)):
+            self.broker.replicas.drop(TopicPartition(image.name, index))
+        self.broker.groups.topic_deleted(image.name)
 
     def _topic_config_changed(self, topic: str) -> None:
         config = self.broker.dynamic_config.log_config(topic)
@@ -241,6 +258,7 @@ class Server:
 
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         self.broker.config = config
+        self.broker.groups.configure(config)
         self.network.configure(_network_settings(config))
         for topic in self.broker.topics.topics:
             self._topic_config_changed(topic)
@@ -296,6 +314,11 @@ class Server:
                 "high watermarks",
                 "replica.high.watermark.checkpoint.interval.ms",
                 logs.checkpoint_high_watermarks,
+            ),
+            (
+                "offsets",
+                "offsets.retention.check.interval.ms",
+                self.broker.groups.expire_offsets,
             ),
         )
         for name, key, duty in rows:

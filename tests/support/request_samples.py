@@ -24,6 +24,8 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+
+from tests.support.group_samples import group_samples
 from tests.support.raw_batch import batch, message
 
 Fields = Callable[[int], dict[str, Any]]
@@ -42,6 +44,7 @@ def sample_requests(topic: str) -> Iterator[Sample]:
     yield from _data_samples(topic)
     yield from _topic_samples(topic)
     yield from _config_samples(topic)
+    yield from group_samples(topic)
     yield DescribeClusterRequest, always()
     yield DescribeLogDirsRequest, always(topics=None)
     yield InitProducerIdRequest, always(transactional_id=None, transaction_timeout_ms=60_000)

@@ -135,22 +135,19 @@ KEYS: Final = (
         INT,
         3_000,
         "How long a first rebalance waits for more members to join.",
-        inert=True,
     ),
     Key(
         "group.max.session.timeout.ms",
         INT,
         1_800_000,
         "Largest session timeout a member may ask for.",
-        inert=True,
     ),
-    Key("group.max.size", INT, INT_MAX, "Members a group may have.", valid=at_least(1), inert=True),
+    Key("group.max.size", INT, INT_MAX, "Members a group may have.", valid=at_least(1)),
     Key(
         "group.min.session.timeout.ms",
         INT,
         6_000,
         "Smallest session timeout a member may ask for.",
-        inert=True,
     ),
     Key(
         "group.share.delivery.count.limit",
@@ -270,7 +267,6 @@ KEYS: Final = (
         4_096,
         "Largest metadata a committed offset may carry.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "offsets.commit.required.acks",
@@ -296,7 +292,6 @@ KEYS: Final = (
         "Bytes read at a time while committed offsets are loaded.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "offsets.retention.check.interval.ms",
@@ -305,7 +300,6 @@ KEYS: Final = (
         "How often expired offsets are looked for.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "offsets.retention.minutes",
@@ -314,7 +308,6 @@ KEYS: Final = (
         "How long offsets of a group without members are kept.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "offsets.topic.compression.codec",
@@ -322,7 +315,6 @@ KEYS: Final = (
         0,
         "Codec of the offsets topic, as a number.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "offsets.topic.num.partitions",

@@ -22,6 +22,7 @@ class FakeConnection:
 
     def __init__(self) -> None:
         self.listener_name = "PLAINTEXT"
+        self.client_host = "127.0.0.1"
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
 

@@ -119,7 +119,7 @@ async def test_what_does_not_parse_closes_the_connection(tmp_path: Path) -> None
 @in_loop
 async def test_api_that_is_not_served_closes_the_connection(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
-        assert Dispatch(stage).message(ApiKey.JOIN_GROUP, 0, bytes(40)).closed is not None
+        assert Dispatch(stage).message(ApiKey.LEADER_AND_ISR, 0, bytes(40)).closed is not None
 
 
 @in_loop

@@ -100,8 +100,12 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
 
 
 def test_keys_without_effect_are_named_in_one_warning() -> None:
-    config = BrokerConfig({"num.io.threads": "8", "group.max.size": "5", "num.partitions": "2"})
-    assert config.warnings == ("accepted, but without effect here: group.max.size, num.io.threads",)
+    config = BrokerConfig(
+        {"num.io.threads": "8", "group.share.max.size": "50", "num.partitions": "2"}
+    )
+    assert config.warnings == (
+        "accepted, but without effect here: group.share.max.size, num.io.threads",
+    )
 
 
 def test_a_listeners_own_key_has_the_type_of_the_key_it_overrides() -> None:

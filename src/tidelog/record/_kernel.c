@@ -12,6 +12,7 @@
 #include "csrc/encode_columns.h"
 #include "csrc/encode_records.h"
 #include "csrc/key_partitions.h"
+#include "csrc/messages.h"
 #include "csrc/scan.h"
 #include "csrc/search.h"
 
@@ -30,7 +31,11 @@ static PyMethodDef methods[] = {
     {"records_to_columns", kernel_records_to_columns, METH_O, NULL},
     FAST("encode_records", kernel_encode_records),
     FAST("encode_columns", kernel_encode_columns),
+    FAST("encode_rows", kernel_encode_rows),
     FAST("key_partitions", kernel_key_partitions),
+    FAST("check_messages", kernel_check_messages),
+    FAST("messages_to_records", kernel_messages_to_records),
+    FAST("records_to_messages", kernel_records_to_messages),
     {NULL, NULL, 0, NULL},
 };
 

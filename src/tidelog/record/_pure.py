@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.record.varint import decode_varint, decode_varlong, encode_varint
 
@@ -40,15 +40,19 @@ if TYPE_CHECKING:
         list[ProducerRow],
     ]
     Found = tuple[int, int, int, int, int]
+    MessagesRow = tuple[int, int, int, int, int, int, int, int, int]
 
 _OK, _NO_BATCH, _BAD_SIZE, _BAD_MAGIC, _OLD_FORMAT, _BAD_CRC, _BAD_RECORDS = range(7)
 _AT_END, _INCOMPLETE, _BAD_OFFSET, _AT_LIMIT = 0, 1, 7, 8
 _WALKED, _NULL_KEY, _SPARSE_OFFSETS = 1, 2, 4
+_CUT, _NEW_FORMAT, _TOO_LARGE = -1, 9, 10
+_COMPRESSED, _MIXED_MAGIC, _APPEND_TIME, _NO_TIMESTAMP = 8, 16, 32, 64
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET_AND_SIZE = Struct(">qi")
 _V1_TIMESTAMP = Struct(">q")
 _CRC = Struct(">I")
+_LENGTH = Struct(">i")
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qI")
 _CONTROL_KEY = Struct(">hh")
@@ -58,6 +62,7 @@ _MAGIC = 16
 _V0_SIZE_MIN = 14
 _V1_SIZE_MIN = 22
 _HEADER_SIZE = 61
+_V1_OVERHEAD = 34
 _CRC_START = 21
 _INT32_MAX = (1 << 31) - 1
 _UINT32_MAX = (1 << 32) - 1
@@ -131,7 +136,7 @@ def _walk(
     """Each record's timestamp delta, offset delta, key start and end, value start and end, headers
     count and headers start. _Malformed unless all fields, headers too, fit exactly."""
     if records_count < 0:
-        raise _Malformed
+        raise _Malformed("malformed records")
     end = len(payload)
     position = 0
     for _ in range(records_count):
@@ -800,3 +805,205 @@ def key_partitions(
                 raise ValueError("keys do not fit together") from problem
             partitions[index] = (murmur2(key) & _INT32_MAX) % partitions_count
     return _bytes_of(partitions)
+
+
+class _Entry(NamedTuple):
+    """A whole entry of a message set of magic 0 or 1."""
+
+    view: memoryview
+    magic: int
+    attributes: int
+    offset: int
+    timestamp: int
+
+    def key_and_value(self) -> tuple[memoryview | None, memoryview | None]:
+        key, position = self._field(26 if self.magic else 18)
+        value, _ = self._field(position)
+        return key, value
+
+    def _field(self, position: int) -> tuple[memoryview | None, int]:
+        if len(self.view) - position < 4:
+            raise _Malformed("malformed messages")
+        length: int = _LENGTH.unpack_from(self.view, position)[0]
+        position += 4
+        if length < 0:
+            return None, position
+        if length > len(self.view) - position:
+            raise _Malformed("malformed messages")
+        return self.view[position : position + length], position + length
+
+
+def _entry_at(view: memoryview, position: int, end: int) -> tuple[int, _Entry | None]:
+    """(OK, entry); (_CUT, None) when less than a whole one is left; or what is wrong with it."""
+    left = end - position
+    if left < _OVERHEAD:
+        return _CUT, None
+    offset, size = _OFFSET_AND_SIZE.unpack_from(view, position)
+    if size < _V0_SIZE_MIN:
+        return _BAD_SIZE, None
+    if left <= _MAGIC:
+        return _CUT, None
+    magic = view[position + _MAGIC]
+    if magic > 1:
+        return (_NEW_FORMAT if magic == 2 else _BAD_MAGIC), None
+    if size > left - _OVERHEAD:
+        return _CUT, None
+    if magic == 1 and size < _V1_SIZE_MIN:
+        return _BAD_SIZE, None
+    timestamp = _V1_TIMESTAMP.unpack_from(view, position + 18)[0] if magic else -1
+    entry = view[position : position + _OVERHEAD + size]
+    return _OK, _Entry(entry, magic, entry[17], offset, timestamp)
+
+
+class _MessagesCheck:
+    """What check_messages found so far."""
+
+    def __init__(self) -> None:
+        self.count = self.flags = 0
+        self.magic = self.first_offset = self.last_offset = -1
+        self.min_timestamp = self.largest_timestamp = -1
+        self.fits = True
+
+    def take(self, entry: _Entry) -> None:
+        if self.count == 0:
+            self.magic, self.first_offset = entry.magic, entry.offset
+        elif entry.magic != self.magic:
+            self.flags |= _MIXED_MAGIC
+        self.count += 1
+        self.last_offset = entry.offset
+        if entry.attributes & 7:
+            self.flags |= _COMPRESSED
+        if entry.magic and entry.attributes & 8:
+            self.flags |= _APPEND_TIME
+        if entry.timestamp == -1:
+            self.flags |= _NO_TIMESTAMP
+        elif self.min_timestamp == -1 or entry.timestamp < self.min_timestamp:
+            self.min_timestamp = entry.timestamp
+        self.largest_timestamp = max(self.largest_timestamp, entry.timestamp)
+        try:
+            key, _ = entry.key_and_value()
+        except _Malformed:
+            self.fits = False
+            return
+        if key is None:
+            self.flags |= _NULL_KEY
+
+
+def check_messages(
+    buffer: Buffer,
+    position: int,
+    end: int,
+    verify_crc: int,
+    message_bytes_max: int,
+    one_run: int,
+    /,
+) -> MessagesRow:
+    check = _MessagesCheck()
+    view = memoryview(buffer).cast("B")
+    _require_range(view, position, end)
+    while True:
+        status, entry = _entry_at(view, position, end)
+        if entry is None:
+            break
+        if one_run and (entry.attributes & 7 or (check.count and entry.magic != check.magic)):
+            break
+        if len(entry.view) > message_bytes_max:
+            status = _TOO_LARGE
+            break
+        crc = _CRC.unpack_from(entry.view, _OVERHEAD)[0]
+        if verify_crc and zlib.crc32(entry.view[_MAGIC:]) != crc:
+            status = _BAD_CRC
+            break
+        check.take(entry)
+        position += len(entry.view)
+    if one_run or status == _CUT:
+        status = _OK
+    if status == _OK and not check.fits:
+        status = _BAD_RECORDS
+    return (
+        status,
+        position,
+        check.count,
+        check.magic,
+        check.first_offset,
+        check.last_offset,
+        check.min_timestamp,
+        check.largest_timestamp,
+        check.flags,
+    )
+
+
+def messages_to_records(
+    buffer: Buffer,
+    position: int,
+    end: int,
+    base_offset: int | None,
+    append_time: int | None,
+    reserve_bytes: int,
+    /,
+) -> tuple[bytearray, int, int]:
+    view = memoryview(buffer).cast("B")
+    _require_range(view, position, end)
+    encoded = bytearray(reserve_bytes)
+    base_timestamp = max_timestamp = -1
+    index = 0
+    while position < end:
+        _, entry = _entry_at(view, position, end)
+        if entry is None or entry.attributes & 7:
+            raise _Malformed("malformed messages")
+        key, value = entry.key_and_value()
+        timestamp = entry.timestamp if append_time is None else append_time
+        if index == 0:
+            base_timestamp = timestamp
+        max_timestamp = max(max_timestamp, timestamp)
+        delta = index if base_offset is None else _signed(entry.offset - base_offset)
+        if not -(1 << 31) <= delta <= _INT32_MAX:
+            raise ValueError("offset delta beyond 32 bits")
+        _append_record(encoded, timestamp - base_timestamp, delta, key, value, ())
+        position += len(entry.view)
+        index += 1
+    return encoded, base_timestamp, max_timestamp
+
+
+def _sized(field: memoryview | None) -> bytes:
+    return _LENGTH.pack(-1) if field is None else _LENGTH.pack(len(field)) + bytes(field)
+
+
+def records_to_messages(
+    payload: Buffer,
+    records_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    magic: int,
+    is_relative: int,
+    first_offset: int,
+    /,
+) -> tuple[bytearray, int, int, int]:
+    view = memoryview(payload).cast("B")
+    encoded = bytearray()
+    count = start_offset = 0
+    last_offset = max_timestamp = -1
+    prefix = bytes((magic != 0, 8 if magic and append_time is not None else 0))
+    for record in _walk(view, records_count):
+        timestamp_delta, offset_delta, key_start, key_end, value_start, value_end = record[:6]
+        key, value = _field(view, key_start, key_end), _field(view, value_start, value_end)
+        if len(key or b"") + len(value or b"") > _INT32_MAX - _V1_OVERHEAD:
+            raise ValueError("a record beyond 2 GiB")
+        offset = _signed(base_offset + offset_delta)
+        if offset < first_offset:
+            continue
+        timestamp = append_time
+        if timestamp is None:
+            timestamp = _signed(base_timestamp + timestamp_delta)
+        if count == 0 and is_relative:
+            start_offset = offset
+        count += 1
+        last_offset = offset
+        max_timestamp = max(max_timestamp, timestamp)
+        body = prefix + (_V1_TIMESTAMP.pack(timestamp) if magic else b"")
+        body += _sized(key) + _sized(value)
+        encoded += _OFFSET_AND_SIZE.pack(_signed(offset - start_offset), len(body) + 4)
+        encoded += _CRC.pack(zlib.crc32(body))
+        encoded += body
+    return encoded, count, last_offset, max_timestamp

@@ -103,10 +103,43 @@ encode_columns(columns, start, stop, base_offset, reserve_bytes)
     The rows [start, stop) of what records_to_columns gave. base_offset is what the offset deltas
     are relative to; None numbers the rows 0..n-1.
 
+encode_rows(columns, order, start, stop, reserve_bytes) -> (encoded, base_timestamp, max_timestamp)
+    The same for rows in any order: order is a buffer of i64 row numbers, of which [start, stop) are
+    taken and numbered 0..n-1.
+
 key_partitions(offsets, validity, data, start, count, partitions_count) -> bytearray
     i32 for each row [start, start + count) of an Arrow binary column of keys: its partition as
     Kafka's producers find it (murmur2 without the sign bit, modulo partitions_count), -1 for a null
     key. validity may be None. ValueError for buffers that do not fit together.
+
+check_messages(buffer, position, end, verify_crc, message_bytes_max, one_run) -> 9 ints
+    The entries of a message set of magic 0 or 1 in [position, end); a cut one ends it. verify_crc:
+    0 or 1. one_run: 0 walks to the end, 1 stops without complaint before what is compressed, of
+    another magic than the first, or no entry at all.
+     0 status               OK; BAD_SIZE, BAD_MAGIC, NEW_FORMAT (a v2 batch), TOO_LARGE (an entry
+                            above message_bytes_max) or BAD_CRC, at the first entry that has it;
+                            BAD_RECORDS if nothing else and a key or value does not fit its entry
+     1 position             end of the last entry counted
+     2 count
+     3 magic of the first   4 its offset   5 offset of the last                    -1 if none
+     6 min_timestamp        7 largest_timestamp, as in check_batch
+     8 flags                NULL_KEY, COMPRESSED, MIXED_MAGIC, APPEND_TIME (any entry has it),
+                            NO_TIMESTAMP (any entry lacks one)
+    Compressed entries count as one; what they hold is not looked at.
+
+messages_to_records(buffer, position, end, base_offset, append_time, reserve_bytes)
+    -> (encoded, base_timestamp, max_timestamp)
+    The uncompressed entries that fill [position, end) as records of one v2 batch, as
+    encode_records gives them. base_offset: what offset deltas are relative to; None numbers
+    0..n-1. append_time: None or the timestamp of all. ValueError for malformed entries and for
+    deltas beyond 32 bits.
+
+records_to_messages(payload, records_count, base_offset, base_timestamp, append_time, magic,
+                    is_relative, first_offset) -> (encoded, count, last_offset, max_timestamp)
+    The records of a v2 batch from first_offset on as a message set of magic 0 or 1, headers
+    dropped. append_time: None, or the timestamp of all, which then are LogAppendTime. is_relative:
+    1 makes offsets relative to the first one written. last_offset is absolute; it and max_timestamp
+    are -1 for no records. ValueError for malformed records.
 """
 
 from __future__ import annotations
@@ -141,7 +174,7 @@ if TYPE_CHECKING:
 else:
     Buffer = Any
 
-# status of check_batch and check_records
+# status of check_batch, check_records and check_messages
 OK: Final = 0
 NO_BATCH: Final = 1
 BAD_SIZE: Final = 2
@@ -149,6 +182,8 @@ BAD_MAGIC: Final = 3
 OLD_FORMAT: Final = 4
 BAD_CRC: Final = 5
 BAD_RECORDS: Final = 6
+NEW_FORMAT: Final = 9
+TOO_LARGE: Final = 10
 
 # why scan_log and list_batches stopped; BAD_SIZE, BAD_MAGIC and BAD_CRC as above
 AT_END: Final = 0
@@ -156,10 +191,14 @@ INCOMPLETE: Final = 1
 BAD_OFFSET: Final = 7
 AT_LIMIT: Final = 8
 
-# flags of check_batch and check_records
+# flags of check_batch, check_records and check_messages
 WALKED: Final = 1
 NULL_KEY: Final = 2
 SPARSE_OFFSETS: Final = 4
+COMPRESSED: Final = 8
+MIXED_MAGIC: Final = 16
+APPEND_TIME: Final = 32
+NO_TIMESTAMP: Final = 64
 
 if TYPE_CHECKING or os.environ.get("TIDELOG_PURE") == "1":
     from tidelog.record import _pure as _chosen
@@ -186,4 +225,8 @@ find_record = _chosen.find_record
 records_to_columns = _chosen.records_to_columns
 encode_records = _chosen.encode_records
 encode_columns = _chosen.encode_columns
+encode_rows = _chosen.encode_rows
 key_partitions = _chosen.key_partitions
+check_messages = _chosen.check_messages
+messages_to_records = _chosen.messages_to_records
+records_to_messages = _chosen.records_to_messages

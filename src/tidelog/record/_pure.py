@@ -722,25 +722,45 @@ def _columns_fit(columns: ColumnsTuple) -> bool:
 def encode_columns(
     columns: ColumnsTuple, start: int, stop: int, base_offset: int | None, reserve_bytes: int, /
 ) -> tuple[bytearray, int, int]:
+    if not _columns_fit(columns):
+        raise ValueError("columns do not fit together")
+    if not 0 <= start <= stop <= columns[0]:
+        raise ValueError("rows outside the columns")
+    return _encode_picked(columns, range(start, stop), base_offset, reserve_bytes)
+
+
+def encode_rows(
+    columns: ColumnsTuple, order: Buffer, start: int, stop: int, reserve_bytes: int, /
+) -> tuple[bytearray, int, int]:
+    if not _columns_fit(columns):
+        raise ValueError("columns do not fit together")
+    numbers = _ints("q", order)
+    if not 0 <= start <= stop <= len(numbers):
+        raise ValueError("rows outside the columns")
+    picked = numbers[start:stop]
+    if picked and not 0 <= min(picked) <= max(picked) < columns[0]:
+        raise ValueError("rows outside the columns")
+    return _encode_picked(columns, picked, None, reserve_bytes)
+
+
+def _encode_picked(
+    columns: ColumnsTuple, rows: Sequence[int], base_offset: int | None, reserve_bytes: int
+) -> tuple[bytearray, int, int]:
     offsets, timestamps = _ints("q", columns[1]), _ints("q", columns[2])
     keys = _Rows(columns[3], columns[4], columns[5])
     values = _Rows(columns[6], columns[7], columns[8])
     header_offsets = _ints("i", columns[9])
     header_keys = _Rows(columns[10], None, columns[11])
     header_values = _Rows(columns[12], columns[13], columns[14])
-    if not _columns_fit(columns):
-        raise ValueError("columns do not fit together")
-    if not 0 <= start <= stop <= columns[0]:
-        raise ValueError("rows outside the columns")
     encoded = bytearray(reserve_bytes)
     base_timestamp = max_timestamp = -1
     try:
-        for row in range(start, stop):
+        for index, row in enumerate(rows):
             timestamp = timestamps[row]
-            if row == start:
+            if index == 0:
                 base_timestamp = timestamp
             max_timestamp = max(max_timestamp, timestamp)
-            delta = row - start if base_offset is None else offsets[row] - base_offset
+            delta = index if base_offset is None else offsets[row] - base_offset
             if not -(1 << 31) <= delta <= _INT32_MAX:
                 raise ValueError("offset delta beyond 32 bits")
             first, last = header_offsets[row], header_offsets[row + 1]

@@ -1,4 +1,4 @@
-/* encode_columns: the columns of records_to_columns in. */
+/* encode_columns and encode_rows: the columns of records_to_columns in. */
 #ifndef TIDELOG_ENCODE_COLUMNS_H
 #define TIDELOG_ENCODE_COLUMNS_H
 
@@ -120,6 +120,7 @@ typedef struct {
     int64_t start, stop, base_offset;
     int is_dense;
     int64_t base_timestamp, max_timestamp;
+    const uint8_t *order; /* i64 row numbers; NULL when rows come as they lie */
 } Rows;
 
 enum { ROWS_WRITTEN, ROWS_UNFIT, ROWS_DELTA, ROWS_LARGE };
@@ -129,15 +130,16 @@ enum { ROWS_WRITTEN, ROWS_UNFIT, ROWS_DELTA, ROWS_LARGE };
 static int write_rows(const Table *table, Rows *rows, uint8_t **place, const uint8_t *limit)
 {
     uint8_t *at = *place;
-    for (int64_t row = rows->start; row < rows->stop; row++) {
+    for (int64_t index = rows->start; index < rows->stop; index++) {
         Content key, value, name;
+        int64_t row = rows->order == NULL ? index : get64(rows->order, index);
         int64_t timestamp = get64(column(table, TIMESTAMPS), row);
-        if (row == rows->start)
+        if (index == rows->start)
             rows->base_timestamp = timestamp;
         if (timestamp > rows->max_timestamp)
             rows->max_timestamp = timestamp;
         int64_t timestamp_delta = sub64(timestamp, rows->base_timestamp);
-        int64_t delta = row - rows->start;
+        int64_t delta = index - rows->start;
         if (!rows->is_dense) {
             int64_t offset = get64(column(table, OFFSETS), row);
             delta = sub64(offset, rows->base_offset);
@@ -175,25 +177,39 @@ static int64_t stretch(const Table *table, int offsets, int64_t start, int64_t s
     return last > first ? last - first : 0;
 }
 
-static int64_t rows_bound(const Table *table, const Rows *rows)
+static int64_t rows_bound(const Table *table, int64_t start, int64_t stop)
 {
-    int64_t count = rows->stop - rows->start;
-    int64_t first = get32(column(table, HEADER_OFFSETS), rows->start);
-    int64_t last = get32(column(table, HEADER_OFFSETS), rows->stop);
-    int64_t bound = count * (5 + 1 + 10 + 5 + 5 + 5 + 5) +
-                    stretch(table, KEY_OFFSETS, rows->start, rows->stop) +
-                    stretch(table, VALUE_OFFSETS, rows->start, rows->stop);
+    int64_t first = get32(column(table, HEADER_OFFSETS), start);
+    int64_t last = get32(column(table, HEADER_OFFSETS), stop);
+    int64_t bound = (stop - start) * (5 + 1 + 10 + 5 + 5 + 5 + 5) +
+                    stretch(table, KEY_OFFSETS, start, stop) +
+                    stretch(table, VALUE_OFFSETS, start, stop);
     if (0 <= first && first < last && last <= table->headers)
         bound += (last - first) * 10 + stretch(table, HEADER_KEY_OFFSETS, first, last) +
                  stretch(table, HEADER_VALUE_OFFSETS, first, last);
     return bound;
 }
 
-static PyObject *encode_rows(const Table *table, Rows *rows, int64_t reserve_bytes)
+/* The bound of rows in any order, one after the other; -1 for a row outside the columns. Stops
+ * growing beyond 2 GiB, where `write_rows` will refuse. */
+static int64_t picked_bound(const Table *table, const Rows *rows)
+{
+    int64_t bound = 0;
+    for (int64_t index = rows->start; index < rows->stop; index++) {
+        int64_t row = get64(rows->order, index);
+        if (row < 0 || row >= table->rows)
+            return -1;
+        if (bound <= INT32_MAX)
+            bound += rows_bound(table, row, row + 1);
+    }
+    return bound;
+}
+
+static PyObject *write_output(const Table *table, Rows *rows, int64_t bound, int64_t reserve_bytes)
 {
     Output output;
     int problem;
-    if (!start_output(&output, reserve_bytes, rows_bound(table, rows)))
+    if (!start_output(&output, reserve_bytes, bound))
         return NULL;
     uint8_t *at = output.start + output.used;
     const uint8_t *limit = output.start + output.capacity;
@@ -230,9 +246,44 @@ static PyObject *kernel_encode_columns(PyObject *module, PyObject *const *argume
         return NULL;
     PyObject *answer = NULL;
     if (0 <= rows.start && rows.start <= rows.stop && rows.stop <= table.rows)
-        answer = encode_rows(&table, &rows, reserve_bytes);
+        answer = write_output(&table, &rows, rows_bound(&table, rows.start, rows.stop),
+                              reserve_bytes);
     else
         PyErr_SetString(PyExc_ValueError, "rows outside the columns");
+    release_table(&table);
+    return answer;
+}
+
+static PyObject *encode_in_order(const Table *table, Rows *rows, int64_t reserve_bytes)
+{
+    int64_t bound = picked_bound(table, rows);
+    if (bound >= 0)
+        return write_output(table, rows, bound, reserve_bytes);
+    PyErr_SetString(PyExc_ValueError, "rows outside the columns");
+    return NULL;
+}
+
+static PyObject *kernel_encode_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    (void)module;
+    Table table;
+    Py_buffer order;
+    Rows rows = {.is_dense = 1, .base_timestamp = -1, .max_timestamp = -1};
+    int64_t numbers[3];
+    if (!count_arguments("encode_rows", given, 5, 5) || !take_ints(arguments + 2, 3, numbers) ||
+        !take_table(arguments[0], &table))
+        return NULL;
+    rows.start = numbers[0];
+    rows.stop = numbers[1];
+    PyObject *answer = NULL;
+    if (PyObject_GetBuffer(arguments[1], &order, PyBUF_SIMPLE) == 0) {
+        rows.order = order.buf;
+        if (0 <= rows.start && rows.start <= rows.stop && rows.stop <= order.len / 8)
+            answer = encode_in_order(&table, &rows, numbers[2]);
+        else
+            PyErr_SetString(PyExc_ValueError, "rows outside the columns");
+        PyBuffer_Release(&order);
+    }
     release_table(&table);
     return answer;
 }

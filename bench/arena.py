@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.peers import ApacheKafka, BrokerProcess, Peer
@@ -35,6 +35,7 @@ class Sample:
 
     value: float
     client_busy: float | None = None  # share of the round the client's processor time takes
+    broker_seconds: float | None = None  # processor time of the broker
 
 
 class Arena:
@@ -86,6 +87,13 @@ class Arena:
         """One running broker a peer."""
         with ExitStack() as stack:
             yield [stack.enter_context(self.running(peer, overrides)) for peer in self.peers]
+
+
+def with_broker_cpu(broker: BrokerProcess, work: Callable[[], Sample]) -> Sample:
+    """The sample of the work, with the processor time the broker used for it."""
+    before = broker.cpu_seconds()
+    sample = work()
+    return replace(sample, broker_seconds=broker.cpu_seconds() - before)
 
 
 def alternate(

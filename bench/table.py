@@ -33,6 +33,14 @@ class Figure:
         return ours.value / theirs.value if ours and theirs and theirs.value else None
 
     @property
+    def cpu_ratio(self) -> float | None:
+        """tidelog's processor time over Kafka's, for the same work."""
+        ours, theirs = self.values.get("tidelog"), self.values.get("kafka")
+        if not ours or not theirs or not theirs.broker_seconds or ours.broker_seconds is None:
+            return None
+        return ours.broker_seconds / theirs.broker_seconds
+
+    @property
     def verdict(self) -> str:
         if self.ratio is None or self.target is None:
             return ""
@@ -59,6 +67,7 @@ class Figure:
             f"{self.ratio:.2f}x" if self.ratio is not None else "-",
             f"{sign} {self.target:g}x" if self.target is not None else "-",
             self.verdict,
+            f"{self.cpu_ratio:.2f}x" if self.cpu_ratio is not None else "-",
             self.notes,
         ]
 
@@ -72,6 +81,7 @@ class Figure:
             "values": {name: asdict(sample) for name, sample in self.values.items()},
             "higher_is_better": self.higher_is_better,
             "ratio": self.ratio,
+            "cpu_ratio": self.cpu_ratio,
             "target": self.target,
             "verdict": self.verdict,
             "client_alone": self.client_alone,
@@ -124,7 +134,7 @@ class Report:
     def text(self) -> str:
         parts = [f"## {self.title}"]
         if self.figures:
-            head = ["measure", "unit", "kafka", "tidelog", "ratio", "target", "", "notes"]
+            head = ["measure", "unit", "kafka", "tidelog", "ratio", "target", "", "cpu", "notes"]
             parts.append(columns([head, *(figure.cells() for figure in self.figures)]))
         if self.series:
             head = ["tidelog at growing sizes", "unit", "figures", "growth", ""]

@@ -1,9 +1,9 @@
 """confluent-kafka (librdkafka under Python): produce one by one, consume in lists.
 
-Python's share of the client is large here; the notes say where it is all there is. One setting besides
-the wait of a Fetch is not librdkafka's default: a consumer whose queue is full pauses for 1 s by default, so that a faster
-broker would look slower; here it pauses for 1 ms. Consuming is timed from the first record on, as
-connecting takes librdkafka about half a second with either peer.
+Python's share of the client is large here; the notes say where it is all there is. Besides the
+wait of a Fetch one setting is not librdkafka's default: a consumer whose queue is full pauses for
+1 s by default, so that a faster broker would look slower; here it pauses for 1 ms. Consuming is
+timed from the first record on, as connecting takes librdkafka half a second with either peer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import wire
-from bench.arena import Arena, Sample, alternate, best
+from bench.arena import Arena, Sample, alternate, best, with_broker_cpu
 from bench.peers import BrokerProcess
 from bench.table import Figure, Report
 from bench.tools import FETCH_WAIT_MS
@@ -65,7 +65,10 @@ def _figures(arena: Arena, brokers: Sequence[BrokerProcess], case: Case) -> list
 def _round(broker: BrokerProcess, case: Case) -> list[Sample]:
     with broker.connect() as client:
         client.create_topic(TOPIC, case.partitions)
-        samples = [_produce(broker, case), _consume(broker, case)]
+        samples = [
+            with_broker_cpu(broker, lambda: _produce(broker, case)),
+            with_broker_cpu(broker, lambda: _consume(broker, case)),
+        ]
         client.delete_topic(TOPIC)
     return samples
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import wire
-from bench.arena import Arena, Sample, alternate, best
+from bench.arena import Arena, Sample, alternate, best, with_broker_cpu
 from bench.null_server import null_server
 from bench.peers import BrokerProcess
 from bench.raw_client import RawClient
@@ -59,7 +59,11 @@ def _figure(arena: Arena, brokers: Sequence[BrokerProcess], case: Case) -> Figur
 
 def _round(broker: BrokerProcess, case: Case) -> Sample:
     with broker.connect() as client:
-        result = client.fetch_all(case.topic, case.batch, case.batches, max_bytes=MAX_BYTES)
+        return with_broker_cpu(broker, lambda: _fetch(client, case))
+
+
+def _fetch(client: RawClient, case: Case) -> Sample:
+    result = client.fetch_all(case.topic, case.batch, case.batches, max_bytes=MAX_BYTES)
     return Sample(result.megabytes_per_second, result.client_busy)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench import wire
-from bench.arena import Arena, Sample, alternate, best
+from bench.arena import Arena, Sample, alternate, best, with_broker_cpu
 from bench.peers import BrokerProcess
 from bench.table import Figure, Report
 from bench.tools import JavaTools
@@ -78,15 +78,22 @@ def _figures(
 
 
 def _round(broker: BrokerProcess, java: JavaTools, case: Case, groups: bool) -> list[Sample]:
-    port = broker.port
+    port, topic, records = broker.port, TOPIC, case.records
+
+    def produce() -> Sample:
+        return java.produce(port, topic, records, case.record_bytes, case.settings)
+
+    def consume() -> Sample:
+        return java.assigned_consume(port, topic, case.partitions, records, CONSUMER_PASSES)
+
+    def consume_in_group() -> Sample:
+        return java.group_consume(port, topic, records)
+
+    work = [produce]
+    if case.consume:
+        work += [consume, consume_in_group] if groups else [consume]
     with broker.connect() as client:
-        client.create_topic(TOPIC, case.partitions)
-        samples = [java.produce(port, TOPIC, case.records, case.record_bytes, case.settings)]
-        if case.consume:
-            samples.append(
-                java.assigned_consume(port, TOPIC, case.partitions, case.records, CONSUMER_PASSES)
-            )
-        if case.consume and groups:
-            samples.append(java.group_consume(port, TOPIC, case.records))
-        client.delete_topic(TOPIC)
+        client.create_topic(topic, case.partitions)
+        samples = [with_broker_cpu(broker, step) for step in work]
+        client.delete_topic(topic)
     return samples

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import tools, wire
-from bench.arena import Arena, Sample, alternate, best
+from bench.arena import Arena, Sample, alternate, best, with_broker_cpu
 from bench.peers import BrokerProcess
 from bench.table import Figure, Report
 
@@ -66,11 +66,13 @@ def _figures(arena: Arena, brokers: Sequence[BrokerProcess], case: Case) -> list
 def _round(broker: BrokerProcess, case: Case, lines: Path) -> list[Sample]:
     with broker.connect() as client:
         client.create_topic(TOPIC, case.partitions)
-        produced = tools.kcat_produce(broker.port, TOPIC, lines)
+        produced = with_broker_cpu(broker, lambda: tools.kcat_produce(broker.port, TOPIC, lines))
         written = sum(client.end_offset(TOPIC, index) for index in range(case.partitions))
         if written != case.records:
             raise wire.BadAnswer(f"kcat sent {case.records} records, {written} are there")
         log_bytes = lines.stat().st_size
-        consumed = tools.kcat_consume(broker.port, TOPIC, case.records, log_bytes)
+        consumed = with_broker_cpu(
+            broker, lambda: tools.kcat_consume(broker.port, TOPIC, case.records, log_bytes)
+        )
         client.delete_topic(TOPIC)
     return [produced, consumed]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import wire
-from bench.arena import Arena, Sample, alternate, best
+from bench.arena import Arena, Sample, alternate, best, with_broker_cpu
 from bench.null_server import null_server
 from bench.peers import BrokerProcess
 from bench.raw_client import RawClient, Run
@@ -18,6 +18,7 @@ from bench.table import Figure, Report
 from bench.wire import Batch, batch_filling, record_batch
 
 TITLE = "one connection, Produce pipelined (5 in flight, acks=1)"
+TOPIC = "bench-produce"
 IN_FLIGHT = 5
 
 
@@ -69,11 +70,15 @@ def _figure(arena: Arena, brokers: Sequence[BrokerProcess], case: Case) -> Figur
 
 
 def _round(broker: BrokerProcess, case: Case) -> Sample:
-    topic = "bench-produce"
     with broker.connect() as client:
-        client.create_topic(topic)
-        result = client.produce(topic, case.batch, case.count, in_flight=IN_FLIGHT)
-        client.delete_topic(topic)
+        client.create_topic(TOPIC)
+        sample = with_broker_cpu(broker, lambda: _produce(client, case))
+        client.delete_topic(TOPIC)
+    return sample
+
+
+def _produce(client: RawClient, case: Case) -> Sample:
+    result = client.produce(TOPIC, case.batch, case.count, in_flight=IN_FLIGHT)
     return Sample(case.value(result), result.client_busy)
 
 

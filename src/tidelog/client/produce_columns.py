@@ -3,8 +3,8 @@
 Columns are taken by name: `key`, `value` (binary or string, nullable), `topic` (string),
 `partition` (int32), `headers` (list<struct<key: string, value: binary>>) and `timestamp`; only
 `value` must be there. Large types and dictionaries are cast. Rows of several topics are split by
-topic, rows of several partitions are brought together by a stable sort, so the order of rows within
-a partition is kept; no row is ever a Python object.
+topic, rows of several partitions are encoded in the order of a stable sort, so the order of rows
+within a partition is kept; no row is moved, and none is ever a Python object.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from tidelog.client.arrow import HEADERS, TIMESTAMP
 from tidelog.client.errors import InvalidRow
+from tidelog.record import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,32 +107,34 @@ def binary_column(name: str, column: Any) -> Any:
     return cast_column(name, column, pa.binary())
 
 
-def by_partition(
-    rows: ProduceRows, partitions: Any
-) -> tuple[ProduceRows, list[tuple[int, int, int]]]:
-    """The rows with those of a partition together, and (partition, start, stop) of each."""
+def by_partition(partitions: Any) -> tuple[Any | None, list[tuple[int, int, int]]]:
+    """The order that brings the rows of a partition together (None if they are), and (partition,
+    start, stop) of each in that order.
+    """
     runs = pc.run_end_encode(partitions)
     targets = runs.values.to_pylist()
+    order = None
     if len(set(targets)) < len(targets):
         order = pc.array_sort_indices(partitions)
         runs = pc.run_end_encode(partitions.take(order))
         targets = runs.values.to_pylist()
-        rows = rows.taken(order)
     ends = runs.run_ends.to_pylist()
-    return rows, list(zip(targets, [0, *ends], ends, strict=False))
+    return order, list(zip(targets, [0, *ends], ends, strict=False))
 
 
 class KernelColumns:
-    """The tuple that kernel.encode_columns takes, and the sizes of its rows."""
+    """Rows as the kernel takes them, in the order given, and the sizes they will have."""
 
-    __slots__ = ("_header_ends", "_header_sizes", "_keys", "_values", "raw")
+    __slots__ = ("_header_ends", "_header_sizes", "_keys", "_order", "_raw", "_sums", "_values")
 
-    def __init__(self, rows: ProduceRows, now_ms: int) -> None:
+    def __init__(self, rows: ProduceRows, now_ms: int, order: Any | None = None) -> None:
+        if order is not None and rows.headers is not None:
+            rows, order = rows.taken(order), None
         count = rows.rows_count
         timestamps = _milliseconds(rows.timestamps, count, now_ms)
         keys, values = _binary_buffers(rows.keys), _binary_buffers(rows.values)
         headers = _header_buffers(rows.headers, count)
-        self.raw: tuple[Any, ...] = (count, timestamps, timestamps, *keys, *values, *headers)
+        self._raw: Any = (count, timestamps, timestamps, *keys, *values, *headers)
         self._keys = memoryview(keys[0]).cast("B").cast("i")
         self._values = memoryview(values[0]).cast("B").cast("i")
         self._header_ends = memoryview(headers[0]).cast("B").cast("i")
@@ -139,16 +142,30 @@ class KernelColumns:
             memoryview(headers[1]).cast("B").cast("i"),
             memoryview(headers[3]).cast("B").cast("i"),
         )
+        self._order: Any | None = None
+        self._sums: memoryview | None = None
+        if order is not None:
+            self._order = order.buffers()[1]
+            self._sums = _running_sizes(rows, order)
+
+    def encode(self, start: int, stop: int, reserve_bytes: int) -> tuple[bytearray, int, int]:
+        """The records of one batch, its base timestamp and its largest."""
+        if self._order is not None:
+            return kernel.encode_rows(self._raw, self._order, start, stop, reserve_bytes)
+        return kernel.encode_columns(self._raw, start, stop, None, reserve_bytes)
 
     def bytes_between(self, start: int, stop: int) -> int:
         """More than what the rows [start, stop) take when encoded, by little."""
+        overhead = ROW_OVERHEAD_BYTES * (stop - start)
+        if self._sums is not None:
+            return self._sums[stop] - self._sums[start] + overhead
         size = self._keys[stop] - self._keys[start] + self._values[stop] - self._values[start]
         first, last = self._header_ends[start], self._header_ends[stop]
         if last > first:
             names, values = self._header_sizes
             size += names[last] - names[first] + values[last] - values[first]
             size += HEADER_OVERHEAD_BYTES * (last - first)
-        return size + ROW_OVERHEAD_BYTES * (stop - start)
+        return size + overhead
 
     def cut(self, start: int, stop: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
         """[start, stop) in pieces of at most `limit_bytes`, or of one row that is larger."""
@@ -163,6 +180,16 @@ class KernelColumns:
         ends = range(start + 1, stop)
         rows = bisect_right(ends, limit_bytes, key=lambda end: self.bytes_between(start, end))
         return start + max(1, rows)
+
+
+def _running_sizes(rows: ProduceRows, order: Any) -> memoryview:
+    """Bytes of keys and values before each row of the order, and in all."""
+    sizes = pc.add(
+        pc.fill_null(pc.binary_length(rows.keys), 0), pc.fill_null(pc.binary_length(rows.values), 0)
+    )
+    sums = pc.cumulative_sum(sizes.take(order).cast(pa.int64()))
+    ends = pa.concat_arrays([pa.array([0], pa.int64()), sums])
+    return memoryview(ends.buffers()[1]).cast("B").cast("q")
 
 
 def _flat(column: Any) -> Any:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import select
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -183,12 +183,12 @@ class Producer:
         if self._is_idempotent and self._producer_id == NO_PRODUCER_ID:
             self._init_producer_id()
         partitions = partitioner.partitions(topic, rows.keys, rows.partitions, rows.average_bytes)
-        rows, runs = by_partition(rows, partitions)
-        columns = KernelColumns(rows, self.cluster.clock.time_ms())
+        order, runs = by_partition(partitions)
+        columns = KernelColumns(rows, self.cluster.clock.time_ms(), order)
         for partition, start, stop in runs:
             queue = self._queue_of(TopicPartition(name, partition))
             for first, last in columns.cut(start, stop, self._batch_bytes):
-                self._add_batch(queue, columns.raw, first, last)
+                self._add_batch(queue, columns, first, last)
 
     def _queue_of(self, partition: TopicPartition) -> PartitionQueue:
         queue = self._queues.get(partition)
@@ -196,9 +196,11 @@ class Producer:
             queue = self._queues[partition] = PartitionQueue(partition)
         return queue
 
-    def _add_batch(self, queue: PartitionQueue, columns: Any, start: int, stop: int) -> None:
+    def _add_batch(
+        self, queue: PartitionQueue, columns: KernelColumns, start: int, stop: int
+    ) -> None:
         place = queue.place_for(stop - start)
-        data = self._encode(columns, start, stop, place)
+        data = self._finish(columns.encode(start, stop, HEADER_SIZE), stop - start, place)
         if stop - start == 1 and len(data) > self._request_bytes_max:
             self._fail(
                 MessageTooLarge(
@@ -217,10 +219,10 @@ class Producer:
         while self.unacknowledged_bytes > self._buffer_bytes_max:
             self._work(wait=True)
 
-    def _encode(self, columns: Any, start: int, stop: int, place: int) -> bytearray:
-        encoded, base_timestamp, max_timestamp = kernel.encode_columns(
-            columns, start, stop, None, HEADER_SIZE
-        )
+    def _finish(
+        self, records: tuple[bytearray, int, int], records_count: int, place: int
+    ) -> bytearray:
+        encoded, base_timestamp, max_timestamp = records
         return finish_batch(
             encoded,
             codec=self._codec,
@@ -228,13 +230,13 @@ class Producer:
             base_offset=0,
             leader_epoch=-1,
             attributes=0,
-            last_offset_delta=stop - start - 1,
+            last_offset_delta=records_count - 1,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             base_sequence=place % SEQUENCES if self._is_idempotent else NO_SEQUENCE,
-            records_count=stop - start,
+            records_count=records_count,
         )
 
     def _init_producer_id(self) -> None:
@@ -519,7 +521,11 @@ class Producer:
         halves = [
             ProduceBatch(
                 batch.partition,
-                self._encode(columns, start, stop, batch.place + start),
+                self._finish(
+                    kernel.encode_columns(columns, start, stop, None, HEADER_SIZE),
+                    stop - start,
+                    batch.place + start,
+                ),
                 stop - start,
                 batch.place + start,
                 batch.deadline,

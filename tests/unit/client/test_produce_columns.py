@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidelog.client.arrow import HEADERS
 from tidelog.client.errors import InvalidRow
 from tidelog.client.produce_columns import KernelColumns, by_partition, rows_by_topic
-from tidelog.record import kernel
 from tidelog.record.columns import StoredRecord, columns_of
 
 NOW = 1_700_000_000_000
@@ -19,8 +19,7 @@ def written(batch: pa.RecordBatch, topic: str | None = "t") -> dict[str, list[St
     """What a reader would see of the rows, by topic."""
     found = {}
     for name, rows in rows_by_topic(batch, topic):
-        columns: Any = KernelColumns(rows, NOW).raw
-        encoded, base_timestamp, _ = kernel.encode_columns(columns, 0, rows.rows_count, None, 0)
+        encoded, base_timestamp, _ = KernelColumns(rows, NOW).encode(0, rows.rows_count, 0)
         part = (encoded, rows.rows_count, 0, base_timestamp, None)
         found[name] = list(columns_of([part]))
     return found
@@ -150,19 +149,34 @@ def test_rows_that_cannot_be_written_are_refused_by_column(
 
 
 def test_rows_of_a_partition_come_together_and_stay_in_order() -> None:
-    batch = pa.record_batch({"value": pa.array([b"%d" % row for row in range(7)])})
-    ((_, rows),) = rows_by_topic(batch, "t")
-    sorted_rows, runs = by_partition(rows, pa.array([2, 0, 2, 1, 0, 2, 0], pa.int32()))
+    order, runs = by_partition(pa.array([2, 0, 2, 1, 0, 2, 0], pa.int32()))
     assert runs == [(0, 0, 3), (1, 3, 4), (2, 4, 7)]
-    assert sorted_rows.values.to_pylist() == [b"1", b"4", b"6", b"3", b"0", b"2", b"5"]
+    assert order is not None
+    assert order.to_pylist() == [1, 4, 6, 3, 0, 2, 5]
 
 
-def test_rows_that_are_together_already_are_not_moved() -> None:
-    batch = pa.record_batch({"value": pa.array([b"%d" % row for row in range(4)])})
-    ((_, rows),) = rows_by_topic(batch, "t")
-    same, runs = by_partition(rows, pa.array([2, 2, 0, 1], pa.int32()))
-    assert same is rows
+def test_rows_that_are_together_already_are_left_alone() -> None:
+    order, runs = by_partition(pa.array([2, 2, 0, 1], pa.int32()))
+    assert order is None
     assert runs == [(2, 0, 2), (0, 2, 3), (1, 3, 4)]
+
+
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_rows_are_encoded_in_the_order_given(with_headers: bool) -> None:
+    columns = {
+        "key": pa.array([None, b"b", b"c", b"dddd"]),
+        "value": pa.array([b"0" * 50, None, b"2", b""]),
+    }
+    if with_headers:
+        lists = [[{"key": str(row), "value": b""}] for row in range(4)]
+        columns["headers"] = pa.array(lists, HEADERS)
+    ((_, rows),) = rows_by_topic(pa.record_batch(columns), "t")
+    order = pa.array([3, 0, 2, 1], pa.uint64())
+    ordered = KernelColumns(rows, NOW, order)
+    moved = KernelColumns(rows.taken(order), NOW)
+    for start, stop in ((0, 4), (1, 3), (2, 2)):
+        assert ordered.encode(start, stop, 5) == moved.encode(start, stop, 5)
+        assert ordered.bytes_between(start, stop) == moved.bytes_between(start, stop)
 
 
 @pytest.mark.parametrize("limit_bytes", [1, 30, 100, 1000, 1 << 20])
@@ -173,8 +187,7 @@ def test_batches_keep_to_their_size_unless_one_row_is_larger(limit_bytes: int) -
     columns = KernelColumns(rows, NOW)
     pieces = list(columns.cut(0, len(sizes), limit_bytes))
     assert [row for start, stop in pieces for row in range(start, stop)] == list(range(len(sizes)))
-    raw: Any = columns.raw
     for start, stop in pieces:
-        encoded = kernel.encode_columns(raw, start, stop, None, 0)[0]
+        encoded = columns.encode(start, stop, 0)[0]
         assert len(encoded) <= columns.bytes_between(start, stop)
         assert stop - start == 1 or len(encoded) <= limit_bytes

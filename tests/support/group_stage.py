@@ -1,0 +1,114 @@
+"""A group coordinator on real logs, with a clock that stands still and flushes that a test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+from tests.support.clock import FakeClock
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.topic import LogConfig
+from tidelog.coordinator.group.coordinator import CONSUMER_OFFSETS, GroupCoordinator
+from tidelog.coordinator.group.records import GROUP_RECORD_TYPES
+from tidelog.coordinator.stored_record import CoordinatorRecord
+from tidelog.log.log_creation import create_log
+from tidelog.log.log_host import LogHost
+from tidelog.log.partition_log import PartitionLog
+from tidelog.record.columns import read_columns
+from tidelog.replication.flusher import FlushCallback
+from tidelog.replication.partition import Partition
+from tidelog.types import TopicPartition, Uuid
+
+PARTITIONS = 2
+TOPIC_ID = Uuid(bytes(range(16)))
+
+
+class HeldFlusher:
+    """Flushes end when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[PartitionLog, FlushCallback]] = []
+
+    def flush(self, log: PartitionLog, callback: FlushCallback) -> None:
+        self.waiting.append((log, callback))
+
+    def end(self, error: OSError | None = None) -> None:
+        waiting, self.waiting = self.waiting, []
+        for log, callback in waiting:
+            if error is None:
+                log.flush()
+            callback(error)
+
+
+class GroupStage:
+    def __init__(
+        self,
+        directory: Path,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        flush_messages: int | None = None,
+    ) -> None:
+        self.config = BrokerConfig({"log.dirs": str(directory), **(overrides or {})})
+        self.clock = FakeClock()
+        self.flusher = HeldFlusher()
+        log_config = LogConfig(compact=True, delete=False)
+        if flush_messages is not None:
+            log_config = LogConfig(compact=True, delete=False, flush_messages=flush_messages)
+        self.partitions = [
+            self._partition(directory, index, log_config) for index in range(PARTITIONS)
+        ]
+        self._uuids = count(1)
+        self.start()
+
+    def _partition(self, directory: Path, index: int, config: LogConfig) -> Partition:
+        place = TopicPartition(CONSUMER_OFFSETS, index)
+        host = LogHost(
+            self.clock,
+            random=Random(7),
+            delete_later=lambda paths, delay_ms: None,
+            rolled=lambda log: None,
+        )
+        log = create_log(str(directory / str(place)), place, TOPIC_ID, config, host, 0)
+        return Partition(place, TOPIC_ID, log, leader_id=0, leader_epoch=0, replicas=[0], isr=[0])
+
+    def start(self) -> None:
+        """A coordinator that knows nothing yet; what the logs hold is loaded with `load`."""
+        self.groups = GroupCoordinator(
+            self.config,
+            clock=self.clock,
+            timer=self.clock,
+            flusher=cast(Any, self.flusher),
+            new_uuid=lambda: str(next(self._uuids)),
+        )
+        self.groups.host(self.partitions, PARTITIONS)
+
+    def load(self) -> None:
+        while self.groups.runtime.is_loading:
+            self.clock.advance(ms=0)
+
+    def restart(self) -> None:
+        self.groups.resign()
+        self.start()
+        self.load()
+
+    def records(self) -> list[CoordinatorRecord]:
+        """Everything in the topic, in order, partition by partition."""
+        found = []
+        for partition in self.partitions:
+            log = partition.log
+            offset = log.log_start_offset
+            while offset < log.log_end_offset:
+                result = log.read(
+                    offset, 1 << 20, up_to_offset=log.log_end_offset, min_one_batch=True
+                )
+                assert result.records is not None
+                for stored in read_columns(result.records.read()):
+                    assert stored.key is not None
+                    record = GROUP_RECORD_TYPES.decode(stored.key, stored.value)
+                    assert record is not None
+                    found.append(record)
+                    offset = stored.offset + 1
+        return found

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests.support.broker_process import EXTERNAL_BOOTSTRAP, BrokerProcess
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,11 +140,11 @@ class KillHarness:
         return self.broker.data_directory / f"{TOPIC}-{partition}"
 
     def _produce_until_killed(self) -> None:
-        jobs: list[Callable[[], None]] = [
-            lambda p=p: self._produce(p)
-            for p in range(PARTITIONS)  # type: ignore[misc]
+        threads = [
+            threading.Thread(target=self._produce, args=(partition,))
+            for partition in range(PARTITIONS)
         ]
-        threads = [threading.Thread(target=job) for job in [*jobs, self._create_topics]]
+        threads.append(threading.Thread(target=self._create_topics))
         for thread in threads:
             thread.start()
         time.sleep(self.random.uniform(0.02, 0.35))

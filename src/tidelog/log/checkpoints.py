@@ -9,8 +9,8 @@
     partition.metadata                  partition  version: 0 / topic_id: <uuid> / no last newline
 
 All but the last have a version line (0), a line with the number of rows, then the rows. They are
-replaced as a whole: written to `<name>.tmp`, synced, renamed. `PendingWrite` carries content made
-on the broker loop to a thread that does the blocking part.
+replaced as a whole: written to `<name>.tmp`, synced, renamed. A `PendingWrite` carries offsets
+taken on the broker loop to a thread that encodes and writes them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from threading import Lock
 from typing import Final
 
 from tidelog.log.log_errors import CorruptCheckpoint
@@ -37,17 +38,55 @@ LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 
-class PendingWrite:
-    """One file to be replaced; `run` touches nothing but the disk."""
+class CheckpointFile:
+    """One checkpoint of a log directory, which remembers what it is known to hold.
 
-    __slots__ = ("content", "path")
+    `pending` belongs to the broker loop; the writes may run in any thread and in any order.
+    """
 
-    def __init__(self, path: str, content: bytes) -> None:
+    __slots__ = ("_content", "_lock", "_taken", "_written", "path")
+
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.content = content
+        self._taken = 0  # number of the last pending write
+        self._lock = Lock()  # guards the two below, and the file
+        self._written = 0  # number of the last write that is done
+        self._content: bytes | None = None
+
+    def pending(self, offsets: Mapping[TopicPartition, int]) -> PendingWrite:
+        self._taken += 1
+        return PendingWrite(self, self._taken, offsets)
+
+    def write(self, number: int, content: bytes) -> None:
+        """Unless the file holds that already, or what was taken later."""
+        with self._lock:
+            if number < self._written:
+                return
+            if content != self._content:
+                replace_file(self.path, content)
+                self._content = content
+            self._written = number
+
+
+class PendingWrite:
+    """Offsets for a checkpoint; `run` touches nothing but the file, and may be tried again."""
+
+    __slots__ = ("_file", "_number", "_offsets")
+
+    def __init__(
+        self, file: CheckpointFile, number: int, offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        self._file = file
+        self._number = number
+        self._offsets = offsets
+
+    @property
+    def path(self) -> str:
+        return self._file.path
 
     def run(self) -> None:
-        replace_file(self.path, self.content)
+        """OSError when the disk refuses; the next write of this checkpoint then makes up for it."""
+        self._file.write(self._number, encode_offsets(self._offsets))
 
 
 def replace_file(path: str, content: bytes, *, sync: bool = True) -> None:
@@ -115,14 +154,17 @@ def read_epochs(path: str) -> list[tuple[int, int]] | None:
 
 
 def write_partition_metadata(directory: str, topic_id: Uuid) -> None:
-    """Not synced: the metadata store knows the id, the file only guards against a mix-up."""
+    """Synced by the next flush. The metadata store knows the id; this guards against a mix-up."""
     content = f"version: 0\ntopic_id: {topic_id}".encode()
     with open(f"{directory}/{PARTITION_METADATA_FILE}", "wb", buffering=0) as file:
         file.write(content)
 
 
 def read_partition_metadata(directory: str) -> Uuid:
-    """The zero uuid when there is no file, as in logs from before topic ids."""
+    """The zero uuid when there is no file, as in logs from before topic ids.
+
+    CorruptCheckpoint when the file says nothing, as after a loss of power.
+    """
     path = f"{directory}/{PARTITION_METADATA_FILE}"
     content = _read(path)
     if content is None:

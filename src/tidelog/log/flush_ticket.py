@@ -5,8 +5,9 @@ syncs files and touches no state. Open files are held by reference and the other
 a roll or a deletion meanwhile does no harm; a ticket overtaken by a truncation is void.
 
 What is synced: the written part of every segment since the recovery point; the indexes of segments
-that have become inactive since; epoch file and folder if they changed. Indexes of the active
-segment are not: recovery begins at that segment and writes them anew.
+that have become inactive since; epoch file, topic id, latest snapshot and folder if they changed.
+Indexes of the active segment are synced only on a clean stop: otherwise recovery begins at that
+segment and writes them anew.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tidelog.log.checkpoints import LEADER_EPOCH_FILE
+from tidelog.log.checkpoints import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE
 from tidelog.log.index_file import fsync_path
 from tidelog.log.log_file import LogFile
-from tidelog.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
+from tidelog.log.segment import LogSegment
 from tidelog.log.snapshot_files import SnapshotFiles
 
 
@@ -39,6 +40,10 @@ class FlushTicket:
         self.segments = segments  # inactive ones, whose indexes are synced with them
         self._files = files
         self._paths = paths
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._files and not self._paths
 
     def run(self) -> None:
         """OSError when the disk refuses; everything then still counts as unsynced."""
@@ -73,7 +78,9 @@ class SyncState:
         segments: Sequence[LogSegment],
         snapshots: SnapshotFiles,
         log_end_offset: int,
+        also: Sequence[str] = (),
     ) -> FlushTicket:
+        """`also`: further files to be synced."""
         files = [segments[-1].file] if log_end_offset > self.recovery_point else []
         inactive: list[LogSegment] = []
         for segment in reversed(segments[:-1]):
@@ -84,15 +91,18 @@ class SyncState:
                 break
         for file in files:
             file.fileno()  # open it while its name is still the one it has
-        paths = [
-            segment.path(suffix)
-            for segment in inactive
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-        ]
-        if inactive and snapshots.latest_offset >= 0:
+        paths = [path for segment in inactive for path in segment.index_paths()]
+        paths += [path for path in also if path not in paths]
+        changed = self._changes > self._synced_changes
+        if (inactive or changed) and snapshots.latest_offset >= 0:
             paths.append(snapshots.path(snapshots.latest_offset))
-        if self._changes > self._synced_changes:
-            paths += (f"{directory}/{LEADER_EPOCH_FILE}", directory, os.path.dirname(directory))
+        if changed:
+            paths += (
+                f"{directory}/{LEADER_EPOCH_FILE}",
+                f"{directory}/{PARTITION_METADATA_FILE}",
+                directory,
+                os.path.dirname(directory),
+            )
         return FlushTicket(log_end_offset, self._generation, self._changes, inactive, files, paths)
 
     def done(self, ticket: FlushTicket, now_ms: int) -> None:

@@ -81,21 +81,24 @@ class IndexFile:
     def _allocate(self, needed: int) -> None:
         assert self._map is not None
         until = min(needed + RESERVE_STEP_BYTES, len(self._map))
-        try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise CorruptIndex(f"{self.path} has been removed") from None
+        descriptor = self._open(os.O_RDWR)
         try:
             os.posix_fallocate(descriptor, 0, until)
         finally:
             os.close(descriptor)
         self._reserved_bytes = until
 
+    def _open(self, mode: int = os.O_RDONLY) -> int:
+        try:
+            return os.open(self.path, mode | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise CorruptIndex(f"{self.path} has been removed") from None
+
     def view(self) -> mmap.mmap:
         """The map, at least `entries` long. There must be entries."""
         if self._map is None:
             length = self.entries * self.ENTRY_BYTES
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._open()
             try:
                 if os.fstat(descriptor).st_size < length:
                     raise CorruptIndex(f"{self.path} is shorter than its {self.entries} entries")
@@ -114,7 +117,7 @@ class IndexFile:
         start = number * self.ENTRY_BYTES
         if self._map is not None:
             return self._map[start : start + self.ENTRY_BYTES]
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self._open()
         try:
             found = os.pread(descriptor, self.ENTRY_BYTES, start)
         finally:

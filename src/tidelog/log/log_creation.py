@@ -7,6 +7,7 @@ import os
 from tidelog.config.topic import LogConfig
 from tidelog.log.checkpoints import write_partition_metadata
 from tidelog.log.epoch_cache import EpochCache
+from tidelog.log.log_directory import remove_folder
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_host import LogHost
 from tidelog.log.partition_log import PartitionLog
@@ -24,12 +25,19 @@ def create_log(
     host: LogHost,
     start_offset: int = 0,
 ) -> PartitionLog:
-    """A new folder with an empty log. Nothing is synced before the first flush."""
+    """A new folder with an empty log; no folder when that fails.
+
+    Nothing is synced before the first flush.
+    """
     try:
         os.mkdir(directory)
-        segment = new_segment(directory, start_offset, config, host)
-        if topic_id != ZERO_UUID:
-            write_partition_metadata(directory, topic_id)
+        try:
+            segment = new_segment(directory, start_offset, config, host)
+            if topic_id != ZERO_UUID:
+                write_partition_metadata(directory, topic_id)
+        except OSError:
+            remove_folder(directory)
+            raise
     except OSError as error:
         raise StorageError(f"cannot create {topic_partition}: {error}") from error
     log = PartitionLog(

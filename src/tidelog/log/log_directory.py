@@ -6,6 +6,7 @@
     *-offset-checkpoint     see checkpoints
     <topic>-<partition>/    a partition's log
     <topic>-<partition>.<uuid>-delete/    a log on its way out
+    <topic>-<partition>.<uuid>-stray/     a log of no topic that is known; left alone
 
 Plain files of other names are left alone. A folder of any other form is an error: data that a
 broker cannot name is not to be overlooked.
@@ -17,15 +18,15 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.errors import StartupError
 from tidelog.log.checkpoints import (
     CHECKPOINT_FILES,
+    CheckpointFile,
     PendingWrite,
-    encode_offsets,
     read_offsets,
     replace_file,
 )
@@ -39,6 +40,7 @@ LOCK_FILE: Final = ".lock"
 CLEAN_MARKER_FILE: Final = ".kafka_cleanshutdown"
 CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 DELETE_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
 KRAFT_METADATA_FOLDER: Final = "__cluster_metadata-0"
 FOLDER_NAME_MAX: Final = 255
 
@@ -46,14 +48,19 @@ _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _MARKED = re.compile(r"\S+-\d+\.\S+-(?P<mark>delete|future|stray)")
 
 
+class Folders(NamedTuple):
+    partitions: dict[TopicPartition, str]  # to be loaded
+    deleted: list[str]  # whose deletion was not finished
+
+
 class LogDirectory:
-    __slots__ = ("_lock_descriptor", "_written", "partition_count", "path")
+    __slots__ = ("_checkpoints", "_lock_descriptor", "partition_count", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.partition_count = 0
         self._lock_descriptor = -1
-        self._written: dict[str, bytes] = {}
+        self._checkpoints = {name: CheckpointFile(str(path / name)) for name in CHECKPOINT_FILES}
 
     @property
     def is_locked(self) -> bool:
@@ -109,63 +116,54 @@ class LogDirectory:
             logger.error("ignoring a damaged checkpoint: %s", problem)
             return {}
 
-    def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> PendingWrite | None:
-        """What is to be written; None when that is on disk already."""
-        content = encode_offsets(offsets)
-        if self._written.get(name) == content:
-            return None
-        self._written[name] = content
-        return PendingWrite(str(self.path / name), content)
+    def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> PendingWrite:
+        return self._checkpoints[name].pending(offsets)
 
-    def partition_folders(self) -> dict[TopicPartition, str]:
-        """The folders to load; those marked for deletion are removed."""
-        found = {}
+    def folders(self) -> Folders:
+        found = Folders({}, [])
         with os.scandir(self.path) as entries:
             for entry in entries:
-                if not entry.is_dir():
-                    continue
-                topic_partition = self._partition_of(entry.name)
-                if topic_partition is not None:
-                    found[topic_partition] = entry.path
-        self.partition_count = len(found)
+                if entry.is_dir():
+                    self._sort(entry.name, found)
+        self.partition_count = len(found.partitions)
         return found
 
-    def _partition_of(self, name: str) -> TopicPartition | None:
-        """None for folders that hold nothing to load."""
+    def _sort(self, name: str, found: Folders) -> None:
+        path = f"{self.path}/{name}"
         if name == KRAFT_METADATA_FOLDER:
-            logger.info("leaving %s alone, which belongs to a KRaft controller", self.path / name)
-            return None
+            logger.info("leaving %s alone, which belongs to a KRaft controller", path)
+            return
         marked = _MARKED.fullmatch(name)
         if marked is not None and marked["mark"] == "delete":
-            logger.info("removing %s, whose deletion was not finished", self.path / name)
-            remove_paths([str(self.path / name)])
-            return None
+            logger.info("removing %s, whose deletion was not finished", path)
+            found.deleted.append(path)
+            return
         if marked is not None:
-            logger.warning("leaving %s alone, a %s log", self.path / name, marked["mark"])
-            return None
+            logger.warning("leaving %s alone, a %s log", path, marked["mark"])
+            return
         match = _PARTITION.fullmatch(name)
         if match is None:
             raise StrayFolder(
-                f"{self.path / name} is neither a topic-partition nor marked for deletion; "
+                f"{path} is neither a topic-partition nor marked for deletion; "
                 "log directories may hold nothing else: move it away"
             )
-        return TopicPartition(match["topic"], int(match["partition"]))
+        found.partitions[TopicPartition(match["topic"], int(match["partition"]))] = path
 
     def folder_for(self, topic_partition: TopicPartition) -> str:
         return f"{self.path}/{topic_partition.topic}-{topic_partition.partition}"
 
-    def deleted_folder_for(self, topic_partition: TopicPartition, unique: str) -> str:
-        """Kafka's name for a folder on its way out; long topic names are cut to fit."""
-        ending = f"-{topic_partition.partition}.{unique}{DELETE_SUFFIX}"
+    def marked_folder_for(self, topic_partition: TopicPartition, unique: str, suffix: str) -> str:
+        """Kafka's name for a folder set apart by that suffix; long topic names are cut to fit."""
+        ending = f"-{topic_partition.partition}.{unique}{suffix}"
         return f"{self.path}/{topic_partition.topic[: FOLDER_NAME_MAX - len(ending)]}{ending}"
 
 
-def remove_paths(paths: list[str]) -> None:
-    """Files or folders; what is gone already is fine, what resists is logged."""
+def remove_paths(paths: Iterable[str]) -> None:
+    """Files or folders; what is gone already is fine, what resists is logged. For any thread."""
     for path in paths:
         try:
             if path.endswith(DELETE_SUFFIX):
-                _remove_folder(path)
+                remove_folder(path)
             else:
                 os.unlink(path)
         except FileNotFoundError:
@@ -174,7 +172,7 @@ def remove_paths(paths: list[str]) -> None:
             logger.error("cannot remove %s: %s", path, error)
 
 
-def _remove_folder(path: str) -> None:
+def remove_folder(path: str) -> None:
     """A log's folder holds plain files only."""
     with os.scandir(path) as entries:
         for entry in entries:

@@ -4,25 +4,26 @@
 nothing to recover. In between, the broker loop calls the duties from time to time:
 
     duty                        when                                          what
-    flush_dirty_logs            log.flush.scheduler.interval.ms               by messages and ms
     take_rolled_logs            soon                                          flush what was rolled
-    checkpoint_*                their flush/checkpoint intervals              offsets of all logs
+    logs_due_for_flush          log.flush.scheduler.interval.ms               by messages and ms
+    pending_checkpoints         their flush/checkpoint intervals              offsets of all logs
     delete_old_segments         log.retention.check.interval.ms               retention
     remove_expired_producers    producer.id.expiration.check.interval.ms
     release_idle_maps           minutes                                       index maps
-    delete_scheduled_files      a second or so                                files past their delay
+    take_due_deletions          a second or so                                files past their delay
 
-Nothing here runs in a thread of its own. `pending_checkpoints` and FlushTickets let the broker move
-the blocking part of a duty into one.
+Nothing here runs in a thread of its own. The blocking part of a duty is given out as work for one:
+FlushTickets, PendingWrites, and paths for `remove_paths`.
 A new log goes to the directory that has the fewest. A log that cannot be read takes only its own
-partition out of service: see `offline`.
+partition out of service, as does one that cannot be synced: see `offline` and `take_offline`.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -38,9 +39,16 @@ from tidelog.log.checkpoints import (
     RECOVERY_POINT_FILE,
     PendingWrite,
 )
+from tidelog.log.flush_ticket import FlushTicket
 from tidelog.log.log_creation import create_log
-from tidelog.log.log_directory import LogDirectory, remove_paths
-from tidelog.log.log_errors import CorruptCheckpoint, StorageError
+from tidelog.log.log_directory import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    Folders,
+    LogDirectory,
+    remove_paths,
+)
+from tidelog.log.log_errors import StorageError
 from tidelog.log.log_host import LogHost
 from tidelog.log.meta_properties import MetaProperties, read_meta_properties, reconcile
 from tidelog.log.partition_log import PartitionLog
@@ -50,7 +58,10 @@ from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 TopicConfigs = Callable[[str], LogConfig]
+FoundTopic = tuple[str, Uuid | None, dict[int, int]]
 OFFSET_FILES: Final = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE)
+KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
+SYNC_THREADS: Final = 16
 
 
 class LogManager:
@@ -76,9 +87,10 @@ class LogManager:
             delete_later=self._delete_later,
             rolled=self._rolled_logs_add,
         )
+        self._loaded: list[LogDirectory] = []
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
-        self.offline: dict[TopicPartition, str] = {}  # why a log could not be loaded
+        self.offline: dict[TopicPartition, str] = {}  # why a log cannot be used
         # Their rows of the checkpoints, which are kept until somebody repairs them.
         self._offline_offsets: dict[TopicPartition, dict[str, int]] = {}
         self._rolled: dict[PartitionLog, None] = {}
@@ -126,10 +138,23 @@ class LogManager:
         for directory in self._directories:
             if not directory.is_locked:
                 directory.lock()
-        folders = [directory.partition_folders() for directory in self._directories]
+        folders = [directory.folders() for directory in self._directories]
+        self._find_homes(folders)
         for directory, found in zip(self._directories, folders, strict=True):
-            self._load_directory(directory, found)
+            self._load_directory(directory, found.partitions)
+            self._loaded.append(directory)
+            self._delete_later(found.deleted, 0)
         logger.info("loaded %d logs", len(self._logs))
+
+    def _find_homes(self, folders: Sequence[Folders]) -> None:
+        for directory, found in zip(self._directories, folders, strict=True):
+            for topic_partition in found.partitions:
+                other = self._directory_of.setdefault(topic_partition, directory)
+                if other is not directory:
+                    raise StartupError(
+                        f"{topic_partition} is in two log directories, {other.path} and "
+                        f"{directory.path}: move one away"
+                    )
 
     def _load_directory(self, directory: LogDirectory, folders: dict[TopicPartition, str]) -> None:
         clean = directory.take_clean_marker()
@@ -138,12 +163,6 @@ class LogManager:
         if folders and not clean:
             logger.info("%s was not closed cleanly: recovering its logs", directory.path)
         for topic_partition, folder in folders.items():
-            if topic_partition in self._logs or topic_partition in self.offline:
-                raise StartupError(
-                    f"{topic_partition} is in two log directories, {directory.path} and "
-                    f"{self._directory_of[topic_partition].path}: move one away"
-                )
-            self._directory_of[topic_partition] = directory
             loader = PartitionLoader(
                 folder,
                 topic_partition,
@@ -156,7 +175,7 @@ class LogManager:
             )
             try:
                 self._logs[topic_partition] = loader.load()
-            except (OSError, CorruptCheckpoint) as problem:
+            except OSError as problem:
                 logger.error("%s cannot be loaded and stays offline: %s", folder, problem)
                 self.offline[topic_partition] = str(problem)
                 self._offline_offsets[topic_partition] = {
@@ -166,25 +185,42 @@ class LogManager:
                 }
 
     def shutdown(self) -> None:
-        """Sync, close, checkpoint; the marker last, and only where all that worked."""
-        for directory in self._directories:
+        """Close, sync, checkpoint; the marker last, and only where all that worked.
+
+        A directory whose logs have not all been loaded stays as it is.
+        """
+        for directory in self._loaded:
             self._shutdown_directory(directory)
-        self._run_deletions(None)
+        remove_paths(self._take_deletions(None))
         for directory in self._directories:
             directory.unlock()
 
     def _shutdown_directory(self, directory: LogDirectory) -> None:
-        logs = [log for log in self._logs.values() if self._directory_of_log(log) is directory]
+        self._close_logs(log for log in self._logs.values() if self._is_in(directory, log))
         try:
-            _flush_all([log for log in logs if log.unflushed_messages or log in self._rolled])
-            for log in logs:
-                log.close()
-            for write in self._pending_checkpoints(directory):
+            for write in self._pending_checkpoints(directory, OFFSET_FILES):
                 write.run()
             if not any(self._directory_of[key] is directory for key in self.offline):
                 directory.write_clean_marker()
-        except (OSError, StorageError) as error:
+        except OSError as error:
             logger.error("%s could not be closed cleanly: %s", directory.path, error)
+
+    def _close_logs(self, logs: Iterable[PartitionLog]) -> None:
+        closed: list[tuple[PartitionLog, FlushTicket]] = []
+        for log in list(logs):
+            try:
+                ticket = log.close()
+            except StorageError as error:
+                self.take_offline(log.topic_partition, error.message or "")
+                continue
+            if ticket is not None:
+                closed.append((log, ticket))
+        problems = _run_all([ticket for _, ticket in closed])
+        for (log, ticket), problem in zip(closed, problems, strict=True):
+            if problem is None:
+                log.flush_done(ticket)
+            else:
+                self.take_offline(log.topic_partition, str(problem))
 
     def close_abruptly(self) -> None:
         """Give the directories free and write nothing, as if the process had been killed."""
@@ -235,32 +271,92 @@ class LogManager:
             (max(log.producers.producers, default=-1) for log in self._logs.values()), default=-1
         )
 
+    def found_topics(self) -> list[FoundTopic]:
+        """(name, id if known, latest leader epoch by partition) of every topic in the directories.
+
+        A partition that is offline, or without batches, has the epoch -1.
+        """
+        ids: dict[str, Uuid | None] = {}
+        epochs: dict[str, dict[int, int]] = {}
+        for topic, partition in sorted(self._directory_of):
+            if topic == KRAFT_METADATA_TOPIC:
+                continue
+            log = self._logs.get(TopicPartition(topic, partition))
+            epochs.setdefault(topic, {})[partition] = -1 if log is None else log.latest_epoch
+            known = None if log is None or log.topic_id == ZERO_UUID else log.topic_id
+            ids[topic] = ids.get(topic) or known
+        return [(topic, ids[topic], epochs[topic]) for topic in epochs]
+
+    def set_aside_strays(
+        self, is_known: Callable[[TopicPartition, Uuid], bool]
+    ) -> list[TopicPartition]:
+        """Rename the folders of logs that belong to no known topic, as Kafka does; data is kept.
+
+        Such logs are left when a broker dies between the deletion of a topic and that of its
+        folders. The id is the zero uuid where it is not known.
+        """
+        strays = []
+        for topic_partition in list(self._directory_of):
+            log = self._logs.get(topic_partition)
+            if is_known(topic_partition, ZERO_UUID if log is None else log.topic_id):
+                continue
+            try:
+                target = self._move_away(topic_partition, STRAY_SUFFIX)
+            except OSError as error:
+                raise StartupError(f"cannot set {topic_partition} aside: {error}") from error
+            logger.warning(
+                "%s belongs to no topic that is known: its data is kept in %s",
+                topic_partition,
+                target,
+            )
+            strays.append(topic_partition)
+        return strays
+
+    def take_offline(self, topic_partition: TopicPartition, reason: str) -> None:
+        """Out of service until a restart has recovered the log.
+
+        For a log whose sync has failed: the system may have dropped what it could not write, and
+        no later sync would tell.
+        """
+        log = self._logs.pop(topic_partition, None)
+        if log is None:
+            return
+        logger.error("%s is offline until the next start: %s", topic_partition, reason)
+        self._rolled.pop(log, None)
+        self.offline[topic_partition] = reason
+        self._offline_offsets[topic_partition] = {
+            name: offset
+            for name in OFFSET_FILES
+            if (offset := _checkpointed_offset(log, name)) is not None
+        }
+
     def async_delete(self, topic_partition: TopicPartition) -> None:
         """The name is free at once; the files go after file.delete.delay.ms."""
-        log = self._logs.pop(topic_partition, None)
-        self.offline.pop(topic_partition, None)
-        self._offline_offsets.pop(topic_partition, None)
-        directory = self._directory_of.pop(topic_partition, None)
-        if directory is None:
+        log = self._logs.get(topic_partition)
+        if topic_partition not in self._directory_of:
             return
-        directory.partition_count -= 1
         delay_ms = log.config.file_delete_delay_ms if log is not None else 0
-        unique = f"{self._random.getrandbits(128):032x}"
-        target = directory.deleted_folder_for(topic_partition, unique)
         try:
-            if log is not None:
-                self._rolled.pop(log, None)
-                log.move_to(target)
-            else:
-                Path(directory.folder_for(topic_partition)).rename(target)
+            target = self._move_away(topic_partition, DELETE_SUFFIX)
         except OSError as error:
             raise StorageError(f"cannot delete {topic_partition}: {error}") from error
         self._delete_later([target], delay_ms)
 
-    def update_topic_config(self, topic: str, config: LogConfig) -> None:
-        for topic_partition, log in self._logs.items():
-            if topic_partition.topic == topic:
-                log.update_config(config)
+    def _move_away(self, topic_partition: TopicPartition, suffix: str) -> str:
+        """Forget the log, whatever its state; the name that its folder has now."""
+        log = self._logs.pop(topic_partition, None)
+        self.offline.pop(topic_partition, None)
+        self._offline_offsets.pop(topic_partition, None)
+        directory = self._directory_of.pop(topic_partition)
+        directory.partition_count -= 1
+        unique = f"{self._random.getrandbits(128):032x}"
+        target = directory.marked_folder_for(topic_partition, unique, suffix)
+        if log is not None:
+            self._rolled.pop(log, None)
+            log.move_to(target)
+        else:
+            os.rename(directory.folder_for(topic_partition), target)
+        return target
 
     # Duties
 
@@ -273,11 +369,6 @@ class LogManager:
     def logs_due_for_flush(self) -> Iterator[PartitionLog]:
         return (log for log in self._logs.values() if log.flush_due())
 
-    def flush_dirty_logs(self) -> None:
-        """Blocking; the broker prefers `logs_due_for_flush` and a thread."""
-        for log in dict.fromkeys((*self.take_rolled_logs(), *self.logs_due_for_flush())):
-            log.flush()
-
     def checkpoint_recovery_points(self) -> None:
         self._checkpoint(RECOVERY_POINT_FILE)
 
@@ -288,11 +379,11 @@ class LogManager:
         self._checkpoint(HIGH_WATERMARK_FILE)
 
     def pending_checkpoints(self, *names: str) -> list[PendingWrite]:
-        """The files that are to be replaced; run each, in a thread or not."""
+        """Offsets as they are now; `run` each, in a thread or not."""
         return [
             write
             for directory in self._directories
-            for write in self._pending_checkpoints(directory, *names)
+            for write in self._pending_checkpoints(directory, names or OFFSET_FILES)
         ]
 
     def _checkpoint(self, name: str) -> None:
@@ -302,8 +393,10 @@ class LogManager:
             except OSError as error:
                 raise StorageError(f"cannot write {write.path}: {error}") from error
 
-    def _pending_checkpoints(self, directory: LogDirectory, *names: str) -> Iterator[PendingWrite]:
-        for name in names or OFFSET_FILES:
+    def _pending_checkpoints(
+        self, directory: LogDirectory, names: Iterable[str]
+    ) -> Iterator[PendingWrite]:
+        for name in names:
             offsets = {
                 topic_partition: offset
                 for topic_partition, log in self._logs.items()
@@ -313,9 +406,7 @@ class LogManager:
             for topic_partition, kept in self._offline_offsets.items():
                 if name in kept and self._directory_of[topic_partition] is directory:
                     offsets[topic_partition] = kept[name]
-            write = directory.checkpoint(name, offsets)
-            if write is not None:
-                yield write
+            yield directory.checkpoint(name, offsets)
 
     def delete_old_segments(self) -> int:
         """Retention of every log; one that fails is logged and does not stop the others."""
@@ -338,17 +429,21 @@ class LogManager:
                 log.release_maps()
         self._ends = {key: log.log_end_offset for key, log in self._logs.items()}
 
+    def take_due_deletions(self) -> list[str]:
+        """Files and folders whose delay is over; `remove_paths` them, in a thread or not."""
+        return self._take_deletions(self._clock.time_ms())
+
     def delete_scheduled_files(self) -> int:
         """Remove what is due; the number of files and folders."""
-        return self._run_deletions(self._clock.time_ms())
+        due = self.take_due_deletions()
+        remove_paths(due)
+        return len(due)
 
-    def _run_deletions(self, now_ms: int | None) -> int:
-        removed = 0
-        while self._deletions and (now_ms is None or self._deletions[0][0] <= now_ms):
-            paths = heapq.heappop(self._deletions)[2]
-            remove_paths(paths)
-            removed += len(paths)
-        return removed
+    def _take_deletions(self, until_ms: int | None) -> list[str]:
+        taken: list[str] = []
+        while self._deletions and (until_ms is None or self._deletions[0][0] <= until_ms):
+            taken += heapq.heappop(self._deletions)[2]
+        return taken
 
     def _delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
         if paths:
@@ -359,8 +454,8 @@ class LogManager:
     def _rolled_logs_add(self, log: PartitionLog) -> None:
         self._rolled[log] = None
 
-    def _directory_of_log(self, log: PartitionLog) -> LogDirectory:
-        return self._directory_of[log.topic_partition]
+    def _is_in(self, directory: LogDirectory, log: PartitionLog) -> bool:
+        return self._directory_of[log.topic_partition] is directory
 
 
 def _checkpointed_offset(log: PartitionLog, name: str) -> int | None:
@@ -373,17 +468,19 @@ def _checkpointed_offset(log: PartitionLog, name: str) -> int | None:
     return log.log_start_offset if above_first_segment else None
 
 
-def _flush_all(logs: Sequence[PartitionLog]) -> None:
-    """Syncs of several files at once cost little more than one."""
-    if len(logs) < 4:
-        for log in logs:
-            log.flush()
-        return
+def _run_all(tickets: Sequence[FlushTicket]) -> list[OSError | None]:
+    """What went wrong with each. Syncs of several files at once cost little more than one."""
+    if len(tickets) < 4:
+        return [_run(ticket) for ticket in tickets]
     from concurrent.futures import ThreadPoolExecutor
 
-    tickets = [log.flush_begin() for log in logs]
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        for _ in pool.map(lambda ticket: ticket.run(), tickets):
-            pass
-    for log, ticket in zip(logs, tickets, strict=True):
-        log.flush_done(ticket)
+    with ThreadPoolExecutor(max_workers=SYNC_THREADS) as pool:
+        return list(pool.map(_run, tickets))
+
+
+def _run(ticket: FlushTicket) -> OSError | None:
+    try:
+        ticket.run()
+    except OSError as error:
+        return error
+    return None

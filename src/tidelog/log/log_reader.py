@@ -7,7 +7,7 @@ one, otherwise anywhere; a reader takes a batch that is cut off as not sent.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final
 
@@ -39,12 +39,14 @@ class ReadResult:
 class LogReader:
     """Made anew whenever the log's segments change."""
 
-    __slots__ = ("_active", "_base_offsets", "_hints", "segments")
+    __slots__ = ("_aborting", "_active", "_base_offsets", "_hints", "segments")
 
     def __init__(self, segments: tuple[LogSegment, ...]) -> None:
         self.segments = segments
         self._base_offsets = tuple(segment.base_offset for segment in segments)
         self._active = segments[-1]
+        # Those with aborted transactions; None until asked for.
+        self._aborting: list[LogSegment] | None = None
         # Offsets that readers are likely to ask for next, with their places.
         self._hints: dict[int, tuple[LogSegment, int]] = {}
 
@@ -150,6 +152,10 @@ class LogReader:
         if result.records is None or result.segment is None:
             return []
         segment = result.segment
+        aborting = self._aborting_segments()
+        first = bisect_left(aborting, segment.base_offset, key=_base_offset)
+        if first == len(aborting):
+            return []
         upper_bound_offset = segment.upper_bound_offset(result.position + len(result.records))
         if upper_bound_offset is None:
             above = bisect_right(self._base_offsets, segment.base_offset)
@@ -157,9 +163,24 @@ class LogReader:
                 self._base_offsets[above] if above < len(self.segments) else log_end_offset
             )
         found: list[AbortedTxn] = []
-        for later in self._segments_from(segment.base_offset):
-            some, complete = later.txn_index.collect(offset, upper_bound_offset)
+        for number in range(first, len(aborting)):
+            some, complete = aborting[number].txn_index.collect(offset, upper_bound_offset)
             found += some
             if complete:
                 break
         return found
+
+    def _aborting_segments(self) -> list[LogSegment]:
+        if self._aborting is None:
+            self._aborting = [each for each in self.segments if each.txn_index.entries()]
+        return self._aborting
+
+    def note_aborted(self) -> None:
+        """The active segment has an aborted transaction more."""
+        aborting = self._aborting
+        if aborting is not None and (not aborting or aborting[-1] is not self._active):
+            aborting.append(self._active)
+
+
+def _base_offset(segment: LogSegment) -> int:
+    return segment.base_offset

@@ -26,8 +26,10 @@ from tidelog.log import retention, time_lookup
 from tidelog.log.append_info import AppendInfo as AppendInfo
 from tidelog.log.checkpoints import LEADER_EPOCH_FILE, write_partition_metadata
 from tidelog.log.epoch_cache import EpochCache, EpochEntry
+from tidelog.log.fetched_batches import FetchedBatches
 from tidelog.log.flush_ticket import FlushTicket, SyncState
-from tidelog.log.log_errors import OffsetOutOfRange, StorageError, UnexpectedAppendOffset
+from tidelog.log.index_file import CorruptIndex
+from tidelog.log.log_errors import OffsetOutOfRange, StorageError
 from tidelog.log.log_host import LogHost
 from tidelog.log.log_reader import LogReader
 from tidelog.log.log_reader import ReadResult as ReadResult
@@ -35,13 +37,11 @@ from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
 from tidelog.log.producer_state import BatchMetadata, ProducerStateTable
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_creation import new_segment
-from tidelog.log.segment_scan import WHY_STOPPED
-from tidelog.log.snapshot_files import SnapshotFiles, load_producers
+from tidelog.log.snapshot_files import SnapshotFiles, load_producers, rebuild_txn_index
 from tidelog.log.time_lookup import TimestampOffset
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.log.validator import AppendOrigin, validate_for_append
-from tidelog.record import kernel
-from tidelog.record.errors import BatchAboveSegment, CorruptRecords
+from tidelog.record.errors import BatchAboveSegment
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -139,11 +139,15 @@ class PartitionLog:
             segment.index_interval_bytes = config.index_interval_bytes
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
-        """For logs from before topic ids."""
+        """For logs from before topic ids, and those whose id is lost."""
         assert self.topic_id in (ZERO_UUID, topic_id), (self.topic_id, topic_id)
-        if self.topic_id == ZERO_UUID:
-            write_partition_metadata(self._directory, topic_id)
+        if topic_id != self.topic_id:
+            try:
+                write_partition_metadata(self._directory, topic_id)
+            except OSError as error:
+                raise self._storage_error("write the topic id of", error) from error
             self.topic_id = topic_id
+            self._sync.files_changed()
 
     def update_high_watermark(self, offset: int) -> None:
         """Kept between log start and log end."""
@@ -232,19 +236,22 @@ class PartitionLog:
 
     def _index_aborted(self, segment: LogSegment, aborted: AbortedTxn) -> None:
         try:
-            segment.txn_index.append(aborted)
+            segment.add_aborted(aborted)
         except OSError as error:
             raise self._storage_error("index an aborted transaction in", error) from error
+        self._reader.note_aborted()
 
     def append_as_follower(self, batches: memoryview) -> AppendInfo:
         """Batches as the leader has them; their offsets must not lie below the log end."""
-        base_offset = _first_offset(batches)
+        fetched = FetchedBatches(self.topic_partition, batches)
+        fetched.must_continue(self.log_end_offset)
+        base_offset = fetched.first_offset
         segment = self._active
         scan = self._scan_fetched(segment, batches)
-        if scan[1] == kernel.BAD_OFFSET and not segment.has_room_for(_last_offset(batches)):
+        if fetched.reach_beyond(segment, scan):
             segment = self._roll_for(len(batches), base_offset)
             scan = self._scan_fetched(segment, batches)
-        self._require_good(scan)
+        fetched.must_be_good(scan)
         valid = batches[: scan[0]]
         last_offset = scan[2] - 1
         if len(valid) > self.config.segment_bytes:
@@ -277,21 +284,7 @@ class PartitionLog:
         )
 
     def _scan_fetched(self, segment: LogSegment, batches: memoryview) -> Scan:
-        first_offset = _first_offset(batches)
-        if 0 <= first_offset < self.log_end_offset:
-            raise UnexpectedAppendOffset(
-                f"{self.topic_partition} was given offset {first_offset} "
-                f"but goes on at {self.log_end_offset}",
-                first_offset,
-                -1,
-            )
         return segment.scan_for_append(batches, self.log_end_offset, self.epochs.latest_epoch)
-
-    def _require_good(self, scan: Scan) -> None:
-        if scan[0] == 0 or scan[1] not in (kernel.AT_END, kernel.INCOMPLETE):
-            raise CorruptRecords(
-                f"{self.topic_partition} was given {WHY_STOPPED.get(scan[1], 'no batch')}"
-            )
 
     def enter_leader_epoch(self, epoch: int) -> None:
         """This broker leads from here on; the epoch reaches the disk with its first batch."""
@@ -336,7 +329,29 @@ class PartitionLog:
 
     def aborted_transactions(self, offset: int, result: ReadResult) -> list[AbortedTxn]:
         """Those that touch the records of `result`, which `read(offset, ...)` gave."""
-        return self._reader.aborted_transactions(offset, result, self.log_end_offset)
+        try:
+            try:
+                return self._reader.aborted_transactions(offset, result, self.log_end_offset)
+            except CorruptIndex as problem:
+                logger.warning("rebuilding a transaction index: %s", problem)
+                self._rebuild_txn_indexes()
+                return self._reader.aborted_transactions(offset, result, self.log_end_offset)
+        except OSError as error:
+            raise self._storage_error("read", error) from error
+
+    def _rebuild_txn_indexes(self) -> None:
+        for segment in self.segments:
+            try:
+                segment.txn_index.entries()
+            except CorruptIndex:
+                rebuild_txn_index(
+                    segment,
+                    self.snapshots,
+                    self.segments,
+                    log_start_offset=self.log_start_offset,
+                    now_ms=self._host.clock.time_ms(),
+                    expiration_ms=self._host.producer_expiration_ms,
+                )
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         try:
@@ -598,17 +613,21 @@ class PartitionLog:
             raise self._storage_error("flush", error) from error
         self.flush_done(ticket)
 
-    def close(self) -> None:
-        """Leave the files as a clean stop leaves them; flushing is the caller's."""
+    def close(self) -> FlushTicket | None:
+        """Leave the files as a clean stop leaves them, once the ticket has been run."""
         try:
             if self.epochs.dirty:
                 self._save_epochs()
             if self.log_end_offset > max(self.snapshots.latest_offset, self.log_start_offset):
                 self.snapshots.take(self.producers, self.log_end_offset)
-            for segment in self.segments:
-                segment.close()
+                self._sync.files_changed()
+            indexes = [path for segment in self.segments for path in segment.close()]
+            ticket = self._sync.begin(
+                self._directory, self.segments, self.snapshots, self.log_end_offset, indexes
+            )
         except OSError as error:
             raise self._storage_error("close", error) from error
+        return None if ticket.is_empty else ticket
 
     def release_maps(self) -> None:
         """Index maps come back with their next use."""
@@ -625,13 +644,3 @@ class PartitionLog:
     def _storage_error(self, what: str, error: OSError) -> StorageError:
         logger.error("cannot %s %s: %s", what, self._directory, error)
         return StorageError(f"cannot {what} {self.topic_partition}: {error.strerror or error}")
-
-
-def _first_offset(batches: memoryview) -> int:
-    return int.from_bytes(batches[:8], "big", signed=True) if len(batches) >= 8 else -1
-
-
-def _last_offset(batches: memoryview) -> int:
-    """Of the last whole batch, by its header."""
-    rows = kernel.list_batches(batches, 0, len(batches), 1 << 31)[2]
-    return rows[-1][5] if rows else -1

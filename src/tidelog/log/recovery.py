@@ -10,7 +10,8 @@ In order:
    The log is cut at the first batch that is damaged or out of order, and all later segments are
    dropped. Indexes, aborted transactions and epochs are rebuilt on the way.
 4. A log that ends before its log start offset is replaced by an empty one.
-5. Leader epochs outside of the log go; a missing or damaged epoch file is rebuilt from the batches.
+5. Leader epochs outside of the log go; an epoch file that is missing, damaged or, after an unclean
+   stop, empty is rebuilt from the batches.
 6. Producers: latest good snapshot, then the batches after it.
 
 Nothing here knows other partitions or checkpoint files; both offsets come from the caller.
@@ -45,9 +46,14 @@ from tidelog.log.segment import (
 )
 from tidelog.log.segment_creation import new_segment, roll_jitter_ms
 from tidelog.log.segment_scan import WHY_STOPPED
-from tidelog.log.snapshot_files import SnapshotFiles, load_producers, replay_producers
+from tidelog.log.snapshot_files import (
+    SnapshotFiles,
+    load_producers,
+    load_producers_at,
+    rebuild_txn_index,
+)
 from tidelog.log.time_index import TimeIndex
-from tidelog.types import TopicPartition
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +93,7 @@ class PartitionLoader:
 
     def load(self) -> PartitionLog:
         """OSError when a file cannot be read; the folder is then as good as it was."""
-        topic_id = read_partition_metadata(self._directory)
+        topic_id = self._read_topic_id()
         self._list_files()
         self._finish_interrupted_work()
         self._open_segments()
@@ -99,7 +105,7 @@ class PartitionLoader:
         self._settle_producers(end_offset)
         for segment in self._segments:
             segment.release()
-        return PartitionLog(
+        log = PartitionLog(
             self._directory,
             self._topic_partition,
             topic_id,
@@ -114,6 +120,16 @@ class PartitionLoader:
             snapshots=self._snapshots,
             epochs=self._epochs,
         )
+        if not self._clean and end_offset > self._log_start_offset:
+            log.files_changed()
+        return log
+
+    def _read_topic_id(self) -> Uuid:
+        try:
+            return read_partition_metadata(self._directory)
+        except CorruptCheckpoint as problem:
+            logger.warning("the topic id of a log is lost: %s", problem)
+            return ZERO_UUID
 
     def _list_files(self) -> None:
         with os.scandir(self._directory) as entries:
@@ -201,29 +217,14 @@ class PartitionLoader:
             segment.txn_index.entries()
         except CorruptIndex as problem:
             logger.warning("rebuilding a transaction index: %s", problem)
-            self._rebuild_txn_index(segment)
-
-    def _rebuild_txn_index(self, segment: LogSegment) -> None:
-        base_offset = segment.base_offset
-        producers = ProducerStateTable()
-        older = [offset for offset in self._snapshots.offsets() if offset <= base_offset]
-        self._load_producers_at(base_offset, producers, SnapshotFiles(self._directory, older))
-        segment.txn_index.reset()
-        for piece in segment.scan(verify_crc=False):
-            for row in piece.producers:
-                aborted = producers.replay(row)
-                if aborted is not None:
-                    segment.txn_index.append(aborted)
-
-    def _load_producers_at(
-        self, offset: int, producers: ProducerStateTable, snapshots: SnapshotFiles
-    ) -> None:
-        known_offset = snapshots.load_latest(
-            producers, self._host.clock.time_ms(), self._host.producer_expiration_ms
-        )
-        known_offset = max(known_offset, self._log_start_offset)
-        if known_offset < offset:
-            replay_producers(producers, self._segments, known_offset, offset)
+            rebuild_txn_index(
+                segment,
+                self._snapshots,
+                self._segments,
+                log_start_offset=self._log_start_offset,
+                now_ms=self._host.clock.time_ms(),
+                expiration_ms=self._host.producer_expiration_ms,
+            )
 
     def _segment(self, base_offset: int, file: LogFile, size: int) -> LogSegment:
         segment = LogSegment(
@@ -253,7 +254,15 @@ class PartitionLoader:
             return
         base_offset = self._segments[first].base_offset
         self._snapshots.remove_outside(self._log_start_offset, base_offset)
-        self._load_producers_at(base_offset, self._producers, self._snapshots)
+        load_producers_at(
+            base_offset,
+            self._producers,
+            self._snapshots,
+            self._segments,
+            log_start_offset=self._log_start_offset,
+            now_ms=self._host.clock.time_ms(),
+            expiration_ms=self._host.producer_expiration_ms,
+        )
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             if segment.base_offset > max(self._snapshots.latest_offset, self._log_start_offset):
@@ -272,7 +281,7 @@ class PartitionLoader:
                 if row[5] >= self._log_start_offset:
                     aborted = self._producers.replay(row)
                     if aborted is not None:
-                        segment.txn_index.append(aborted)
+                        segment.add_aborted(aborted)
         for epoch, start_offset in scan.epochs:
             if epoch > self._epochs.latest_epoch:
                 self._epochs.assign(epoch, start_offset)
@@ -334,7 +343,7 @@ class PartitionLoader:
         return end_offset
 
     def _read_epochs(self) -> bool:
-        """Whether there was a readable file."""
+        """Whether the file can be believed. After an unclean stop an empty one cannot."""
         path = self._path(LEADER_EPOCH_FILE)
         if LEADER_EPOCH_FILE not in self._sizes:
             return False
@@ -343,7 +352,7 @@ class PartitionLoader:
         except CorruptCheckpoint as problem:
             logger.warning("rebuilding the leader epochs: %s", problem)
             return False
-        return True
+        return self._clean or bool(self._epochs.entries)
 
     def _settle_epochs(self, known: bool, end_offset: int) -> None:
         if not known and end_offset > self._log_start_offset:

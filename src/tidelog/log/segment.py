@@ -23,7 +23,7 @@ from tidelog.log.log_file import LogFile
 from tidelog.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
 from tidelog.log.time_index import TimeIndex
-from tidelog.log.txn_index import TxnIndex
+from tidelog.log.txn_index import AbortedTxn, TxnIndex
 from tidelog.record import kernel
 from tidelog.record.errors import CorruptRecords
 
@@ -104,7 +104,7 @@ class LogSegment:
         self.rolling_timestamp = UNKNOWN
         self.indexed_position = size
         self.index_full = False
-        self.indexes_synced = False
+        self.indexes_synced = False  # nothing was written to them since their last sync
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
@@ -152,6 +152,9 @@ class LogSegment:
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
+    def index_paths(self) -> list[str]:
+        return [self.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)]
+
     # Writing
 
     def append(
@@ -186,6 +189,7 @@ class LogSegment:
             os.close(os.open(self.path(suffix), flags, 0o644))
 
     def _reserve_index_entries(self, index_bytes_max: int) -> None:
+        self.indexes_synced = False
         self._with_indexes(lambda: self.offset_index.reserve(index_bytes_max))
         self._with_indexes(lambda: self.time_index.reserve(index_bytes_max))
 
@@ -227,6 +231,7 @@ class LogSegment:
         """Whole batches and the index entries that `scan_for_append` found due for them."""
         offset_entries = self._clip(scan[9], self.offset_index, index_bytes_max)
         time_entries = self._clip(scan[10], self.time_index, index_bytes_max)
+        self.indexes_synced = False
         if offset_entries:
             self.offset_index.reserve(index_bytes_max, len(offset_entries) // 8)
         if time_entries:
@@ -269,11 +274,13 @@ class LogSegment:
 
     def become_inactive(self) -> None:
         """The largest timestamp goes into the time index, and the files are cut to their size."""
-        self._append_last_time_entry()
+        self.indexes_synced = False
+        self._with_indexes(self._append_last_time_entry)
         self._trim()
 
     def _append_last_time_entry(self) -> None:
         if self.max_timestamp >= 0 and self.max_timestamp > self.time_index.last_timestamp():
+            self.indexes_synced = False
             self.time_index.reserve((self.time_index.entries + 1) * TimeIndex.ENTRY_BYTES)
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
 
@@ -287,6 +294,7 @@ class LogSegment:
     def truncate_to(self, offset: int, index_bytes_max: int) -> int:
         """Drop the batch that holds `offset` and all after it; the number of bytes dropped."""
         found = self.find_batch(offset)
+        self.indexes_synced = False
         self._with_indexes(lambda: self.offset_index.keep_below(offset))
         self._with_indexes(lambda: self.time_index.keep_below(offset))
         self.txn_index.keep_below(offset)
@@ -346,10 +354,10 @@ class LogSegment:
         head = self.file.read_at(position, _HEAD_BYTES)
         found, _, size, _, last_offset = kernel.find_offset(head, 0, len(head), 0)
         if found != 1:
-            raise self._no_batch_at(position)
+            raise self.no_batch_at(position)
         return size, last_offset + 1
 
-    def _no_batch_at(self, position: int) -> CorruptRecords:
+    def no_batch_at(self, position: int) -> CorruptRecords:
         return CorruptRecords(f"{self.file.path} holds no batch at position {position}")
 
     def _last_offset_at(self, position: int) -> int:
@@ -369,7 +377,7 @@ class LogSegment:
             if found == 1:
                 return FoundBatch(position + at, size, base_offset, last_offset)
             if found < 0 or at == 0:
-                raise self._no_batch_at(position + at)
+                raise self.no_batch_at(position + at)
             position += at
         return None
 
@@ -385,7 +393,7 @@ class LogSegment:
             if found == 1:
                 return FoundBatch(position + at, size, base_offset, last_offset)
             if found < 0 or at == 0:
-                raise self._no_batch_at(position + at)
+                raise self.no_batch_at(position + at)
             position += at
         return None
 
@@ -510,13 +518,18 @@ class LogSegment:
 
     # End of life
 
-    def close(self) -> None:
-        """Leave the files as a clean stop leaves them."""
+    def close(self) -> list[str]:
+        """Leave the files as a clean stop leaves them; the index files that are to be synced."""
         if self._offset_index is None and self._time_index is None and not self.file.is_open:
-            return
+            return []
         if self.max_timestamp != UNKNOWN:
-            self._append_last_time_entry()
+            self._with_indexes(self._append_last_time_entry)
         self._trim()
+        return self.index_paths() if self.size and not self.indexes_synced else []
+
+    def add_aborted(self, aborted: AbortedTxn) -> None:
+        self.indexes_synced = False
+        self.txn_index.append(aborted)
 
     def release(self) -> None:
         """Give back maps until they are needed again; an idle partition holds one descriptor."""

@@ -116,6 +116,52 @@ def load_producers(
         snapshots.take(table, end_offset)
 
 
+def load_producers_at(
+    offset: int,
+    table: ProducerStateTable,
+    snapshots: SnapshotFiles,
+    segments: Sequence[LogSegment],
+    *,
+    log_start_offset: int,
+    now_ms: int,
+    expiration_ms: int,
+) -> None:
+    """Fill `table` with what holds at `offset`, above which `snapshots` has none."""
+    known_offset = snapshots.load_latest(table, now_ms, expiration_ms)
+    known_offset = max(known_offset, log_start_offset)
+    if known_offset < offset:
+        replay_producers(table, segments, known_offset, offset)
+
+
+def rebuild_txn_index(
+    segment: LogSegment,
+    snapshots: SnapshotFiles,
+    segments: Sequence[LogSegment],
+    *,
+    log_start_offset: int,
+    now_ms: int,
+    expiration_ms: int,
+) -> None:
+    """Write the aborted transactions of a segment anew, from its batches."""
+    older = [offset for offset in snapshots.offsets() if offset <= segment.base_offset]
+    table = ProducerStateTable()
+    load_producers_at(
+        segment.base_offset,
+        table,
+        SnapshotFiles(snapshots.directory, older),
+        segments,
+        log_start_offset=log_start_offset,
+        now_ms=now_ms,
+        expiration_ms=expiration_ms,
+    )
+    segment.txn_index.reset()
+    for piece in segment.scan(verify_crc=False):
+        for row in piece.producers:
+            aborted = table.replay(row)
+            if aborted is not None:
+                segment.add_aborted(aborted)
+
+
 def replay_producers(
     table: ProducerStateTable, segments: Sequence[LogSegment], start_offset: int, end_offset: int
 ) -> None:

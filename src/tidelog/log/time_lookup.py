@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tidelog.log.segment import FoundBatch, LogSegment
 from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, BatchHeader, TimestampType
+from tidelog.record.errors import CorruptRecords
 
 
 class TimestampOffset(NamedTuple):
@@ -60,19 +61,27 @@ def _first_in_batch(
     segment: LogSegment, batch: FoundBatch, timestamp: int, start_offset: int
 ) -> TimestampOffset | None:
     content = segment.file.read_at(batch.position, batch.size)
+    if len(content) < batch.size:
+        raise segment.no_batch_at(batch.position)
     if content[16] < 2:
         return _first_in_message(content, timestamp, start_offset)
     header = BatchHeader(content)
     if header.timestamp_type == TimestampType.LOG_APPEND_TIME:
         return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset))
-    found = kernel.find_record(
-        _payload(header, memoryview(content)[HEADER_SIZE:]),
-        header.records_count,
-        header.base_offset,
-        header.base_timestamp,
-        timestamp,
-        start_offset,
-    )
+    payload = _payload(header, memoryview(content)[HEADER_SIZE:])
+    try:
+        found = kernel.find_record(
+            payload,
+            header.records_count,
+            header.base_offset,
+            header.base_timestamp,
+            timestamp,
+            start_offset,
+        )
+    except ValueError as error:
+        raise CorruptRecords(
+            f"{segment.file.path} holds malformed records at position {batch.position}"
+        ) from error
     return None if found is None else TimestampOffset(found[1], found[0])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.log.checkpoints import (
-    PendingWrite,
+    CheckpointFile,
     encode_epochs,
     encode_offsets,
     read_epochs,
@@ -24,7 +24,7 @@ def test_an_offset_checkpoint_has_a_version_a_count_and_a_row_per_partition(
 ) -> None:
     assert encode_offsets(OFFSETS) == b"0\n2\na 0 5\nb.c 12 1099511627776\n"
     path = str(tmp_path / "checkpoint")
-    PendingWrite(path, encode_offsets(OFFSETS)).run()
+    CheckpointFile(path).pending(OFFSETS).run()
     assert read_offsets(path) == OFFSETS
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint"]
 

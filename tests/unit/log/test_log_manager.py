@@ -6,14 +6,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 
 import pytest
 
 from tests.support.clock import FakeClock
 from tests.support.log_builder import fill, offsets, produce
+from tests.support.syncs import record_syncs
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError, StartupError
+from tidelog.log.log_directory import remove_paths
 from tidelog.log.log_errors import DirectoryLocked, StorageError, StrayFolder
 from tidelog.log.log_manager import LogManager
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
@@ -62,6 +65,14 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def partition(number: int, topic: str = "events") -> TopicPartition:
     return TopicPartition(topic, number)
+
+
+def disk_full(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def has_clean_marker(broker: Broker) -> bool:
+    return (broker.paths[0] / ".kafka_cleanshutdown").exists()
 
 
 def test_a_log_is_made_once_and_found_again(broker: Broker) -> None:
@@ -187,8 +198,39 @@ def test_a_log_start_at_a_segments_base_needs_no_row(broker: Broker) -> None:
 def test_an_unchanged_checkpoint_is_not_written_again(broker: Broker) -> None:
     manager = broker.start()
     manager.get_or_create(partition(0), TOPIC_ID)
-    assert len(manager.pending_checkpoints("replication-offset-checkpoint")) == 1
-    assert manager.pending_checkpoints("replication-offset-checkpoint") == []
+    path = broker.paths[0] / "replication-offset-checkpoint"
+    manager.checkpoint_high_watermarks()
+    before = path.stat().st_ino
+    manager.checkpoint_high_watermarks()
+    assert path.stat().st_ino == before
+
+
+def test_a_checkpoint_that_could_not_be_written_is_tried_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = broker.start()
+    fill(manager.get_or_create(partition(0), TOPIC_ID), 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", disk_full)
+        for write in manager.pending_checkpoints("replication-offset-checkpoint"):
+            with pytest.raises(OSError, match="No space left"):
+                write.run()
+    manager.checkpoint_high_watermarks()
+    content = (broker.paths[0] / "replication-offset-checkpoint").read_bytes()
+    assert content == b"0\n1\nevents 0 3\n"
+
+
+def test_of_two_checkpoints_the_later_one_stays_whoever_is_first(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    fill(log, 3)
+    [early] = manager.pending_checkpoints("replication-offset-checkpoint")
+    fill(log, 3)
+    [late] = manager.pending_checkpoints("replication-offset-checkpoint")
+    late.run()
+    early.run()
+    content = (broker.paths[0] / "replication-offset-checkpoint").read_bytes()
+    assert content == b"0\n1\nevents 0 6\n"
 
 
 def test_a_damaged_checkpoint_costs_time_but_no_data(
@@ -305,6 +347,7 @@ def test_an_unfinished_deletion_is_finished_at_the_next_start(broker: Broker) ->
     manager.async_delete(partition(0))
     manager = broker.kill_and_start()
     assert not manager.all_logs()
+    manager.delete_scheduled_files()
     assert not [path for path in broker.paths[0].iterdir() if path.is_dir()]
 
 
@@ -331,15 +374,13 @@ def test_rolled_logs_wait_to_be_flushed(broker: Broker) -> None:
     assert manager.take_rolled_logs() == []
 
 
-def test_logs_are_flushed_by_time(broker: Broker) -> None:
+def test_logs_become_due_for_a_flush_by_time(broker: Broker) -> None:
     manager = broker.start(LogConfig(flush_ms=1000))
     log = manager.get_or_create(partition(0), TOPIC_ID)
     produce(log)
-    manager.flush_dirty_logs()
-    assert log.recovery_point == 0
+    assert list(manager.logs_due_for_flush()) == []
     broker.clock.advance(ms=1000)
-    manager.flush_dirty_logs()
-    assert log.recovery_point == 1
+    assert list(manager.logs_due_for_flush()) == [log]
 
 
 def test_a_stop_flushes_every_log(broker: Broker) -> None:
@@ -424,13 +465,232 @@ def test_a_stray_folder_leaves_the_marker_of_other_directories(tmp_path: Path) -
     assert (broker.paths[0] / ".kafka_cleanshutdown").exists()
 
 
-def test_a_new_configuration_reaches_the_topics_logs(broker: Broker) -> None:
+def test_due_deletions_can_be_carried_out_elsewhere(broker: Broker) -> None:
+    manager = broker.start(LogConfig(file_delete_delay_ms=1000))
+    for number in range(2):
+        manager.get_or_create(partition(number), TOPIC_ID)
+        manager.async_delete(partition(number))
+        broker.clock.advance(ms=500)
+    due = manager.take_due_deletions()
+    assert [Path(path).name.partition(".")[0] for path in due] == ["events-0"]
+    assert manager.take_due_deletions() == []
+    remove_paths(due)
+    assert [path.name[:8] for path in broker.paths[0].glob("events-*")] == ["events-1"]
+
+
+@pytest.mark.parametrize("content", [b"", b"version: 0\ntopic", bytes(40)])
+def test_garbled_partition_metadata_is_written_anew(
+    broker: Broker, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = broker.start().get_or_create(partition(0), TOPIC_ID)
+    fill(log, 3)
+    metadata = log.directory / "partition.metadata"
+    good = metadata.read_bytes()
+    metadata.write_bytes(content)
+    manager = broker.kill_and_start()
+    assert str(metadata) in caplog.text
+    again = manager.get_or_create(partition(0), TOPIC_ID)
+    assert (again.log_end_offset, again.topic_id) == (3, TOPIC_ID)
+    assert metadata.read_bytes() == good
+
+
+def test_a_topic_id_that_cannot_be_written_is_a_storage_error(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager = broker.start()
+    manager.get_or_create(partition(0), ZERO_UUID)
+    monkeypatch.setattr("tidelog.log.partition_log.write_partition_metadata", disk_full)
+    with pytest.raises(StorageError):
+        manager.get_or_create(partition(0), TOPIC_ID)
+
+
+def test_logs_that_nobody_knows_are_set_aside(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = broker.start()
+    for number in range(2):
+        fill(manager.get_or_create(partition(number), TOPIC_ID), 3)
+    manager = broker.kill_and_start()
+    asked: list[tuple[TopicPartition, Uuid]] = []
+
+    def is_known(topic_partition: TopicPartition, topic_id: Uuid) -> bool:
+        asked.append((topic_partition, topic_id))
+        return topic_partition.partition == 0
+
+    with caplog.at_level(logging.WARNING):
+        assert manager.set_aside_strays(is_known) == [partition(1)]
+    assert sorted(asked) == [(partition(0), TOPIC_ID), (partition(1), TOPIC_ID)]
+    [folder] = broker.paths[0].glob("events-1*")
+    assert folder.name.startswith("events-1.")
+    assert folder.name.endswith("-stray")
+    assert len(folder.name) == len("events-1.") + 32 + len("-stray")
+    assert (folder / f"{0:020d}.log").stat().st_size > 0
+    assert folder.name in caplog.text
+    new = manager.get_or_create(partition(1), Uuid.random())
+    assert new.log_end_offset == 0
+    manager = broker.restart()
+    assert sorted(log.topic_partition for log in manager.all_logs()) == [partition(0), partition(1)]
+    assert folder.exists()
+
+
+def test_an_offline_log_that_nobody_knows_is_set_aside_too(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = broker.start()
+    fill(manager.get_or_create(partition(0), TOPIC_ID), 3)
+    manager.take_offline(partition(0), "a bad sector")
+    assert manager.set_aside_strays(lambda _, topic_id: topic_id != ZERO_UUID) == [partition(0)]
+    assert manager.offline == {}
+    assert manager.get_or_create(partition(0), TOPIC_ID).log_end_offset == 0
+
+
+def test_found_topics_are_listed_with_ids_and_epochs(broker: Broker) -> None:
+    manager = broker.start()
+    other_id = Uuid.random()
+    produce(manager.get_or_create(partition(1), ZERO_UUID), leader_epoch=7)
+    produce(manager.get_or_create(partition(2), TOPIC_ID), leader_epoch=4)
+    produce(manager.get_or_create(partition(0, "__consumer_offsets"), other_id), leader_epoch=2)
+    manager.get_or_create(partition(0, "__cluster_metadata"), TOPIC_ID)
+    manager.get_or_create(partition(0, "old"), ZERO_UUID)
+    manager.get_or_create(partition(3), TOPIC_ID)
+    manager.take_offline(partition(3), "a bad sector")
+    assert sorted(manager.found_topics()) == [
+        ("__consumer_offsets", other_id, {0: 2}),
+        ("events", TOPIC_ID, {1: 7, 2: 4, 3: -1}),
+        ("old", None, {0: -1}),
+    ]
+
+
+def test_a_log_taken_offline_is_neither_served_nor_closed_as_clean(broker: Broker) -> None:
+    manager = broker.start()
+    logs = [manager.get_or_create(partition(number), TOPIC_ID) for number in range(2)]
+    for log in logs:
+        fill(log, 3)
+        log.flush()
+        fill(log, 2)
+    logs[1].roll()
+    manager.take_offline(partition(1), "fsync failed")
+    assert manager.get(partition(1)) is None
+    assert manager.take_rolled_logs() == []
+    with pytest.raises(StorageError, match="fsync failed"):
+        manager.get_or_create(partition(1), TOPIC_ID)
+    manager.shutdown()
+    assert not has_clean_marker(broker)
+    assert (logs[0].recovery_point, logs[1].recovery_point) == (5, 3)
+    assert not (logs[1].directory / f"{5:020d}.log").stat().st_size
+    checkpoint = (broker.paths[0] / "recovery-point-offset-checkpoint").read_text()
+    assert "events 1 3\n" in checkpoint
+    again = broker.start().get(partition(1))
+    assert again is not None
+    assert (again.log_end_offset, again.high_watermark) == (5, 5)
+
+
+def test_a_log_taken_offline_can_be_deleted(broker: Broker) -> None:
+    manager = broker.start()
+    manager.get_or_create(partition(0), TOPIC_ID)
+    manager.take_offline(partition(0), "fsync failed")
+    manager.async_delete(partition(0))
+    manager.get_or_create(partition(0), Uuid.random())
+    manager.shutdown()
+    assert has_clean_marker(broker)
+
+
+def test_taking_a_log_offline_that_is_not_there_changes_nothing(broker: Broker) -> None:
+    manager = broker.start()
+    manager.take_offline(partition(0), "fsync failed")
+    assert manager.offline == {}
+
+
+def test_a_stop_without_a_start_leaves_everything_as_it_was(broker: Broker) -> None:
+    fill(broker.start().get_or_create(partition(0), TOPIC_ID), 3)
+    assert broker.manager is not None
+    broker.manager.shutdown()
+    before = {path.name: path.stat().st_ino for path in broker.paths[0].iterdir()}
+    manager = LogManager(
+        broker.paths,
+        broker_config=BrokerConfig(),
+        default_log_config=LogConfig(),
+        clock=broker.clock,
+    )
+    manager.lock()
+    manager.shutdown()
+    assert {path.name: path.stat().st_ino for path in broker.paths[0].iterdir()} == before
+
+
+def test_a_stop_right_after_the_start_restores_the_marker_and_syncs_nothing_else(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = broker.start()
+    for number in range(8):
+        fill(manager.get_or_create(partition(number), TOPIC_ID), 3)
+    manager = broker.restart()
+    synced = record_syncs(monkeypatch)
+    manager.shutdown()
+    assert has_clean_marker(broker)
+    assert not [path for path in synced if "events-" in path]
+
+
+def test_one_log_in_two_directories_leaves_the_markers(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, directories=2)
+    broker.start().shutdown()
+    for path in broker.paths:
+        (path / "events-0").mkdir(parents=True)
+    with pytest.raises(StartupError, match="two log directories"):
+        broker.start()
+    assert has_clean_marker(broker)
+
+
+def test_a_stop_syncs_what_the_marker_vouches_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = broker.start(LogConfig(index_interval_bytes=1))
     log = manager.get_or_create(partition(0), TOPIC_ID)
-    other = manager.get_or_create(partition(0, "other"), TOPIC_ID)
-    manager.update_topic_config("events", LogConfig(segment_bytes=4096))
-    assert log.config.segment_bytes == 4096
-    assert other.config.segment_bytes == 1 << 30
+    fill(log, 5)
+    log.flush()
+    synced = record_syncs(monkeypatch)
+    manager.shutdown()
+    names = [Path(path).name for path in synced]
+    marker = names.index(".kafka_cleanshutdown.tmp")
+    for name in (
+        f"{0:020d}.index",
+        f"{0:020d}.timeindex",
+        f"{5:020d}.snapshot",
+        "events-0",
+        "recovery-point-offset-checkpoint.tmp",
+    ):
+        assert name in names[:marker], name
+
+
+def test_a_log_that_cannot_be_synced_by_a_stop_costs_only_its_own_recovery_point(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = broker.start()
+    for number in range(2):
+        fill(manager.get_or_create(partition(number), TOPIC_ID), 3)
+    really = os.fdatasync
+
+    def bad_sector(descriptor: int) -> None:
+        if "events-1" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "Input/output error")
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", bad_sector)
+    manager.shutdown()
+    assert not has_clean_marker(broker)
+    checkpoint = (broker.paths[0] / "recovery-point-offset-checkpoint").read_text()
+    assert sorted(checkpoint.splitlines()[2:]) == ["events 0 3", "events 1 0"]
+
+
+def test_a_log_that_could_not_be_made_can_be_made_later(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = broker.start()
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.log.log_creation.write_partition_metadata", disk_full)
+        with pytest.raises(StorageError):
+            manager.get_or_create(partition(0), TOPIC_ID)
+    assert not (broker.paths[0] / "events-0").exists()
+    assert manager.get_or_create(partition(0), TOPIC_ID).log_end_offset == 0
 
 
 def test_identities_are_stored_and_checked(broker: Broker) -> None:

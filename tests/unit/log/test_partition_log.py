@@ -20,6 +20,7 @@ from tests.support.log_builder import (
     read_all,
     values,
 )
+from tests.support.syncs import record_syncs
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_errors import (
@@ -735,6 +736,65 @@ def test_an_abort_in_a_later_segment_is_found(workshop: LogWorkshop) -> None:
 # Flushing
 
 
+def test_a_log_without_aborts_looks_for_none(workshop: LogWorkshop) -> None:
+    log = workshop.create()
+    for _ in range(3):
+        produce(log)
+        log.roll()
+    produce(log)
+    result = log.read(0, 1000, up_to_offset=4, min_one_batch=True)
+    assert log.aborted_transactions(0, result) == []
+    for path in workshop.folder.iterdir():
+        path.unlink()
+    log.release_maps()
+    assert log.aborted_transactions(0, result) == []
+    assert list(workshop.folder.iterdir()) == []
+
+
+def test_an_abort_is_told_although_readers_have_asked_before(workshop: LogWorkshop) -> None:
+    log = workshop.create()
+    produce(log, producer_id=7, producer_epoch=0, sequence=0, transactional=True)
+    result = log.read(0, 1000, up_to_offset=1, min_one_batch=True)
+    assert log.aborted_transactions(0, result) == []
+    log.roll()
+    end_txn(log, ABORT, producer_id=7)
+    [aborted] = log.aborted_transactions(0, result)
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (7, 0, 1)
+    log.truncate_to(1)
+    assert log.aborted_transactions(0, result) == []
+
+
+def test_a_transaction_index_that_is_garbled_under_a_running_log_is_rebuilt(
+    workshop: LogWorkshop,
+) -> None:
+    log = workshop.create()
+    produce(log, producer_id=7, producer_epoch=0, sequence=0, transactional=True)
+    log.roll()
+    end_txn(log, ABORT, producer_id=7)
+    result = log.read(0, 1000, up_to_offset=2, min_one_batch=True)
+    [expected] = log.aborted_transactions(0, result)
+    segment = log.segments[1]
+    Path(segment.path(".txnindex")).write_bytes(bytes(35))
+    segment.move_to(segment.directory)
+    assert log.aborted_transactions(0, result) == [expected]
+    assert Path(segment.path(".txnindex")).stat().st_size == 34
+
+
+def test_an_unreadable_transaction_index_is_a_storage_error(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = workshop.create()
+    produce(log, producer_id=7, producer_epoch=0, sequence=0, transactional=True)
+    end_txn(log, ABORT, producer_id=7)
+    result = log.read(0, 1000, up_to_offset=2, min_one_batch=True)
+    path = Path(log.segments[0].path(".txnindex"))
+    path.unlink()
+    path.mkdir()
+    log.segments[0].move_to(log.segments[0].directory)
+    with pytest.raises(StorageError):
+        log.aborted_transactions(0, result)
+
+
 def test_a_flush_moves_the_recovery_point(workshop: LogWorkshop) -> None:
     log = workshop.create()
     fill(log, 3)
@@ -790,6 +850,45 @@ def test_a_flush_is_due_by_messages_or_time(
     assert not log.flush_due()
     produce(log)
     assert log.flush_due() is due
+
+
+def test_the_first_flush_syncs_the_topic_id_and_the_folder(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = workshop.create()
+    produce(log)
+    synced = record_syncs(monkeypatch)
+    log.flush()
+    names = [Path(path).name for path in synced]
+    assert {"partition.metadata", "events-0", "leader-epoch-checkpoint"} < set(names)
+    synced.clear()
+    produce(log)
+    log.flush()
+    assert [Path(path).name for path in synced] == [f"{0:020d}.log"]
+
+
+def test_a_flush_after_a_roll_reaches_a_segment_from_before_the_restart(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = workshop.create()
+    produce(log)
+    log = workshop.reopen_cleanly(log)
+    produce(log)
+    log.roll()
+    synced = record_syncs(monkeypatch)
+    log.flush()
+    names = [Path(path).name for path in synced]
+    assert {f"{0:020d}.log", f"{0:020d}.index", f"{0:020d}.timeindex"} < set(names)
+
+
+def test_a_stop_survives_an_index_that_was_removed_meanwhile(workshop: LogWorkshop) -> None:
+    log = workshop.create()
+    fill(log, 3)
+    log = workshop.reopen_cleanly(log)
+    fill(log, 3)
+    (workshop.folder / f"{0:020d}.timeindex").unlink()
+    log.close()
+    assert workshop.files()[f"{0:020d}.timeindex"] == 12
 
 
 def test_a_failed_flush_leaves_the_recovery_point(

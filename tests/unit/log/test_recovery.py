@@ -374,6 +374,20 @@ def test_a_lost_epoch_file_is_rebuilt_after_a_clean_stop(workshop: LogWorkshop) 
     assert workshop.load(clean=True).epochs.entries == [(3, 0)]
 
 
+@pytest.mark.parametrize("content", [b"", b"0\n0\n"])
+def test_epochs_below_the_recovery_point_are_rebuilt_where_the_file_is_empty(
+    workshop: LogWorkshop, content: bytes
+) -> None:
+    log = workshop.create()
+    for epoch in (3, 5):
+        produce(log, leader_epoch=epoch)
+        log.roll()
+    produce(log, leader_epoch=8)
+    (workshop.folder / "leader-epoch-checkpoint").write_bytes(content)
+    again = workshop.load(recovery_point=2)
+    assert again.epochs.entries == [(3, 0), (5, 1), (8, 2)]
+
+
 def test_epochs_behind_the_end_of_the_log_go(workshop: LogWorkshop) -> None:
     log = workshop.create()
     produce(log, leader_epoch=1)

@@ -10,6 +10,7 @@ from tidelog.config.topic import LogConfig
 from tidelog.log.partition_log import PartitionLog
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
+from tidelog.record.errors import CorruptRecords
 
 
 @pytest.fixture
@@ -102,3 +103,22 @@ def test_old_messages_are_searched_too(workshop: LogWorkshop) -> None:
     log.append_as_follower(memoryview(messages))
     assert log.offset_for_timestamp(150) == (200, 2)
     assert log.max_timestamp() == (400, 4)
+
+
+@pytest.mark.parametrize("position", [61, 63])
+def test_malformed_records_in_the_log_are_corrupt(workshop: LogWorkshop, position: int) -> None:
+    log = workshop.create()
+    append(log, 100, 110, 120)
+    log.segments[0].file.write_at(position, b"\xff" * 8)
+    with pytest.raises(CorruptRecords, match="position 0"):
+        log.offset_for_timestamp(115)
+    with pytest.raises(CorruptRecords):
+        log.max_timestamp()
+
+
+def test_a_batch_that_the_file_no_longer_holds_is_corrupt(workshop: LogWorkshop) -> None:
+    log = workshop.create()
+    append(log, 100, 110, 120)
+    log.segments[0].file.truncate(70)
+    with pytest.raises(CorruptRecords, match="position 0"):
+        log.offset_for_timestamp(115)

@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from tidelog.coordinator.loading import PartitionLoading, Replayable
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
@@ -39,15 +38,16 @@ from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
+    from tidelog.coordinator.loading import PartitionLoading, Replayable
     from tidelog.coordinator.stored_record import CoordinatorRecord, RecordTypes
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-SLICE_BYTES_MAX: Final = 128 * 1024  # some milliseconds of replaying
+SLICE_BYTES_MAX: Final = 64 * 1024  # some milliseconds of replaying
 
-S = TypeVar("S", bound=Replayable)
+S = TypeVar("S", bound="Replayable")
 
 
 class ShardState(Enum):
@@ -108,6 +108,8 @@ class CoordinatorRuntime(Generic[S]):
         if log.log_start_offset == log.log_end_offset:
             self._activate(hosted)
             return
+        from tidelog.coordinator.loading import PartitionLoading  # not needed by an empty broker
+
         loading = PartitionLoading(log, hosted.shard, self._types, self._load_slice_bytes)
         self._to_load.append((hosted, loading))
         if len(self._to_load) == 1:

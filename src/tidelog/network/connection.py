@@ -21,7 +21,7 @@ from inside that call: handlers that complete each other's requests would nest w
 
 So one request is in hand at a time and nothing is received until it is answered, as in Kafka.
 Muting is lazy: the socket stays watched, and is unwatched only when it turns readable while it
-may not be read.
+may not be read. That a peer has gone meanwhile is found by the processor's sweep.
 
 Answers of one turn leave in one vectored write. A file part leaves by sendfile, its header held
 back with MSG_MORE so that both share a segment. Sending is tried at once; only when the socket is
@@ -232,7 +232,9 @@ class Connection:
 
     def run_close_callbacks(self) -> None:
         """From the socket server, on the broker loop, once the connection has closed."""
-        self._request = None
+        if self._request is not None and not self._serving:
+            self._request = None
+            self._deliver()  # the turn, so that the reader lets its memory go
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
             callback(self)
@@ -464,6 +466,13 @@ class Connection:
     def evict(self) -> None:
         self._processor.log_closing(self, "it holds memory and does not move while memory is short")
         self.close(CloseReason.MEMORY_STALL)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def is_unread(self, since: float) -> bool:
+        """Nothing has been received since then because it may not: the peer may be gone."""
+        return self.last_active <= since and (not self._has_turn or self._parked)
 
     def is_idle(self, since: float) -> bool:
         """No byte has moved since then, and none was due from the broker."""

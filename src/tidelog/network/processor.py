@@ -4,13 +4,16 @@ With one processor that loop is the broker's, and requests are handled where the
 With more, each has a thread and a loop of its own (see request_channel.py). Everything here is
 touched on the processor's loop only, except `request_counters`, which belongs to the broker loop.
 
-Once a second `sweep` closes idle connections, evicts stalled ones while memory is short and lets
-spare memory go; there are no timers per connection or request.
+Once a second `sweep` closes idle connections and those whose peer has gone while their request
+waits, evicts stalled ones while memory is short and lets spare memory go; there are no timers per
+connection or request. A peer that has only stopped sending looks as if it had gone: it gets the
+answers that are ready before the second sweep.
 """
 
 from __future__ import annotations
 
 import logging
+import select
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -32,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
 CLOSING_LINES_PER_SWEEP = 20
+_PEER_GONE = getattr(select, "POLLRDHUP", 0)
 
 
 class Processor:
@@ -100,6 +104,7 @@ class Processor:
         self._closing_lines = 0
         if self.pool.used > self.pool.limit:
             self.pool.evict_stalled(list(self.connections), now)
+        self._close_deserted(now - SWEEP_SECONDS)
         if self.settings.connections_max_idle_ms >= 0:
             self._close_idle(now - self.settings.connections_max_idle_ms / 1000)
 
@@ -121,6 +126,15 @@ class Processor:
         self._closing_lines += 1
         if self._closing_lines <= CLOSING_LINES_PER_SWEEP:
             logger.warning("closing %s: %s", connection.id, why)
+
+    def _close_deserted(self, since: float) -> None:
+        unread = {each.fileno(): each for each in self.connections if each.is_unread(since)}
+        poll = select.poll()
+        for descriptor in unread:
+            poll.register(descriptor, _PEER_GONE)
+        for descriptor, event in poll.poll(0) if unread else ():
+            reset = event & select.POLLERR
+            unread[descriptor].close(CloseReason.PEER_RESET if reset else CloseReason.PEER_CLOSED)
 
     def _close_idle(self, since: float) -> None:
         for connection in [each for each in self.connections if each.is_idle(since)]:

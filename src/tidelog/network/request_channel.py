@@ -1,8 +1,9 @@
 """What stands between the broker loop and processors that run on threads of their own.
 
-processor thread                            broker loop receive, frame  --RequestChannel.offer-->
-handle        (at most queued.max.requests turns wait) queue, send     <--Mailbox.post----------
-answers, turn
+    processor thread                            broker loop
+    receive, frame  --RequestChannel.offer-->   handle
+                    (at most queued.max.requests turns wait)
+    queue, send     <--Mailbox.post----------   answers, turn
 
 `Mailbox` carries calls to another loop, and wakes that loop once for all calls that are waiting.
 `RequestChannel` is the bounded way to the broker loop: a connection that finds it full waits on
@@ -41,6 +42,9 @@ class Mailbox:
         if self._closed:
             return
         self._calls.append(call)
+        self._wake()
+
+    def _wake(self) -> None:
         if not self._awake:
             self._awake = True
             self._loop.call_soon_threadsafe(self.run)
@@ -48,8 +52,12 @@ class Mailbox:
     def run(self) -> None:
         # Cleared before looking: a call appended after len() was taken wakes the loop again.
         self._awake = False
-        for _ in range(len(self._calls)):
-            self._calls.popleft()()
+        try:
+            for _ in range(len(self._calls)):
+                self._calls.popleft()()
+        finally:
+            if self._calls:  # one has raised, or others have come meanwhile
+                self._wake()
 
     def close(self) -> None:
         """The loop has ended: what is posted from now on goes nowhere."""
@@ -77,7 +85,12 @@ class RequestChannel:
         return True
 
     def _take(self, connection: ChannelConnection) -> None:
-        connection.serve_turn()
+        try:
+            connection.serve_turn()
+        finally:
+            self._give_place_back()
+
+    def _give_place_back(self) -> None:
         with self._lock:
             self._queued -= 1
             if not self._refused:

@@ -374,13 +374,15 @@ def test_rolled_logs_wait_to_be_flushed(broker: Broker) -> None:
     assert manager.take_rolled_logs() == []
 
 
-def test_logs_become_due_for_a_flush_by_time(broker: Broker) -> None:
+def test_logs_are_flushed_by_time(broker: Broker) -> None:
     manager = broker.start(LogConfig(flush_ms=1000))
     log = manager.get_or_create(partition(0), TOPIC_ID)
     produce(log)
     assert list(manager.logs_due_for_flush()) == []
     broker.clock.advance(ms=1000)
     assert list(manager.logs_due_for_flush()) == [log]
+    log.flush()
+    assert list(manager.logs_due_for_flush()) == []
 
 
 def test_a_stop_flushes_every_log(broker: Broker) -> None:

@@ -18,6 +18,7 @@ from tests.support.batches import (
     with_fields,
     with_payload_bytes,
 )
+from tests.support.message_sets import message_set_of
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.validator import AppendOrigin, ValidBatch, validate_for_append
@@ -27,7 +28,7 @@ from tidelog.record.builder import batch_of
 from tidelog.record.columns import read_columns
 from tidelog.record.compression import compress
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
-from tidelog.record.legacy import LegacyRecord, encode_message, message_set_of
+from tidelog.record.legacy import LegacyRecord, encode_message
 
 COMPRESSED = [codec for codec in Codec if codec != Codec.NONE]
 COORDINATOR = AppendOrigin.COORDINATOR

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.support.network import Client, Network, frame, length, running_network
+from tidelog.network.connection import Connection
 from tidelog.network.counters import CloseReason
 
 KIB = 1024
@@ -16,6 +19,14 @@ THREADS = pytest.mark.parametrize("network_threads", [1, 3])
 def sweep_after(network: Network, ms: int) -> None:
     network.clock.advance(ms=ms)
     network.sweep()
+
+
+def sweep_until(network: Network, condition: Callable[[], object]) -> None:
+    """The condition comes true within two sweeps, though the network may need some turns."""
+    for _ in range(2):
+        network.turns(20)
+        sweep_after(network, 1_001)
+    network.until(condition)
 
 
 def send_part(network: Network, client: Client, announced: int, sent: int) -> None:
@@ -53,6 +64,50 @@ def test_a_connection_that_waits_for_its_answer_is_not_idle() -> None:
         network.handler.waiting.pop().respond([b"at last"])
 
         assert client.receive() == b"at last"
+
+
+@THREADS
+@pytest.mark.parametrize("rest", [b"", b"\x00\x00"], ids=["nothing more", "a partial frame"])
+def test_clients_that_vanish_while_their_requests_wait_are_closed(
+    network_threads: int, rest: bytes
+) -> None:
+    with running_network(network_threads=network_threads) as network:
+        clients = [network.client() for _ in range(40)]
+        for client in clients:
+            client.send(frame(b"wait") + rest)
+        network.until(lambda: len(network.handler.waiting) == 40)
+        closed: list[Connection] = []
+        for connection in network.handler.connections:
+            connection.add_close_callback(closed.append)
+
+        for number, client in enumerate(clients[1:]):
+            client.reset() if number % 2 else client.close()
+
+        sweep_until(network, lambda: len(closed) == 39)
+        assert list(network.server.connections) == [
+            each for each in network.handler.connections if each not in closed
+        ]
+        network.until(lambda: network.used_bytes() <= len(rest))
+        for request in network.handler.waiting:
+            request.respond([b"late"])
+        assert clients[0].receive() == b"late"
+
+
+@THREADS
+def test_a_client_that_sends_on_while_its_request_waits_is_kept(network_threads: int) -> None:
+    with running_network(network_threads=network_threads) as network:
+        client = network.client()
+        client.send(frame(b"wait"))
+        network.until(lambda: network.handler.waiting)
+        client.send(frame(b"next"))
+        network.turns(3)
+
+        for _ in range(3):
+            sweep_after(network, 1_001)
+            network.turns(3)
+        network.handler.waiting.pop().respond([b"first"])
+
+        assert [client.receive(), client.receive()] == [b"first", b"next"]
 
 
 def test_a_reader_that_has_stopped_is_idle() -> None:

@@ -8,6 +8,8 @@ import time
 from functools import partial
 from typing import cast
 
+import pytest
+
 from tests.support.network import frame, running_network
 from tidelog.network.request_channel import ChannelConnection, Mailbox, RequestChannel
 
@@ -41,6 +43,47 @@ def test_calls_from_another_thread_are_made_in_order() -> None:
     loop.close()
 
     assert calls == list(range(1000))
+
+
+def test_a_call_that_raises_does_not_hold_up_those_behind_it() -> None:
+    loop = asyncio.new_event_loop()
+    raised: list[object] = []
+    loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    mailbox = Mailbox(loop)
+    problem = ValueError("the test says so")
+    calls: list[str] = []
+
+    def fail() -> None:
+        raise problem
+
+    mailbox.post(fail)
+    mailbox.post(lambda: calls.append("behind"))
+    mailbox.post(loop.stop)
+    loop.call_later(10, loop.stop)
+    loop.run_forever()
+    loop.close()
+
+    assert (calls, raised) == (["behind"], [problem])
+
+
+def test_a_turn_that_raises_gives_its_place_back() -> None:
+    class Failing(StubConnection):
+        def serve_turn(self) -> None:
+            raise ValueError("the test says so")
+
+    loop = asyncio.new_event_loop()
+    mailbox = Mailbox(loop)
+    channel = RequestChannel(mailbox, queued_max_requests=1)
+    retries: list[str] = []
+    assert offer(channel, Failing(), retries)
+    assert not offer(channel, StubConnection(), retries)
+
+    with pytest.raises(ValueError, match="the test says so"):
+        mailbox.run()
+
+    assert retries == ["retry"]
+    assert offer(channel, StubConnection(), retries)
+    loop.close()
 
 
 def test_a_full_channel_refuses_until_the_broker_loop_has_caught_up() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -226,6 +227,16 @@ class TestProducing:
             ):
                 deliver(producer, rows(0, 30))
 
+    def test_time_between_writes_does_not_count_against_delivery(
+        self, model: ScriptedCluster
+    ) -> None:
+        with connect(model, delivery_timeout_ms=300, batch_size=1) as cluster:
+            producer = Producer(cluster, topic="t")
+            producer.write(rows(0, 60))
+            assert producer.unacknowledged_bytes > 0
+            time.sleep(0.5)
+            assert set(producer.flush().values()) == {19}
+
     def test_retries_are_bounded(self, model: ScriptedCluster) -> None:
         model.on_request = lambda broker, key, request: (
             Fault(code=ErrorCode.NOT_ENOUGH_REPLICAS) if key == ApiKey.PRODUCE else None
@@ -393,6 +404,17 @@ class TestFetching:
                 next(batches)
                 batches.close()
             assert read_all(cluster) == expected(600)
+
+    def test_a_slow_caller_meets_no_timeout(self, filled: ScriptedCluster) -> None:
+        options: dict[str, int] = {"default_api_timeout_ms": 100, "request_timeout_ms": 100}
+        with connect(filled, max_partition_fetch_bytes=1, **options) as cluster:
+            found: list[int] = []
+            for batch in Fetcher(cluster).fetch_columns(TopicPartition("t", 0), 0, 200):
+                if len(found) in (0, 60):
+                    time.sleep(0.3)
+                    filled.hang_up()
+                found += batch.column("offset").to_pylist()
+            assert found == list(range(200))
 
     def test_two_readers_may_take_turns(self, filled: ScriptedCluster) -> None:
         with connect(filled, max_partition_fetch_bytes=1) as cluster:

@@ -183,11 +183,16 @@ class Connection:
         return bool(poll.poll(max(0, round(timeout_s * 1000))))
 
     def receive(self) -> Answer:
-        """Waits for the answer to the oldest unanswered request."""
+        """Waits for the answer to the oldest unanswered request.
+
+        An answer may have lain in the socket for long while the caller was busy, so the time
+        allowed counts from here.
+        """
         expected = self.in_flight[0]
         name = ApiKey(expected.api_key).name
+        deadline = self._clock.monotonic() + self._request_timeout_s
         lead = bytearray(8)
-        self._receive_into(memoryview(lead), expected.deadline, name)
+        self._receive_into(memoryview(lead), deadline, name)
         length, correlation_id = _LENGTH_AND_CORRELATION_ID.unpack(lead)
         if length < 4 or correlation_id != expected.correlation_id:
             self.close()
@@ -197,7 +202,7 @@ class Connection:
             )
         frame = self._buffer_of(length - 4)
         body = memoryview(frame)[: length - 4]
-        self._receive_into(body, expected.deadline, name)
+        self._receive_into(body, deadline, name)
         self.in_flight.popleft()
         return Answer(self._decode(expected, body, name), frame)
 

@@ -332,6 +332,8 @@ class _RangesReader:
             self._patience.wait_after(problem)
         self._send_idle()
         yield from self._fetcher.record_batches(answered)
+        # However long the caller took, it was not for want of an answer.
+        self._patience.progressed()
         answered.clear()
         del response
         fetch.connection.give_back(answer.frame)

@@ -112,14 +112,12 @@ def by_partition(partitions: Any) -> tuple[Any | None, list[tuple[int, int, int]
     start, stop) of each in that order.
     """
     runs = pc.run_end_encode(partitions)
-    targets = runs.values.to_pylist()
     order = None
-    if len(set(targets)) < len(targets):
+    if len(runs.values) > len(pc.unique(partitions)):
         order = pc.array_sort_indices(partitions)
         runs = pc.run_end_encode(partitions.take(order))
-        targets = runs.values.to_pylist()
     ends = runs.run_ends.to_pylist()
-    return order, list(zip(targets, [0, *ends], ends, strict=False))
+    return order, list(zip(runs.values.to_pylist(), [0, *ends], ends, strict=False))
 
 
 class KernelColumns:

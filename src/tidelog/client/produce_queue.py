@@ -54,7 +54,7 @@ class ProduceBatch:
         self.data = data
         self.records_count = records_count
         self.place = place
-        self.deadline = deadline
+        self.deadline = deadline  # by the producer's own clock
         self.attempts = 0
         self.out_of_order_count = 0
         self.problem: ClientError | None = None

@@ -18,7 +18,8 @@ What can become of a batch
     out of sequence (45)                  a batch before it failed, so it is sent again after that
                                           one; if there is none before it the broker lost records
     anything else                         the producer fails: this and every later call raises
-Within `delivery.timeout.ms` of its encoding a batch is acknowledged or the producer fails.
+Within `delivery.timeout.ms` of its encoding a batch is acknowledged or the producer fails; time
+between calls does not count, since nothing is sent then.
 
 With acks other than all there are no sequence numbers: a retry may write records twice.
 """
@@ -135,6 +136,9 @@ class Producer:
         self._ready: dict[TopicPartition, None] = {}
         self._ready_bytes = 0
         self._leaders: dict[int, _Leader] = {}
+        # Seconds between calls, and when the last call ended.
+        self._idle_s = 0.0
+        self._left_at = cluster.clock.monotonic()
 
     def __enter__(self) -> Producer:
         return self
@@ -155,22 +159,31 @@ class Producer:
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Sends the rows; columns as in tidelog.client.produce_columns."""
-        if self._failure is not None:
-            raise self._failure
+        self._resume()
         batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
         for rows in batches:
             for topic, of_topic in rows_by_topic(rows, self.topic):
                 if of_topic.rows_count:
                     self._write_rows(topic, of_topic)
         self._work(wait=False)
+        self._left_at = self.cluster.clock.monotonic()
 
     def flush(self) -> dict[TopicPartition, int]:
         """Waits until all is acknowledged; the offset of the last record of each partition."""
-        if self._failure is not None:
-            raise self._failure
+        self._resume()
         while any(not queue.is_empty for queue in self._queues.values()):
             self._work(wait=True)
+        self._left_at = self.cluster.clock.monotonic()
         return {partition: queue.last_offset for partition, queue in self._queues.items()}
+
+    def _resume(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._idle_s += self.cluster.clock.monotonic() - self._left_at
+
+    def _active_s(self) -> float:
+        """A clock that stands still between calls."""
+        return self.cluster.clock.monotonic() - self._idle_s
 
     # Rows to batches
 
@@ -209,7 +222,7 @@ class Producer:
                     ErrorCode.MESSAGE_TOO_LARGE,
                 )
             )
-        deadline = self.cluster.clock.monotonic() + self._delivery_timeout_s
+        deadline = self._active_s() + self._delivery_timeout_s
         queue.add(ProduceBatch(queue.partition, data, stop - start, place, deadline))
         self._ready.setdefault(queue.partition)
         self._ready_bytes += len(data)
@@ -399,7 +412,8 @@ class Producer:
                 due.append(leader.connection.in_flight[0].deadline)
         for partition in self._ready:
             queue = self._queues[partition]
-            due += [at for at in (queue.retry_at, queue.waiting[0].deadline) if at > now]
+            expiry = queue.waiting[0].deadline + self._idle_s
+            due += [at for at in (queue.retry_at, expiry) if at > now]
         due += [leader.retry_at for leader in self._leaders.values() if leader.retry_at > now]
         return max(0.0, min(due) - now)
 
@@ -539,7 +553,7 @@ class Producer:
         self._ready_bytes += size
 
     def _expire(self) -> None:
-        now = self.cluster.clock.monotonic()
+        now = self._active_s()
         for queue in self._queues.values():
             oldest = min(
                 (batches[0] for batches in (queue.in_flight, queue.waiting) if batches),

@@ -62,3 +62,17 @@ class SparkTopics:
             Producer(cluster, topic=topic) as producer,
         ):
             producer.write(batch)
+
+    def committed(self, group_id: str) -> dict[tuple[str, int], int]:
+        """The offsets that a consumer group holds."""
+        from tidelog.client.cluster import Cluster
+        from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest
+
+        request = OffsetFetchRequest(group_id=group_id, topics=None)
+        with Cluster({"bootstrap.servers": self.bootstrap}) as cluster:
+            response: Any = cluster.ask_any("offsets", lambda row: row.call(request, 7))
+        return {
+            (topic.name, row.partition_index): row.committed_offset
+            for topic in response.topics
+            for row in topic.partitions
+        }

@@ -11,6 +11,7 @@ next trigger begins, after Spark has recorded the batch as done.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.client.errors import (
@@ -28,11 +29,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+CommitOffsets = Callable[["Cluster", str, "PartitionOffsets"], None]
+
 
 class GroupCommitter:
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    def __init__(
+        self, cluster: Cluster, group_id: str, commit: CommitOffsets = commit_offsets
+    ) -> None:
         self._cluster = cluster
         self._group_id = group_id
+        self._commit = commit
         self._committed: PartitionOffsets = {}  # what the group is known to hold
 
     def commit(self, offsets: PartitionOffsets) -> None:
@@ -44,7 +50,7 @@ class GroupCommitter:
         if not moved:
             return
         try:
-            commit_offsets(self._cluster, self._group_id, moved)
+            self._commit(self._cluster, self._group_id, moved)
         except (UnsupportedByBroker, CommitRefused) as problem:
             raise InvalidOption("commitGroupId", str(problem)) from problem
         except (ConnectionFailed, RequestTimedOut) as problem:

@@ -122,11 +122,28 @@ def test_a_checkpoint_of_another_topic_is_refused(
         run(topic_name + "-b")
 
 
+def test_the_offsets_of_a_query_show_up_in_a_consumer_group(
+    spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
+) -> None:
+    topics.create(topic_name, 2)
+    topics.fill(topic_name, range(10), 2)
+    group = topic_name + "-group"
+    frame = stream(
+        spark,
+        topics.bootstrap,
+        subscribe=topic_name,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger="6",
+        commitGroupId=group,
+    )
+    run_available_now(frame, tmp_path / "out", tmp_path / "checkpoint")
+    assert topics.committed(group) == {(topic_name, 0): 5, (topic_name, 1): 5}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"endingOffsets": "latest"}, "option endingOffsets: a streaming query has no end"),
-        ({"commitGroupId": "lag"}, "option commitGroupId: .*no group coordinator"),
         ({"path": "/data"}, "option path: segment files"),
         ({"startingOffsets": '{"TOPIC": {"7": 1}}'}, "leaves out TOPIC-0 and names TOPIC-7"),
     ],

@@ -33,7 +33,7 @@ def test_columns_decide_topic_partition_key_and_headers(
         "cast(id AS string) AS value",
         "if(id < 10, NULL, cast('k' AS binary)) AS key",
         "cast(if(id < 20, 2, NULL) AS int) AS partition",
-        "array(struct('h' AS key, cast(id AS binary) AS value)) AS headers",
+        "array(struct('h' AS key, cast(cast(id AS string) AS binary) AS value)) AS headers",
         "timestamp'2001-01-01' AS timestamp",
     )
     save(rows, topics.bootstrap)

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="needs pyarrow")
-
 from tests.support.batches import simple_batch
 from tests.support.segment_files import SegmentWriter
 from tidelog.client.arrow import BatchAssembler

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.support.batches import NOW, simple_batch, with_fields, with_payload_bytes
-from tests.support.message_sets import message_set_of
 from tidelog.client.batch_selection import NO_TIMESTAMP_TYPE, parts_of, select_batches
 from tidelog.client.errors import CorruptRecordsFetched
 from tidelog.protocol.messages.fetch import AbortedTransaction
 from tidelog.record import kernel
 from tidelog.record.batch import TRANSACTIONAL_BIT, Codec
 from tidelog.record.columns import columns_of
+from tidelog.record.compression import compress
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
-from tidelog.record.legacy import LegacyRecord
+from tidelog.record.legacy import encode_message
 from tidelog.types import TopicPartition
 
 TP = TopicPartition("t", 0)

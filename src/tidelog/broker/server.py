@@ -15,27 +15,27 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
-from tidelog.broker.duties import Duty
 from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.fetch_sessions import FetchSessions
+from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.metadata_cache import MetadataCache, Node
 from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.listeners import advertise
 from tidelog.config.topic import log_config
+from tidelog.controller import znodes
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
 from tidelog.controller.topic_names import CONSUMER_OFFSETS
-from tidelog.controller.topics import TopicCatalogue, TopicChange, TopicImage
+from tidelog.controller.topics import FoundTopic, TopicCatalogue, TopicChange, TopicImage
 from tidelog.controller.znodes import Endpoint as RegisteredEndpoint
 from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.errors import StartupError
@@ -117,7 +117,6 @@ class Server:
         self._loop = loop
         self._clock = clock or SystemClock()
         self._timer: Timer = timer or loop
-        self._duties: list[Duty] = []
         self.broker: Broker
         self.network: SocketServer
         self._advertised: list[str] = []
@@ -132,7 +131,8 @@ class Server:
         except StartupError:
             self.broker.logs.shutdown()
             raise
-        self._start_duties()
+        self._housekeeping = Housekeeping(self.broker, self._loop)
+        self._housekeeping.start()
 
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""
@@ -157,6 +157,7 @@ class Server:
         if meta is not None and not config.broker_id_is_set:
             broker_id = meta.broker_id
         store = EmbeddedStore.open(config.log_dirs[0], clock=self._clock)
+        store_is_new = next(store.subtree(znodes.CLUSTER_ID), None) is None
         membership = join_cluster(
             store,
             broker_id,
@@ -170,8 +171,14 @@ class Server:
         topics.controller_epoch = membership.controller_epoch
         topics.load()
         logs.start(dynamic_config.log_config)
+        producer_ids = ProducerIds(store, broker_id)
+        if store_is_new:
+            _adopt(logs, topics, producer_ids)
+        else:
+            logs.set_aside_strays(topics.knows)
         topics.start_broker_epoch()
-        flusher = LogFlusher(self._loop)
+        replicas = ReplicaManager(broker_id, logs)
+        flusher = LogFlusher(self._loop, partial(_flush_failed, replicas))
         self.broker = Broker(
             broker_id=broker_id,
             config=dynamic_config.broker_config,
@@ -182,9 +189,9 @@ class Server:
             dynamic_config=dynamic_config,
             metadata=MetadataCache(membership.cluster_id, membership.controller_id, topics),
             logs=logs,
-            replicas=ReplicaManager(broker_id, logs),
+            replicas=replicas,
             flusher=flusher,
-            producer_ids=ProducerIds(store, broker_id),
+            producer_ids=producer_ids,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             groups=GroupCoordinator(
                 dynamic_config.broker_config, clock=self._clock, timer=self._timer, flusher=flusher
@@ -205,12 +212,12 @@ class Server:
         )
 
     async def stop(self) -> None:
-        for duty in self._duties:
-            duty.stop()
         self.network.stop_accepting()
         self._dispatcher.wake_waiting()
+        self.broker.groups.resign()
         await self.network.drain(DRAIN_TIMEOUT_S)
         self.network.close()
+        await self._housekeeping.stop()
         await self.close()
         logger.info("stopped")
 
@@ -290,64 +297,19 @@ class Server:
         )
         self._advertised = [str(endpoint) for endpoint in advertised]
 
-    def _start_duties(self) -> None:
-        logs = self.broker.logs
-        rows: tuple[tuple[str, str, Callable[[], object]], ...] = (
-            ("retention", "log.retention.check.interval.ms", logs.delete_old_segments),
-            ("flush", "log.flush.scheduler.interval.ms", self._flush_due_logs),
-            (
-                "expired producers",
-                "producer.id.expiration.check.interval.ms",
-                logs.remove_expired_producers,
-            ),
-            (
-                "recovery points",
-                "log.flush.offset.checkpoint.interval.ms",
-                logs.checkpoint_recovery_points,
-            ),
-            (
-                "log starts",
-                "log.flush.start.offset.checkpoint.interval.ms",
-                logs.checkpoint_log_start_offsets,
-            ),
-            (
-                "high watermarks",
-                "replica.high.watermark.checkpoint.interval.ms",
-                logs.checkpoint_high_watermarks,
-            ),
-            (
-                "offsets",
-                "offsets.retention.check.interval.ms",
-                self.broker.groups.expire_offsets,
-            ),
-        )
-        for name, key, duty in rows:
-            interval_ms = partial(self._setting, key)
-            self._duties.append(Duty(name, interval_ms, duty, self._timer))
-        self._duties.append(
-            Duty("deleted files", lambda: 1000, logs.delete_scheduled_files, self._timer)
-        )
-        self._duties.append(Duty("rolled segments", lambda: 1000, self._flush_rolled, self._timer))
-        self._duties.append(Duty("idle maps", lambda: 300_000, logs.release_idle_maps, self._timer))
-        for made in self._duties:
-            made.start()
 
-    def _setting(self, key: str) -> int:
-        return self.broker.config.get_int(key)
+def _adopt(logs: LogManager, topics: TopicCatalogue, producer_ids: ProducerIds) -> None:
+    """A metadata store that is new takes in what lies in the log directories already."""
+    found = [FoundTopic(*topic) for topic in logs.found_topics()]
+    if found:
+        logger.info("adopting topics of the log directories", extra={"topics": len(found)})
+        topics.adopt(found)
+        producer_ids.start_above(logs.highest_producer_id())
 
-    def _flush_rolled(self) -> None:
-        """A segment that is written no more goes to disk, so that recovery need not read it."""
-        for log in self.broker.logs.take_rolled_logs():
-            self.broker.flusher.flush(log, partial(self._flushed, log))
 
-    def _flush_due_logs(self) -> None:
-        for log in self.broker.logs.logs_due_for_flush():
-            self.broker.flusher.flush(log, partial(self._flushed, log))
-
-    def _flushed(self, log: PartitionLog, error: OSError | None) -> None:
-        partition = self.broker.replicas.get(*log.topic_partition)
-        if partition is not None and partition.log is log and error is None:
-            partition.flushed()
+def _flush_failed(replicas: ReplicaManager, log: PartitionLog, error: OSError) -> None:
+    """The system may have dropped what it could not write: a later fsync would prove nothing."""
+    replicas.take_offline(log.topic_partition, f"flush failed: {error}")
 
 
 def _network_settings(config: BrokerConfig) -> NetworkSettings:

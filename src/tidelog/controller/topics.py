@@ -46,7 +46,7 @@ from tidelog.controller.topic_names import (
     reason_invalid,
 )
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.types import Uuid
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000  # what KRaft's controller takes in one go
 
@@ -223,7 +223,8 @@ class TopicCatalogue:
                 )
                 for n in range(max(epochs) + 1)
             ]
-            image = TopicImage(topic.name, topic.topic_id or Uuid.random(), partitions, {})
+            configs = self._plan(topic.name)[1]
+            image = TopicImage(topic.name, topic.topic_id or Uuid.random(), partitions, configs)
             config_path = znodes.config_path("topics", topic.name)
             has_configs = any(True for _ in self._store.subtree(config_path))
             operations += self._create_operations(image, SetData if has_configs else Create)
@@ -247,6 +248,15 @@ class TopicCatalogue:
         if image is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return image
+
+    def knows(self, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
+        """Whether a log belongs to a topic that is there; the zero uuid stands for any id."""
+        image = self.topics.get(topic_partition.topic)
+        return (
+            image is not None
+            and topic_partition.partition < len(image.partitions)
+            and topic_id in (image.topic_id, ZERO_UUID)
+        )
 
     def missing_topic_error(self, name: str) -> ErrorCode:
         """What a client is told of a topic that is not there."""
@@ -282,9 +292,9 @@ class TopicCatalogue:
             return self.topics[name]
         return await self._in_turn(name, lambda: self._auto_create(name))
 
-    async def delete(self, name: str) -> TopicImage:
-        """The image as it was."""
-        return await self._in_turn(name, lambda: self._delete(name))
+    async def delete(self, name: str, topic_id: Uuid | None = None) -> TopicImage:
+        """The image as it was. With an id, only the topic that has it."""
+        return await self._in_turn(name, lambda: self._delete(name, topic_id))
 
     async def add_partitions(
         self, name: str, count: int, assignment: Sequence[Sequence[int]]
@@ -313,13 +323,16 @@ class TopicCatalogue:
         if name in self.topics:
             return self.topics[name]
         self.must_be_creatable(name)
-        if name == CONSUMER_OFFSETS:
-            assignment, configs = self._consumer_offsets()
-        elif name == TRANSACTION_STATE:
-            assignment, configs = self._transaction_state()
-        else:
-            assignment, configs = self.place(), {}
+        assignment, configs = self._plan(name)
         return await self._create(name, assignment, configs)
+
+    def _plan(self, name: str) -> tuple[list[list[int]], dict[str, str]]:
+        """Where a topic goes, and its overrides, when nobody has said anything about it."""
+        if name == CONSUMER_OFFSETS:
+            return self._consumer_offsets()
+        if name == TRANSACTION_STATE:
+            return self._transaction_state()
+        return self.place(), {}
 
     def _consumer_offsets(self) -> tuple[list[list[int]], dict[str, str]]:
         settings = self._settings
@@ -347,7 +360,9 @@ class TopicCatalogue:
         # Kafka's default of 3 would keep groups and transactions from working on a lone broker.
         return min(wanted, len(self.brokers))
 
-    async def _delete(self, name: str) -> TopicImage:
+    async def _delete(self, name: str, topic_id: Uuid | None) -> TopicImage:
+        if topic_id is not None and topic_id not in self.by_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         image = self.must_get(name)
         operations: list[Operation] = []
         for partition in image.partitions:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 
 from tidelog.log.partition_log import PartitionLog
 
 FlushCallback = Callable[[OSError | None], object]
+FailureCallback = Callable[[PartitionLog, OSError], object]
 
 
 class LogFlusher:
     """Touched only on the broker loop; `FlushTicket.run` is the one thing that runs in a thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, failed: FailureCallback) -> None:
         self._loop = loop
-        self._executor = executor
+        self._failed = failed  # told of every flush that failed, before those who wait for it
         self._waiting: dict[PartitionLog, list[tuple[int, FlushCallback]]] = {}
 
     def flush(self, log: PartitionLog, callback: FlushCallback) -> None:
@@ -39,7 +39,7 @@ class LogFlusher:
         except OSError as error:
             self._finish(log, -1, error)
             return
-        future = self._loop.run_in_executor(self._executor, ticket.run)
+        future = self._loop.run_in_executor(None, ticket.run)
 
         def finished(done: asyncio.Future[None]) -> None:
             error = done.exception()
@@ -48,6 +48,7 @@ class LogFlusher:
             else:
                 assert isinstance(error, OSError), error
                 log.flush_failed(ticket)
+                self._failed(log, error)
             self._finish(log, ticket.end_offset, error)
 
         future.add_done_callback(finished)

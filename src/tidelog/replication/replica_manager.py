@@ -86,6 +86,18 @@ class ReplicaManager:
         partition.advance_high_watermark()
         self._partitions[topic_partition] = partition
 
+    def take_offline(self, topic_partition: TopicPartition, reason: str) -> None:
+        """The log cannot be trusted any more: refuse the partition until the next start."""
+        partition = self._partitions.pop(topic_partition, None)
+        if partition is None:
+            return
+        logger.error(
+            "partition goes offline", extra={"partition": str(topic_partition), "error": reason}
+        )
+        self._offline.add(topic_partition)
+        self.logs.take_offline(topic_partition, reason)
+        partition.wake_fetches()
+
     def drop(self, topic_partition: TopicPartition) -> None:
         """Stop hosting the partition and delete its log."""
         partition = self._partitions.pop(topic_partition, None)

@@ -1,0 +1,125 @@
+"""What the broker does by the clock: retention, flushes, checkpoints, deletions, expiry.
+
+What is due is decided on the loop; what blocks (writing a checkpoint, removing files, fsync) runs
+in a thread, so that no client waits for the house to be cleaned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tidelog.broker.duties import Duty
+from tidelog.log.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    PendingWrite,
+)
+from tidelog.log.log_directory import remove_paths
+from tidelog.log.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+SECOND_MS: Final = 1000
+IDLE_MAPS_MS: Final = 300_000
+
+
+class Housekeeping:
+    """Started when the broker serves, stopped before its logs are closed."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._in_thread: dict[str, asyncio.Future[None]] = {}
+        logs = broker.logs
+        self._duties = [
+            self._configured("log.retention.check.interval.ms", logs.delete_old_segments),
+            self._configured("log.flush.scheduler.interval.ms", self._flush_due),
+            self._configured(
+                "producer.id.expiration.check.interval.ms", logs.remove_expired_producers
+            ),
+            self._configured("offsets.retention.check.interval.ms", broker.groups.expire_offsets),
+            self._configured(
+                "log.flush.offset.checkpoint.interval.ms",
+                partial(self._checkpoint, RECOVERY_POINT_FILE),
+            ),
+            self._configured(
+                "log.flush.start.offset.checkpoint.interval.ms",
+                partial(self._checkpoint, LOG_START_FILE),
+            ),
+            self._configured(
+                "replica.high.watermark.checkpoint.interval.ms",
+                partial(self._checkpoint, HIGH_WATERMARK_FILE),
+            ),
+            Duty("rolled segments", lambda: SECOND_MS, self._flush_rolled, broker.timer),
+            Duty("deleted files", lambda: SECOND_MS, self._remove_deleted, broker.timer),
+            Duty("idle maps", lambda: IDLE_MAPS_MS, logs.release_idle_maps, broker.timer),
+        ]
+
+    def start(self) -> None:
+        for duty in self._duties:
+            duty.start()
+
+    async def stop(self) -> None:
+        """Begin nothing more, and wait for what runs in threads."""
+        for duty in self._duties:
+            duty.stop()
+        await asyncio.gather(*self._in_thread.values(), return_exceptions=True)
+
+    def _configured(self, key: str, run: Callable[[], object]) -> Duty:
+        return Duty(key, lambda: self._broker.config.get_int(key), run, self._broker.timer)
+
+    def _checkpoint(self, name: str) -> None:
+        writes = self._broker.logs.pending_checkpoints(name)
+        if writes:
+            self._run_in_thread(name, partial(_write_all, writes))
+
+    def _remove_deleted(self) -> None:
+        paths = self._broker.logs.take_due_deletions()
+        if paths:
+            self._run_in_thread("deleted files", lambda: remove_paths(paths))
+
+    def _flush_rolled(self) -> None:
+        """A segment that is written no more goes to disk, so that recovery need not read it."""
+        for log in self._broker.logs.take_rolled_logs():
+            self._broker.flusher.flush(log, partial(self._flushed, log))
+
+    def _flush_due(self) -> None:
+        for log in self._broker.logs.logs_due_for_flush():
+            self._broker.flusher.flush(log, partial(self._flushed, log))
+
+    def _flushed(self, log: PartitionLog, error: OSError | None) -> None:
+        partition = self._broker.replicas.get(*log.topic_partition)
+        if partition is not None and partition.log is log and error is None:
+            partition.flushed()
+
+    def _run_in_thread(self, name: str, work: Callable[[], object]) -> None:
+        """After earlier work of the same name, so that two of them never meet in a file."""
+        earlier = self._in_thread.get(name)
+
+        async def run() -> None:
+            if earlier is not None:
+                await asyncio.wait([earlier])
+            await self._loop.run_in_executor(None, work)
+
+        def finished(done: asyncio.Future[None]) -> None:
+            if self._in_thread.get(name) is done:
+                del self._in_thread[name]
+            if not done.cancelled() and done.exception() is not None:
+                logger.error("duty failed", extra={"duty": name, "error": str(done.exception())})
+
+        task = self._loop.create_task(run())
+        self._in_thread[name] = task
+        task.add_done_callback(finished)
+
+
+def _write_all(writes: Sequence[PendingWrite]) -> None:
+    for write in writes:
+        write.run()

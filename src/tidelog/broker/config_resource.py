@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from tidelog.config.broker import BROKER_TABLE
 from tidelog.config.definition import ConfigError, ConfigTable
@@ -47,24 +47,68 @@ class ConfigChange(NamedTuple):
     edit: Edit
 
 
-async def apply_changes(
-    broker: Broker, changes: Sequence[ConfigChange], *, validate_only: bool
-) -> list[KafkaError | None]:
-    """What went wrong with each change, or None."""
+class Resource(Protocol):
+    """As named in a request."""
+
+    resource_type: int
+    resource_name: str
+
+
+ResourceT = TypeVar("ResourceT", bound=Resource)
+RowT = TypeVar("RowT", covariant=True)
+
+
+class Row(Protocol[RowT]):
+    """Makes one row of an answer."""
+
+    def __call__(
+        self,
+        *,
+        error_code: int,
+        error_message: str | None,
+        resource_type: int,
+        resource_name: str,
+    ) -> RowT: ...
+
+
+async def alter(
+    broker: Broker,
+    resources: Sequence[ResourceT],
+    change_of: Callable[[ResourceT], ConfigChange],
+    row: Row[RowT],
+    *,
+    validate_only: bool,
+) -> list[RowT]:
+    """Changes one resource after the other; a row tells how each went."""
+    changes = [change_of(resource) for resource in resources]
     named = Counter((change.resource_type, change.resource_name) for change in changes)
-    outcomes: list[KafkaError | None] = []
+    rows = []
     for change in changes:
-        try:
-            if named[change.resource_type, change.resource_name] > 1:
-                raise invalid_request("Each resource must appear at most once.")
-            await apply_change(broker, change, validate_only)
-        except ConfigError as error:
-            outcomes.append(KafkaError(ErrorCode.INVALID_CONFIG, str(error)))
-        except KafkaError as error:
-            outcomes.append(error)
-        else:
-            outcomes.append(None)
-    return outcomes
+        repeated = named[change.resource_type, change.resource_name] > 1
+        error = await apply_or_error(broker, change, validate_only, repeated)
+        rows.append(
+            row(
+                error_code=error.code if error else 0,
+                error_message=error.message if error else None,
+                resource_type=change.resource_type,
+                resource_name=change.resource_name,
+            )
+        )
+    return rows
+
+
+async def apply_or_error(
+    broker: Broker, change: ConfigChange, validate_only: bool, repeated: bool
+) -> KafkaError | None:
+    try:
+        if repeated:
+            raise invalid_request("Each resource must appear at most once.")
+        await apply_change(broker, change, validate_only)
+    except ConfigError as error:
+        return KafkaError(ErrorCode.INVALID_CONFIG, str(error))
+    except KafkaError as error:
+        return error
+    return None
 
 
 async def apply_change(broker: Broker, change: ConfigChange, validate_only: bool) -> None:
@@ -91,11 +135,16 @@ async def apply_change(broker: Broker, change: ConfigChange, validate_only: bool
 
 
 def this_broker_or_none(name: str, broker_id: int) -> int | None:
-    """The broker that a resource name means; None for the empty name, which means all brokers."""
+    """The broker that a resource name means; None for the empty name, which means all brokers.
+
+    An id has one spelling, so that a request cannot ask for the same broker under many names.
+    """
     if not name:
         return None
     try:
         named = int(name)
+        if str(named) != name:
+            raise ValueError(name)
     except ValueError:
         raise invalid_request(f"Broker id must be an integer, but it is: {name}") from None
     if named != broker_id:

@@ -361,8 +361,10 @@ class TopicCatalogue:
         return min(wanted, len(self.brokers))
 
     async def _delete(self, name: str, topic_id: Uuid | None) -> TopicImage:
-        if topic_id is not None and topic_id not in self.by_id:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if topic_id is not None:
+            known = self.by_id.get(topic_id)
+            if known is None or known.name != name:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         image = self.must_get(name)
         operations: list[Operation] = []
         for partition in image.partitions:

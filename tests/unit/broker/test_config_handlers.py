@@ -175,6 +175,45 @@ async def test_only_the_keys_asked_for_are_described(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_a_resource_named_often_is_described_once(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+
+    def named(name: str, keys: list[str] | None) -> DescribeConfigsResource:
+        return DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=name, configuration_keys=keys
+        )
+
+    response = describe_configs.handle(
+        broker.context(4),
+        DescribeConfigsRequest(
+            resources=[
+                named("t", ["flush.ms"]),
+                named("u", None),
+                named("t", ["flush.ms", "retention.ms"]),
+                named("u", ["flush.ms"]),
+            ]
+        ),
+    )
+    assert [result.resource_name for result in response.results] == ["t", "u"]
+    assert sorted(rows(response.results[0])) == ["flush.ms", "retention.ms"]
+    everything = describe_configs.handle(
+        broker.context(4),
+        DescribeConfigsRequest(resources=[named("t", ["flush.ms"]), named("t", None)]),
+    )
+    assert len(everything.results[0].configs) > 10
+    await broker.close()
+
+
+@pytest.mark.parametrize("name", ["00", "+0", " 0", "0_0", "\u0660"])
+@in_loop
+async def test_a_broker_has_one_name(tmp_path: Path, name: str) -> None:
+    broker = ConfigBroker(tmp_path)
+    assert describe(broker, BROKER, name).error_code == ErrorCode.INVALID_REQUEST
+    await broker.close()
+
+
+@in_loop
 async def test_the_default_broker_shows_what_was_set_for_all(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path, {"message.max.bytes": "1"})
     assert rows(describe(broker, BROKER, "")) == {}

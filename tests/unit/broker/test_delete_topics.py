@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,32 @@ async def test_deletion_by_id_and_by_name(tmp_path: Path) -> None:
         OTHER_ID: (None, ErrorCode.UNKNOWN_TOPIC_ID),
     }
     assert broker.topics.topics == {}
+    await broker.close()
+
+
+@in_loop
+async def test_deletion_by_id_spares_a_topic_made_under_the_name_meanwhile(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    first_id = broker.topics.topics["t"].topic_id
+    deletion = broker.topics.delete("t")
+    creation = broker.create_topic("t")
+    _, _, rows = await asyncio.gather(deletion, creation, by_states(broker, (None, first_id)))
+    assert [(row.topic_id, row.error_code) for row in rows] == [
+        (first_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    ]
+    assert broker.topics.topics["t"].topic_id != first_id
+    await broker.close()
+
+
+@in_loop
+async def test_deletion_by_name_tells_the_id_of_what_it_deleted(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    deletion = broker.topics.delete("t")
+    creation = broker.topics.create("t", [[0]])
+    _, second, rows = await asyncio.gather(deletion, creation, by_states(broker, ("t", ZERO_UUID)))
+    assert [(row.topic_id, row.error_code) for row in rows] == [(second.topic_id, 0)]
     await broker.close()
 
 

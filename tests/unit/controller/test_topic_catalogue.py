@@ -27,7 +27,7 @@ from tidelog.controller.topics import (
     TopicChange,
     TopicImage,
 )
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import Uuid
 
 TOPIC_ID = Uuid.parse("qaAWHYOVSP-HRC6iO0I1wA")
@@ -90,6 +90,26 @@ async def test_listeners_are_told_after_the_write_is_durable(tmp_path: Path) -> 
     image = await catalogue.create("t", [[0]])
     assert seen == [True]
     assert changes == [(TopicChange.CREATED, image)]
+    await store.close()
+
+
+@in_loop
+async def test_a_topic_of_another_id_by_then_is_not_deleted(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    catalogue = open_catalogue(store)
+    first = await catalogue.create("t", [[0]])
+    outcomes = await asyncio.gather(
+        catalogue.delete("t"),
+        catalogue.create("t", [[0]]),
+        catalogue.delete("t", first.topic_id),
+        catalogue.delete("gone", first.topic_id),
+        return_exceptions=True,
+    )
+    for outcome in outcomes[2:]:
+        assert isinstance(outcome, KafkaError)
+        assert outcome.code == ErrorCode.UNKNOWN_TOPIC_ID
+    second = catalogue.topics["t"]
+    assert await catalogue.delete("t", second.topic_id) is second
     await store.close()
 
 

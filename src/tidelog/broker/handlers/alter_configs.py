@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog.broker.config_resource import ConfigChange, apply_changes
+from tidelog.broker.config_resource import ConfigChange, alter
 from tidelog.broker.context import RequestContext
 from tidelog.config.definition import ConfigTable
 from tidelog.protocol.messages.alter_configs import (
@@ -24,22 +24,14 @@ from tidelog.protocol.messages.alter_configs import (
 
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    outcomes = await apply_changes(
+    rows = await alter(
         context.broker,
-        [replacement(resource) for resource in request.resources],
+        request.resources,
+        replacement,
+        AlterConfigsResourceResponse,
         validate_only=request.validate_only,
     )
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code if error else 0,
-                error_message=error.message if error else None,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error in zip(request.resources, outcomes, strict=True)
-        ]
-    )
+    return AlterConfigsResponse(responses=rows)
 
 
 def replacement(resource: AlterConfigsResource) -> ConfigChange:

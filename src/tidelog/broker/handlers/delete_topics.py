@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.broker.context import RequestContext
 from tidelog.controller.deadline import within
@@ -33,6 +33,11 @@ FIRST_VERSION_WITH_IDS: Final = 6
 FIRST_VERSION_WITH_DISABLED_CODE: Final = 3
 
 
+class Deletion(NamedTuple):
+    image: TopicImage
+    by_id: bool  # rather than by name
+
+
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     states = _states(context, request)
     if not context.broker.config.delete_topic_enable:
@@ -47,8 +52,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         )
     rows: list[DeletableTopicResult] = []
     found = _to_delete(context, states, rows)
-    deletions = (_delete(context, name, topic_id, request) for name, topic_id in found.items())
-    rows += await asyncio.gather(*deletions)
+    rows += await asyncio.gather(*(_delete(context, each, request) for each in found))
     return DeleteTopicsResponse(responses=rows)
 
 
@@ -60,8 +64,8 @@ def _states(context: RequestContext, request: DeleteTopicsRequest) -> list[Delet
 
 def _to_delete(
     context: RequestContext, states: list[DeleteTopicState], rows: list[DeletableTopicResult]
-) -> dict[str, Uuid]:
-    """The topics to delete with their ids; what is wrong with the others goes into the rows."""
+) -> list[Deletion]:
+    """The topics to delete; what is wrong with the others goes into the rows."""
     topics = context.broker.topics
     times = Counter((state.name, state.topic_id) for state in states)
     both_ways = {
@@ -69,7 +73,7 @@ def _to_delete(
         for _, topic_id in times
         if (image := topics.by_id.get(topic_id)) and times[image.name, ZERO_UUID]
     }
-    found: dict[str, Uuid] = {}
+    found: list[Deletion] = []
     for (name, topic_id), count in times.items():
         try:
             _require_one_of_both(name, topic_id)
@@ -78,7 +82,7 @@ def _to_delete(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
             image = _image(context, name, topic_id)
             if image.name not in both_ways:
-                found[image.name] = image.topic_id
+                found.append(Deletion(image, by_id=name is None))
             elif name is not None:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
@@ -108,13 +112,16 @@ def _require_one_of_both(name: str | None, topic_id: Uuid) -> None:
 
 
 async def _delete(
-    context: RequestContext, name: str, topic_id: Uuid, request: DeleteTopicsRequest
+    context: RequestContext, deletion: Deletion, request: DeleteTopicsRequest
 ) -> DeletableTopicResult:
+    """The topic may be another one by the time it is its turn: then only its name counts."""
+    name, topic_id = deletion.image.name, deletion.image.topic_id
+    work = context.broker.topics.delete(name, topic_id if deletion.by_id else None)
     try:
-        await within(request.timeout_ms, context.broker.topics.delete(name))
+        deleted = await within(request.timeout_ms, work)
     except KafkaError as error:
         return _failed(name, topic_id, error)
-    return DeletableTopicResult(name=name, topic_id=topic_id)
+    return DeletableTopicResult(name=name, topic_id=deleted.topic_id)
 
 
 def _failed(name: str | None, topic_id: Uuid, error: KafkaError) -> DeletableTopicResult:

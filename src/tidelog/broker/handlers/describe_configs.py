@@ -5,6 +5,7 @@ Behaviour
   for) its synonyms and documentation. The broker "" lists only what was set for all brokers while
   they ran. Internal keys are listed only where set.
 - configuration_keys picks keys, null or empty all; unknown ones are left out without an error.
+- A resource named more than once gets one row, with the keys of all places.
 - Values of passwords are null. The message of a success, and of an unknown topic, is empty.
 Checks, in order: resource type, then topic name valid and topic known, or broker id this one.
 Versions: v1 sources and synonyms instead of is_default (KIP-226), v3 types and documentation
@@ -13,6 +14,8 @@ Not done: broker loggers, client metrics and groups, which are refused with INVA
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from tidelog.broker.config_resource import ResourceType, this_broker_or_none, unsupported
 from tidelog.broker.context import RequestContext
@@ -31,8 +34,22 @@ from tidelog.protocol.messages.describe_configs import (
 
 def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[describe(context, request, resource) for resource in request.resources]
+        results=[describe(context, request, each) for each in distinct(request.resources)]
     )
+
+
+def distinct(resources: Iterable[DescribeConfigsResource]) -> Iterable[DescribeConfigsResource]:
+    """Each resource once: a small request must not ask for the same large answer many times."""
+    found: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for resource in resources:
+        first = found.setdefault((resource.resource_type, resource.resource_name), resource)
+        if first is resource:
+            continue
+        if first.configuration_keys and resource.configuration_keys:
+            first.configuration_keys += resource.configuration_keys
+        else:
+            first.configuration_keys = None
+    return found.values()
 
 
 def describe(

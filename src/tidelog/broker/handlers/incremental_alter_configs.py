@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from tidelog.broker.config_resource import ConfigChange, apply_changes, invalid_request
+from tidelog.broker.config_resource import ConfigChange, alter, invalid_request
 from tidelog.broker.context import RequestContext
 from tidelog.config.definition import ConfigError, ConfigTable, ConfigType, to_text
 from tidelog.protocol.messages.incremental_alter_configs import (
@@ -38,22 +38,14 @@ class Operation(IntEnum):
 async def handle(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    outcomes = await apply_changes(
+    rows = await alter(
         context.broker,
-        [increment(resource) for resource in request.resources],
+        request.resources,
+        increment,
+        AlterConfigsResourceResponse,
         validate_only=request.validate_only,
     )
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code if error else 0,
-                error_message=error.message if error else None,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error in zip(request.resources, outcomes, strict=True)
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=rows)
 
 
 def increment(resource: AlterConfigsResource) -> ConfigChange:

@@ -49,9 +49,13 @@ class BrokerVersions:
 
     __slots__ = ("broker", "ranges")
 
-    def __init__(self, broker: str, ranges: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        broker: str,
+        ranges: Mapping[int, tuple[int, int]] | Mapping[ApiKey, tuple[int, int]],
+    ) -> None:
         self.broker = broker
-        self.ranges = dict(ranges)
+        self.ranges: dict[int, tuple[int, int]] = {int(key): row for key, row in ranges.items()}
 
     @classmethod
     def of_answer(cls, broker: str, rows: Iterable[_Range]) -> BrokerVersions:

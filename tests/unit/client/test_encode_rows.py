@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from struct import pack
 from typing import Any
 
@@ -14,7 +15,7 @@ from tidelog.record import _pure
 
 compiled: Any
 try:
-    from tidelog.record import _kernel as compiled
+    compiled = import_module("tidelog.record._kernel")
 except ImportError:
     compiled = None
 

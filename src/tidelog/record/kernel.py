@@ -214,19 +214,25 @@ else:
 
         COMPILED = False
 
-crc32c = _chosen.crc32c
-check_batch = _chosen.check_batch
-check_records = _chosen.check_records
-list_batches = _chosen.list_batches
-scan_log = _chosen.scan_log
-find_offset = _chosen.find_offset
-find_timestamp = _chosen.find_timestamp
-find_record = _chosen.find_record
-records_to_columns = _chosen.records_to_columns
-encode_records = _chosen.encode_records
-encode_columns = _chosen.encode_columns
-encode_rows = _chosen.encode_rows
-key_partitions = _chosen.key_partitions
-check_messages = _chosen.check_messages
-messages_to_records = _chosen.messages_to_records
-records_to_messages = _chosen.records_to_messages
+try:
+    crc32c = _chosen.crc32c
+    check_batch = _chosen.check_batch
+    check_records = _chosen.check_records
+    list_batches = _chosen.list_batches
+    scan_log = _chosen.scan_log
+    find_offset = _chosen.find_offset
+    find_timestamp = _chosen.find_timestamp
+    find_record = _chosen.find_record
+    records_to_columns = _chosen.records_to_columns
+    encode_records = _chosen.encode_records
+    encode_columns = _chosen.encode_columns
+    encode_rows = _chosen.encode_rows
+    key_partitions = _chosen.key_partitions
+    check_messages = _chosen.check_messages
+    messages_to_records = _chosen.messages_to_records
+    records_to_messages = _chosen.records_to_messages
+except AttributeError as error:
+    raise ImportError(
+        f"the compiled kernel is older than its source ({error}): "
+        "build it again with `python setup.py build_ext --inplace`"
+    ) from error

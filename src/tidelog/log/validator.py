@@ -7,7 +7,7 @@ Checks, in Kafka's order, each with the code of Kafka 3.9.2
  3. larger than max.message.bytes 10
  4. checksum 2
  5. from clients: record count against offsets, control batch, producer id without sequence 87
- 6. compressed data does not decompress -1; inflates beyond a bound 10; records malformed 87
+ 6. compressed data does not decompress -1; inflates beyond its budget 10; records malformed 87
  7. no key on a compacted topic 87; timestamp out of range, or LogAppendTime set by a client 32
  8. rewritten larger than max.message.bytes 10; larger than segment.bytes 18
 
@@ -19,15 +19,15 @@ log stores v2). The common batch is changed in place and copied nowhere.
 
 offset_of_max_timestamp is what Kafka 3.8+ puts in the time index: the batch's last offset.
 
-Old formats loop over their records in Python. An empty record set in Produce v0-v2 is refused here
-like everywhere, where Kafka answers success without an offset.
+An empty record set in Produce v0-v2 is refused here like everywhere, where Kafka answers success
+without an offset.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from tidelog.record import kernel
 from tidelog.record.batch import (
@@ -59,17 +59,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidelog.config.topic import LogConfig
+    from tidelog.record.inflation import InflationBudget
     from tidelog.record.kernel import Buffer
-    from tidelog.record.legacy import LegacyRecord
-
-DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024  # as socket.request.max.bytes
+    from tidelog.record.legacy import MessagesCheck
 
 _OFFSET_LENGTH_EPOCH = Struct(">qii")
 _stamp = _OFFSET_LENGTH_EPOCH.pack_into
 _V2_PRODUCE_VERSION = 3
 _ZSTD_PRODUCE_VERSION = 7
+_OLD_ATTRIBUTES_POSITION = 17
 _RECORDS_BLAMED_MAX = 100
-_RECORDS_SEARCHED_MAX = 100_000
+_RECORDS_SEARCHED_MAX = 10_000
 _WALKED = kernel.WALKED
 _WALKED_NULL_KEY = kernel.WALKED | kernel.NULL_KEY
 _UNUSUAL = CODEC_MASK | APPEND_TIME_BIT | CONTROL_BIT
@@ -165,11 +165,12 @@ def validate_for_append(
     leader_epoch: int,
     origin: AppendOrigin = AppendOrigin.CLIENT,
     produce_version: int = 11,
-    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    inflation: InflationBudget | None = None,
 ) -> ValidBatch:
     """The batch in `records` as it is to be written at next_offset; KafkaError if it may not be.
 
-    A writable buffer is changed in place, a read-only one is copied first.
+    A writable buffer is changed in place, a read-only one is copied first. `inflation` is what the
+    batches of one request share; without it the batch has a budget of its own.
     """
     if type(records) is not memoryview:
         records = memoryview(records)
@@ -235,7 +236,7 @@ def validate_for_append(
         leader_epoch,
         origin,
         produce_version,
-        decompressed_bytes_max,
+        inflation,
     )
     return append.validate(check)
 
@@ -252,7 +253,7 @@ class _Append:
         leader_epoch: int,
         origin: AppendOrigin,
         produce_version: int,
-        decompressed_bytes_max: int,
+        inflation: InflationBudget | None,
     ) -> None:
         self.records = records
         self.config = config
@@ -261,7 +262,7 @@ class _Append:
         self.leader_epoch = leader_epoch
         self.is_client = origin is AppendOrigin.CLIENT
         self.produce_version = produce_version
-        self.decompressed_bytes_max = decompressed_bytes_max
+        self.inflation = inflation
         self.has_append_time = config.message_timestamp_type == "LogAppendTime"
 
     def validate(self, check: tuple[int, ...]) -> ValidBatch:
@@ -289,9 +290,7 @@ class _Append:
         payload: Buffer = batch[HEADER_SIZE:]
         walk: tuple[int, ...] = (status, *check[12:16])
         if codec != Codec.NONE:
-            from tidelog.record.compression import decompress
-
-            payload = decompress(codec, payload, self.decompressed_bytes_max)
+            payload = self._budget().decompress(codec, payload)
             walk = kernel.check_records(payload, check[11], check[6])
         if walk[0] == kernel.BAD_RECORDS:
             raise InvalidRecords("The records of the batch are malformed or miscounted.")
@@ -379,6 +378,11 @@ class _Append:
         )
         return self._valid_rewritten(batch, attributes, largest, records_count, check)
 
+    def _budget(self) -> InflationBudget:
+        from tidelog.record.inflation import InflationBudget
+
+        return self.inflation or InflationBudget()
+
     def _validate_old(self) -> ValidBatch:
         from tidelog.record.compression import codec_of
         from tidelog.record.conversion import up_convert
@@ -387,11 +391,13 @@ class _Append:
             raise InvalidRecords(
                 f"Produce v{self.produce_version} takes record batches of magic 2 only."
             )
-        records, codec_id, magic_has_append_time = self._read_old()
-        self._require_old_records_allowed(records, magic_has_append_time)
-        target = self._target_codec(codec_of(codec_id))
+        messages, check, messages_time, is_append_time = self._read_old()
+        self._require_old_records_allowed(messages, check, messages_time, is_append_time)
+        target = self._target_codec(codec_of(self.records[_OLD_ATTRIBUTES_POSITION]))
         batch, max_timestamp = up_convert(
-            records,
+            messages,
+            check.messages_count,
+            messages_time=messages_time,
             codec=target,
             level=self._level(target),
             append_time_ms=self.now_ms if self.has_append_time else None,
@@ -399,39 +405,58 @@ class _Append:
             leader_epoch=self.leader_epoch,
         )
         attributes = target | APPEND_TIME_BIT * self.has_append_time
-        return self._valid_rewritten(batch, attributes, max_timestamp, len(records), None)
+        return self._valid_rewritten(batch, attributes, max_timestamp, check.messages_count, None)
 
-    def _read_old(self) -> tuple[list[LegacyRecord], int, bool]:
-        """(records, codec id, whether a client set LogAppendTime) of v0 or v1 messages."""
-        from tidelog.record.legacy import read_messages, records_of
+    def _read_old(self) -> tuple[Buffer, MessagesCheck, int | None, bool]:
+        """(uncompressed v0 or v1 messages, what is in them, the timestamp of all where a wrapper
+        gives one, whether a client set LogAppendTime)"""
+        from tidelog.record.legacy import Message, check_inner, check_messages, inner_set
 
-        messages = list(read_messages(self.records))
-        for message in messages:
-            self._require_size(message.size)
-            message.require_valid()
-        first = messages[0]
-        codec_id = max(message.attributes & CODEC_MASK for message in messages)
-        if codec_id and len(messages) > 1:
+        check = check_messages(
+            self.records, verify=True, message_bytes_max=self.config.max_message_bytes
+        )
+        check.require_whole()
+        if check.status == kernel.TOO_LARGE:
+            self._require_size(LOG_OVERHEAD + self._old_size_at(check.position))
+        if check.flags & kernel.COMPRESSED and check.messages_count > 1:
             raise InvalidRecords("A compressed message is not alone.")
-        if any(message.magic != first.magic for message in messages):
+        if check.flags & kernel.MIXED_MAGIC:
             raise InvalidRecords("Messages of different magic are mixed.")
-        records = [
-            record
-            for message in messages
-            for record in records_of(message, self.decompressed_bytes_max, verify_inner=True)
-        ]
-        return records, codec_id, any(message.timestamp_type for message in messages)
+        check.require_fields()
+        is_append_time = check.flags & kernel.APPEND_TIME != 0
+        messages: Buffer = self.records[: check.position]
+        if not check.flags & kernel.COMPRESSED:
+            return messages, check, None, is_append_time
+        wrapper = Message(self.records[: check.position])
+        messages = inner_set(wrapper, self._budget())
+        check = check_inner(wrapper, messages, verify=True)
+        messages_time = wrapper.timestamp if is_append_time else None
+        return memoryview(messages)[: check.position], check, messages_time, is_append_time
+
+    def _old_size_at(self, position: int) -> int:
+        return int.from_bytes(self.records[position + 8 : position + LOG_OVERHEAD], "big")
 
     def _require_old_records_allowed(
-        self, records: list[LegacyRecord], client_set_append_time: bool
+        self,
+        messages: Buffer,
+        check: MessagesCheck,
+        messages_time: int | None,
+        is_append_time: bool,
     ) -> None:
-        if client_set_append_time and (
-            self.has_append_time or any(r.timestamp == NO_TIMESTAMP for r in records)
-        ):
+        smallest, largest = check.min_timestamp, check.largest_timestamp
+        lacks_timestamp = check.flags & kernel.NO_TIMESTAMP
+        if messages_time is not None:
+            smallest = largest = messages_time
+            lacks_timestamp = messages_time == NO_TIMESTAMP
+        if is_append_time and (self.has_append_time or lacks_timestamp):
             raise _append_time_by_client()
-        self._require_keys_and_timestamps(
-            (record.key is not None, record.timestamp) for record in records
+        if self._are_allowed(check.flags, smallest, largest):
+            return
+        view = memoryview(messages)
+        payload, base_timestamp, _ = kernel.messages_to_records(
+            view, 0, view.nbytes, None, messages_time, 0
         )
+        self._refuse_records(payload, check.messages_count, base_timestamp, None, check.flags)
 
     def _allowed_codec(self, attributes: int) -> Codec:
         if not attributes & CODEC_MASK:
@@ -474,18 +499,32 @@ class _Append:
         attributes = check[4]
         if attributes & APPEND_TIME_BIT and (self.has_append_time or largest == NO_TIMESTAMP):
             raise _append_time_by_client()
-        lacks_key = flags & kernel.NULL_KEY and self.config.compact
-        if not lacks_key and (smallest == NO_TIMESTAMP or self._allows(smallest, largest)):
-            return
+        if not self._are_allowed(flags, smallest, largest):
+            append_time = largest if attributes & APPEND_TIME_BIT else None
+            self._refuse_records(payload, check[11], check[6], append_time, flags)
+
+    def _are_allowed(self, flags: int, smallest: int, largest: int) -> bool:
+        if flags & kernel.NULL_KEY and self.config.compact:
+            return False
+        return smallest == NO_TIMESTAMP or self._allows(smallest, largest)
+
+    def _refuse_records(
+        self,
+        payload: Buffer,
+        records_count: int,
+        base_timestamp: int,
+        append_time: int | None,
+        flags: int,
+    ) -> NoReturn:
+        """Names the records at fault if they are among the first."""
         from tidelog.record.columns import columns_of
 
-        append_time = largest if attributes & APPEND_TIME_BIT else None
-        columns = columns_of([(payload, check[11], 0, check[6], append_time)])
+        columns = columns_of([(payload, records_count, 0, base_timestamp, append_time)])
         rows = range(min(len(columns), _RECORDS_SEARCHED_MAX))
         self._require_keys_and_timestamps(
             (columns.has_key(row), columns.timestamps[row]) for row in rows
         )
-        if lacks_key:
+        if flags & kernel.NULL_KEY and self.config.compact:
             raise InvalidRecords("Records of a compacted topic need keys.")
         raise InvalidTimestamps("Timestamps of records are out of range.")
 

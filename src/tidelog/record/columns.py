@@ -93,10 +93,13 @@ def read_columns(data: Buffer, *, with_control: bool = False) -> Columns:
     if why not in (kernel.AT_END, kernel.INCOMPLETE):
         raise CorruptRecords("Batches end in bytes that are none.")
     parts: list[RecordsPart] = []
+    run_end = 0
     for position, size, magic, attributes, base_offset, *_, in_batch in batches:
         batch = view[position : position + size]
         if magic < 2:
-            parts += _legacy_parts(batch)
+            if position >= run_end:
+                part, run_end = legacy_part(view, position, size, attributes)
+                parts.append(part)
         elif with_control or not attributes & CONTROL_BIT:
             parts.append(part_of(batch, attributes, base_offset, in_batch))
     return columns_of(parts)
@@ -129,11 +132,14 @@ def payload_of(batch: memoryview, attributes: int) -> Buffer:
     return decompress(codec_of(attributes), batch[HEADER_SIZE:])
 
 
-def _legacy_parts(message: memoryview) -> list[RecordsPart]:
-    from tidelog.record.legacy import Message, records_of
+def legacy_part(
+    view: memoryview, position: int, size: int, attributes: int
+) -> tuple[RecordsPart, int]:
+    """Old messages from `position` on, and where they end: a wrapper, or a run of plain ones."""
+    from tidelog.record.inflation import InflationBudget
+    from tidelog.record.legacy import Message, inner_of, run_of
 
-    parts: list[RecordsPart] = []
-    for offset, timestamp, key, value in records_of(Message(message)):
-        encoded, _, _ = kernel.encode_records([(key, value, (), timestamp)], 0)
-        parts.append((encoded, 1, offset, timestamp, None))
-    return parts
+    if not attributes & CODEC_MASK:
+        return run_of(view, position)
+    end = position + size
+    return inner_of(Message(view[position:end]), InflationBudget()), end

@@ -31,3 +31,8 @@ class FileRecords:
     def read(self) -> bytes:
         """The bytes themselves; shorter than `length` only if the file was cut meanwhile."""
         return os.pread(self.file.fileno(), self.length, self.position)
+
+    def read_part(self, start: int, length: int) -> bytes:
+        """At most `length` of the slice's bytes from its byte `start` on."""
+        length = min(length, self.length - start)
+        return os.pread(self.file.fileno(), length, self.position + start)

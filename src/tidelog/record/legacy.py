@@ -18,6 +18,10 @@ Compression is by recursion: a wrapper with a null key holds a compressed messag
 Inner offsets are absolute in magic 0 and relative to the first in magic 1, where the wrapper's
 offset is the last record's. A magic 1 wrapper with LogAppendTime gives its timestamp to all inside.
 Wrappers in wrappers are refused.
+
+What the broker serves goes through the kernel in one call a message set: `run_of` and `inner_of`
+give the records of old formats as those of a v2 batch. `read_messages` and `records_of` loop in
+Python, for searches and readers of single messages.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.record import kernel
 from tidelog.record.batch import (
     APPEND_TIME_BIT,
     CODEC_MASK,
@@ -35,24 +40,21 @@ from tidelog.record.batch import (
     Codec,
     TimestampType,
 )
-from tidelog.record.compression import (
-    DECOMPRESSED_BYTES_MAX,
-    codec_of,
-    compress,
-    decompress,
-)
+from tidelog.record.compression import codec_of, compress
 from tidelog.record.errors import CorruptRecords, InvalidRecords
+from tidelog.record.inflation import InflationBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from tidelog.record.kernel import Buffer
+    from tidelog.record.kernel import Buffer, RecordsPart
 
 _ENTRY = Struct(">qiIbB")  # offset, size, crc, magic, attributes
 _TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
 _CRC = Struct(">I")
 _MAGIC_POSITION = 16
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _SIZE_MIN = 14  # of a message of magic 0 without key and value
 
 
@@ -143,34 +145,40 @@ def read_messages(data: Buffer) -> Iterator[Message]:
 
 
 def records_of(
-    message: Message, limit_bytes: int = DECOMPRESSED_BYTES_MAX, *, verify_inner: bool = False
+    message: Message, inflation: InflationBudget | None = None, *, verify_inner: bool = False
 ) -> list[LegacyRecord]:
     """The records of one entry: itself, or what its value holds when it is a wrapper.
 
     verify_inner also checks magic and checksum of inner messages, which a stored log has behind it.
     """
-    key, value = message.key_and_value()
     if not message.is_compressed:
+        key, value = message.key_and_value()
         return [LegacyRecord(message.offset, message.timestamp, key, value)]
-    codec = codec_of(message.attributes)
-    if codec == Codec.ZSTD:
-        raise InvalidRecords("zstd is not known to the old formats.")
-    if value is None:
-        raise InvalidRecords("A compressed message has no value.")
-    inner = list(read_messages(decompress(codec, value, limit_bytes, message.magic)))
+    inner = list(read_messages(inner_set(message, inflation or InflationBudget())))
     if not inner:
         raise InvalidRecords("A compressed message holds no records.")
-    base_offset = _base_offset(message, inner[-1])
+    base_offset = _base_offset(message, inner[-1].offset)
     return [_inner_record(message, entry, base_offset, verify_inner) for entry in inner]
 
 
-def _base_offset(wrapper: Message, last: Message) -> int:
+def inner_set(wrapper: Message, inflation: InflationBudget) -> bytes | bytearray:
+    """The message set in a wrapper's value."""
+    codec = codec_of(wrapper.attributes)
+    if codec == Codec.ZSTD:
+        raise InvalidRecords("zstd is not known to the old formats.")
+    _, value = wrapper.key_and_value()
+    if value is None:
+        raise InvalidRecords("A compressed message has no value.")
+    return inflation.decompress(codec, value, wrapper.magic)
+
+
+def _base_offset(wrapper: Message, last_inner_offset: int) -> int:
     """What to add to inner offsets. A wrapper at 0 is a producer's that did not number it."""
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
-    if wrapper.offset < last.offset:
+    if wrapper.offset < last_inner_offset:
         raise InvalidRecords("A compressed message lies before its last inner record.")
-    return wrapper.offset - last.offset
+    return wrapper.offset - last_inner_offset
 
 
 def _inner_record(
@@ -187,6 +195,96 @@ def _inner_record(
     if wrapper.timestamp_type == TimestampType.LOG_APPEND_TIME:
         timestamp = wrapper.timestamp
     return LegacyRecord(base_offset + message.offset, timestamp, key, value)
+
+
+class MessagesCheck(NamedTuple):
+    """What the kernel's check_messages found in a message set."""
+
+    status: int
+    position: int
+    messages_count: int
+    magic: int
+    first_offset: int
+    last_offset: int
+    min_timestamp: int
+    largest_timestamp: int
+    flags: int
+
+    def require_whole(self) -> None:
+        """That nothing but entries of the old formats was met, and none with a wrong checksum."""
+        if self.status == kernel.BAD_CRC:
+            raise CorruptRecords(f"Message number {self.messages_count} fails its checksum.")
+        if self.status == kernel.NEW_FORMAT:
+            raise InvalidRecords("A v2 batch follows messages of an old format.")
+        if self.status in (kernel.BAD_SIZE, kernel.BAD_MAGIC):
+            raise CorruptRecords("A message has an impossible size or magic.")
+
+    def require_fields(self) -> None:
+        if self.status == kernel.BAD_RECORDS:
+            raise InvalidRecords("A message is shorter than its key or value.")
+
+
+def check_messages(data: Buffer, *, verify: bool, message_bytes_max: int) -> MessagesCheck:
+    view = memoryview(data)
+    return MessagesCheck(*kernel.check_messages(view, 0, view.nbytes, verify, message_bytes_max, 0))
+
+
+def check_inner(wrapper: Message, inner: Buffer, *, verify: bool) -> MessagesCheck:
+    """Of the message set that inner_set gave; `verify` as in records_of."""
+    check = check_messages(inner, verify=verify, message_bytes_max=_INT64_MAX)
+    check.require_whole()
+    if not check.messages_count:
+        raise InvalidRecords("A compressed message holds no records.")
+    if check.flags & kernel.COMPRESSED:
+        raise InvalidRecords("An inner message is compressed itself.")
+    if verify and (check.flags & kernel.MIXED_MAGIC or check.magic != wrapper.magic):
+        raise InvalidRecords("An inner message has another magic than its wrapper.")
+    check.require_fields()
+    _base_offset(wrapper, check.last_offset)
+    return check
+
+
+def inner_of(wrapper: Message, inflation: InflationBudget, *, verify: bool = False) -> RecordsPart:
+    """The records in a wrapper as those of one v2 batch."""
+    inner = inner_set(wrapper, inflation)
+    check = check_inner(wrapper, inner, verify=verify)
+    append_time = None
+    if wrapper.timestamp_type == TimestampType.LOG_APPEND_TIME:
+        append_time = wrapper.timestamp
+    base_offset = _base_offset(wrapper, check.last_offset)
+    return _part(inner, 0, check, base_offset, append_time)
+
+
+def run_of(view: memoryview, position: int) -> tuple[RecordsPart, int]:
+    """The uncompressed entries of one magic at `position`, up to the first that is none, as the
+    records of one v2 batch; and where they end."""
+    check = _check_run(view, position)
+    check.require_fields()
+    return _part(view, position, check, 0, None), check.position
+
+
+def run_end(view: memoryview, position: int) -> int:
+    return _check_run(view, position).position
+
+
+def _check_run(view: memoryview, position: int) -> MessagesCheck:
+    end = len(view)
+    return MessagesCheck(*kernel.check_messages(view, position, end, False, _INT64_MAX, True))
+
+
+def _part(
+    data: Buffer, position: int, check: MessagesCheck, base_offset: int, append_time: int | None
+) -> RecordsPart:
+    try:
+        encoded, base_timestamp, _ = kernel.messages_to_records(
+            data, position, check.position, check.first_offset, None, 0
+        )
+    except ValueError as problem:
+        raise InvalidRecords(f"Messages cannot be read: {problem}.") from None
+    first_offset = base_offset + check.first_offset
+    if not _INT64_MIN <= first_offset <= _INT64_MAX:
+        raise InvalidRecords("A compressed message has offsets beyond 64 bits.")
+    return encoded, check.messages_count, first_offset, base_timestamp, append_time
 
 
 def encode_message(
@@ -211,25 +309,21 @@ def encode_message(
     return header + body
 
 
-def message_set_of(
-    records: Sequence[LegacyRecord],
-    magic: int,
-    *,
-    codec: Codec = Codec.NONE,
-    level: int | None = None,
-    append_time_ms: int | None = None,
-) -> bytes:
-    """A message set of `records`, in one wrapper if compressed. append_time_ms: LogAppendTime."""
-    attributes = APPEND_TIME_BIT if magic > 0 and append_time_ms is not None else 0
+def messages_of(
+    part: RecordsPart, magic: int, codec: Codec, first_offset: int
+) -> bytes | bytearray:
+    """The records of a v2 batch in an old format: from first_offset on as one message each, or all
+    in one wrapper if compressed."""
     is_relative = magic > 0 and codec != Codec.NONE
-    base_offset = records[0].offset if is_relative and records else 0
-    encoded = bytearray()
-    for offset, timestamp, key, value in records:
-        if append_time_ms is not None:
-            timestamp = append_time_ms
-        encoded += encode_message(magic, offset - base_offset, timestamp, key, value, attributes)
-    if codec == Codec.NONE or not records:
-        return bytes(encoded)
-    timestamp = append_time_ms if append_time_ms is not None else max(r.timestamp for r in records)
-    value = compress(codec, encoded, level, magic)
-    return encode_message(magic, records[-1].offset, timestamp, None, value, attributes | codec)
+    try:
+        encoded, count, last_offset, max_timestamp = kernel.records_to_messages(
+            *part, magic, is_relative, first_offset if codec == Codec.NONE else _INT64_MIN
+        )
+    except ValueError as problem:
+        raise InvalidRecords(f"Records cannot be read: {problem}.") from None
+    if codec == Codec.NONE or not count:
+        return encoded
+    append_time = part[4]
+    attributes = codec | (APPEND_TIME_BIT if magic > 0 and append_time is not None else 0)
+    value = compress(codec, encoded, None, magic)
+    return encode_message(magic, last_offset, max_timestamp, None, value, attributes)

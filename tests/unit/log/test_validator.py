@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.batches import (
     damaged,
     records_of,
     simple_batch,
+    timestamps,
     with_fields,
     with_payload_bytes,
 )
@@ -28,6 +30,8 @@ from tidelog.record.builder import batch_of
 from tidelog.record.columns import read_columns
 from tidelog.record.compression import compress
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
+from tidelog.record.errors import InvalidRecords
+from tidelog.record.inflation import InflationBudget
 from tidelog.record.legacy import LegacyRecord, encode_message
 
 COMPRESSED = [codec for codec in Codec if codec != Codec.NONE]
@@ -237,8 +241,28 @@ class TestCodecs:
 
     @pytest.mark.parametrize("codec", COMPRESSED)
     def test_a_bomb_is_too_large(self, codec: Codec) -> None:
-        batch = batch_of([(b"k", bytes(1 << 20), (), NOW)], codec=codec)
-        assert refusal(batch, decompressed_bytes_max=1 << 19) == ErrorCode.MESSAGE_TOO_LARGE
+        batch = batch_of([(b"k", bytes(3 << 20), (), NOW)], codec=codec)
+        budget = InflationBudget(2 << 20)
+        assert refusal(batch, inflation=budget) == ErrorCode.MESSAGE_TOO_LARGE
+        assert budget.bytes_left == 0
+
+    @pytest.mark.parametrize("codec", COMPRESSED)
+    def test_batches_of_one_request_share_a_budget(self, codec: Codec) -> None:
+        batch = bytes(batch_of([(b"k", bytes(3 << 20), (), NOW)], codec=codec))
+        budget = InflationBudget(5 << 20)
+        assert_sound(validate(batch, inflation=budget))
+        assert refusal(batch, inflation=budget) == ErrorCode.MESSAGE_TOO_LARGE
+        assert_sound(validate(batch))
+
+    @pytest.mark.parametrize("codec", COMPRESSED)
+    def test_an_honest_batch_passes_when_the_budget_is_gone(self, codec: Codec) -> None:
+        batch = batch_of([(b"k", bytes(1_000_000), (), NOW)], codec=codec)
+        assert_sound(validate(batch, inflation=InflationBudget(0)))
+
+    def test_uncompressed_batches_cost_nothing(self) -> None:
+        budget = InflationBudget(1 << 20)
+        assert_sound(validate(simple_batch(3), inflation=budget))
+        assert budget.bytes_left == 1 << 20
 
     @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
     @every_codec
@@ -465,6 +489,29 @@ class TestOldFormats:
     def test_refusals(self, data: bytes, code: ErrorCode) -> None:
         assert refusal(data, produce_version=2) == code
 
+    def test_the_time_of_a_wrapper_is_that_of_all(self) -> None:
+        records = [LegacyRecord(n, NOW - 50, b"k", b"v") for n in range(3)]
+        data = message_set_of(records, 1, codec=Codec.GZIP, append_time_ms=NOW + 3)
+        valid = validate(data, produce_version=2)
+        assert {record.timestamp for record in read_columns(valid.data)} == {NOW + 3}
+
+    def test_a_wrapper_takes_from_the_budget(self) -> None:
+        records = [LegacyRecord(0, NOW, b"k", bytes(3 << 20))]
+        data = message_set_of(records, 1, codec=Codec.GZIP)
+        budget = InflationBudget(2 << 20)
+        assert refusal(data, produce_version=2, inflation=budget) == ErrorCode.MESSAGE_TOO_LARGE
+
+    def test_records_at_fault_are_named(self) -> None:
+        records = [LegacyRecord(n, NOW, b"k" if n % 2 else None, b"v") for n in range(4)]
+        data = message_set_of(records, 1, codec=Codec.SNAPPY)
+        with pytest.raises(InvalidRecords) as caught:
+            validate(data, LogConfig(compact=True), produce_version=2)
+        assert [index for index, _ in caught.value.record_errors] == [0, 2]
+
+    def test_a_cut_message_at_the_end_is_dropped(self) -> None:
+        data = message_set_of([LegacyRecord(n, NOW, b"k", b"v") for n in range(3)], 1)
+        assert validate(data[:-1], produce_version=2).records_count == 2
+
     def test_rules_of_the_topic_hold_for_them_too(self) -> None:
         data = message_set_of([LegacyRecord(0, NOW - 100, None, b"v")], 1)
         assert refusal(data, LogConfig(compact=True), produce_version=2) == (
@@ -492,6 +539,35 @@ def test_whatever_comes_is_sound_or_refused_with_a_code(
     )
     try:
         valid = validate(data, config, produce_version=produce_version)
+    except KafkaError:
+        return
+    assert kernel.check_batch(valid.data)[0] == kernel.OK
+    assert BatchHeader(valid.data).base_offset == 1000
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.tuples(st.none() | st.binary(max_size=9), timestamps), min_size=1, max_size=4),
+    st.integers(0, 1),
+    st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]),
+    st.booleans(),
+    st.data(),
+)
+def test_whatever_comes_in_old_formats_is_sound_or_refused_with_a_code(
+    rows: list[tuple[bytes | None, int]],
+    magic: int,
+    codec: Codec,
+    compact: bool,
+    data: st.DataObject,
+) -> None:
+    records = [LegacyRecord(n, timestamp, key, b"v") for n, (key, timestamp) in enumerate(rows)]
+    spoilt = bytearray(message_set_of(records, magic, codec=codec))
+    for _ in range(data.draw(st.integers(0, 3))):
+        spoilt[data.draw(st.integers(17, len(spoilt) - 1))] = data.draw(st.integers(0, 255))
+    if codec != Codec.NONE or len(rows) == 1:
+        spoilt[12:16] = zlib.crc32(spoilt[16:]).to_bytes(4, "big")
+    try:
+        valid = validate(spoilt, LogConfig(compact=compact), produce_version=2)
     except KafkaError:
         return
     assert kernel.check_batch(valid.data)[0] == kernel.OK

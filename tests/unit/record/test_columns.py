@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support.batches import NOW, records_of, simple_batch, with_payload_bytes
+from tests.support.message_sets import message_set_of
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
 from tidelog.record.columns import StoredRecord, read_columns
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
 from tidelog.record.errors import CorruptRecords, InvalidRecords
-from tidelog.record.legacy import LegacyRecord, message_set_of
+from tidelog.record.legacy import LegacyRecord
 
 
 def test_batches_of_all_formats_and_codecs_become_one_table() -> None:

@@ -212,3 +212,35 @@ def test_unknown_codecs_are_undecodable() -> None:
     for attributes in (5, 6, 7):
         with pytest.raises(UndecodableRecords):
             codec_of(attributes)
+
+
+def test_the_default_level_of_lz4_is_the_fast_compressor() -> None:
+    content = b"".join(b"%d words that repeat " % (n * n) for n in range(2000))
+    assert compress(Codec.LZ4, content) == compress(Codec.LZ4, content, 9)
+    assert len(compress(Codec.LZ4, content, 9)) > len(compress(Codec.LZ4, content, 8))
+
+
+def test_gzip_members_follow_each_other() -> None:
+    pieces = [os.urandom(n) for n in (3, 0, 5000, 1, 70_000)]
+    joined = b"".join(compress(Codec.GZIP, piece) for piece in pieces)
+    assert decompress(Codec.GZIP, joined) == b"".join(pieces)
+    assert decompress(Codec.GZIP, joined + b"padding") == b"".join(pieces)
+    with pytest.raises(UndecodableRecords):
+        decompress(Codec.GZIP, joined[:-1])
+    with pytest.raises(RecordsTooLarge):
+        decompress(Codec.GZIP, joined, 75_003)
+    assert len(decompress(Codec.GZIP, joined, 75_004)) == 75_004
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (Codec.GZIP, compress(Codec.GZIP, b"") * 20_000),
+        (Codec.SNAPPY, compress(Codec.SNAPPY, b"") + b"\0\0\0\x01\0" * 20_000),
+        (Codec.LZ4, compress(Codec.LZ4, b"")[:7] + b"\x01\0\0\x80x" * 20_000 + bytes(4)),
+        (Codec.ZSTD, compress(Codec.ZSTD, b"x") * 20_000),
+    ],
+)
+def test_too_many_small_pieces_are_refused(codec: Codec, data: bytes) -> None:
+    with pytest.raises(RecordsTooLarge, match="pieces"):
+        decompress(codec, data)

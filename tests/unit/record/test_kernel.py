@@ -25,10 +25,11 @@ from tests.support.batches import (
     with_fields,
     with_payload_bytes,
 )
+from tests.support.message_sets import message_set_of
 from tidelog.record import _pure, kernel
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
-from tidelog.record.legacy import LegacyRecord, message_set_of
+from tidelog.record.legacy import LegacyRecord
 
 compiled: ModuleType | None
 try:

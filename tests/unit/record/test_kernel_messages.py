@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.batches import NOW, fields, record_lists, timestamps
+from tests.support.message_sets import message_set_of
 from tidelog.record import _pure, kernel
 from tidelog.record.batch import Codec
 from tidelog.record.legacy import (
     LegacyRecord,
     encode_message,
-    message_set_of,
     read_messages,
     records_of,
 )

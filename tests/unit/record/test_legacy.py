@@ -14,13 +14,14 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonB
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 from tests.support.batches import NOW
+from tests.support.message_sets import message_set_of
 from tidelog.record.batch import Codec, TimestampType
 from tidelog.record.compression import compress
 from tidelog.record.errors import CorruptRecords, InvalidRecords
+from tidelog.record.inflation import InflationBudget
 from tidelog.record.legacy import (
     LegacyRecord,
     encode_message,
-    message_set_of,
     read_messages,
     records_of,
 )
@@ -244,6 +245,6 @@ def test_damage_never_surprises(codec: Codec, magic: int, data: st.DataObject) -
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     try:
         for message in read_messages(damaged):
-            records_of(message, 100_000)
+            records_of(message, InflationBudget(100_000))
     except KafkaError:
         pass

@@ -85,6 +85,17 @@ class GroupStage:
         )
         self.groups.host(self.partitions, PARTITIONS)
 
+    @classmethod
+    def reading(cls, other: GroupStage) -> GroupStage:
+        """Another coordinator, loaded from the same logs; the first one goes on."""
+        stage = cls.__new__(cls)
+        stage.config, stage.partitions = other.config, other.partitions
+        stage.clock, stage.flusher = FakeClock(other.clock.time_ms()), HeldFlusher()
+        stage._uuids = count(1)
+        stage.start()
+        stage.load()
+        return stage
+
     def load(self) -> None:
         while self.groups.runtime.is_loading:
             self.clock.advance(ms=0)

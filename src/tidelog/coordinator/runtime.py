@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.protocol.errors import DecodeError
+from tidelog.protocol.errors import DecodeError, EncodeError
 from tidelog.record.batch import NO_PRODUCER_ID, NO_SEQUENCE, Codec
 from tidelog.record.builder import batch_of
 from tidelog.replication.pending import Pending
@@ -207,8 +207,12 @@ class CoordinatorRuntime(Generic[S]):
         hosted = self._serving(index)
         partition = hosted.partition
         now_ms = self._clock.time_ms()
+        try:
+            encoded = [(*record.encoded(), (), now_ms) for record in records]
+        except EncodeError as error:  # flexible requests have longer strings than records
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         batch = batch_of(
-            [(*record.encoded(), (), now_ms) for record in records],
+            encoded,
             codec=self.codec,
             producer_id=producer_id,
             producer_epoch=producer_epoch,

@@ -294,9 +294,10 @@ class Group:
         self.state = GroupState.STABLE if value.members else GroupState.EMPTY
         for row in value.members:
             self._restore_member(row)
-        present = {row.member_id for row in value.members}
-        for member_id in [each for each in self.members if each not in present]:
+        present = [row.member_id for row in value.members]
+        for member_id in self.members.keys() - set(present):
             self.remove(member_id)
+        self.members = {member_id: self.members[member_id] for member_id in present}
         self.leader_id = value.leader
         self.subscribed_topics = self._subscribed_topics()
 

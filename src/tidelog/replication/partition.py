@@ -106,7 +106,7 @@ class Partition:
         """KIP-320: a client that knows of another leadership than ours must refresh its
         metadata.
         """
-        if current_leader_epoch == UNDEFINED_EPOCH or current_leader_epoch == self.leader_epoch:
+        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
             return
         if current_leader_epoch < self.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -137,11 +137,10 @@ class Partition:
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
             log_start_offset=log.log_start_offset,
+            aborted_transactions=None,
             records=b"",
         )
-        if last_fetched_epoch != UNDEFINED_EPOCH and self._diverges(
-            answer, offset, last_fetched_epoch
-        ):
+        if last_fetched_epoch >= 0 and self._diverges(answer, offset, last_fetched_epoch):
             return answer
         if replica_id == DEBUGGING_REPLICA_ID:
             bound = log.log_end_offset

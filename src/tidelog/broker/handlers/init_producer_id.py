@@ -2,7 +2,8 @@
 
 Behaviour
 - Without a transactional id every call gets a new id with epoch 0, whatever id the client had.
-- An empty transactional id is INVALID_REQUEST.
+- An empty transactional id, and an id without an epoch or the other way round, are
+  INVALID_REQUEST.
 Versions: v2 flexible, v3 the client's present id and epoch (KIP-360), v4-v5 error codes.
 Not done: transactional ids. They need the transaction coordinator; until it is there they are
 answered with UNSUPPORTED_VERSION, which clients report instead of retrying.
@@ -17,8 +18,13 @@ from tidelog.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
 
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return _failed(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         if request.transactional_id == "":
             return _failed(ErrorCode.INVALID_REQUEST)

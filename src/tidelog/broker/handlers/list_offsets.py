@@ -9,7 +9,7 @@ Behaviour
   log end. A time look-up is exact inside a batch and finds nothing (-1) at or above "latest".
 - A partition named twice is INVALID_REQUEST.
 - v0 answers a list: segment base offsets and the latest, newest first, below the time asked for.
-Checks, in order: duplicate, hosted and led here, leader epoch, timestamp known to the version.
+Checks, in order: duplicate, timestamp known to the version, hosted and led here, leader epoch.
 Versions: v1 one offset with its timestamp, v2 isolation level, v4 leader epochs, v6 flexible,
 v10 timeout.
 """
@@ -77,13 +77,14 @@ def _answer(
     try:
         if (topic, index) in twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
+        unknown_version = FIRST_VERSION_OF.get(row.timestamp, 99) > context.api_version
+        if row.timestamp < 0 and context.api_version > 0 and unknown_version:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         partition = context.broker.replicas.leader(topic, index)
         partition.require_leader_epoch(row.current_leader_epoch)
         if context.api_version == 0:
             offsets = _old_style_offsets(partition, row)
             return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=offsets)
-        if row.timestamp < 0 and FIRST_VERSION_OF.get(row.timestamp, 99) > context.api_version:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         offset, timestamp, epoch = _find(partition, row.timestamp, _latest(partition, request))
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)

@@ -83,7 +83,9 @@ def _to_create(
     return [
         topic.name
         for topic in topics
-        if topic.name is not None and metadata.topic(topic.name) is None
+        if topic.name is not None
+        and topic.topic_id == ZERO_UUID
+        and metadata.topic(topic.name) is None
     ]
 
 
@@ -106,7 +108,7 @@ def _named(
     topic: MetadataRequestTopic,
     errors: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
-    if topic.name is None:
+    if topic.name is None or topic.topic_id != ZERO_UUID:
         image = context.broker.topics.by_id.get(topic.topic_id)
         if image is None:
             return _failed(None, topic, ErrorCode.UNKNOWN_TOPIC_ID)

@@ -6,6 +6,7 @@ Behaviour
 - Records of a transaction need a transactional id, else the whole request is refused with
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 - Each partition has its own error; a partition named twice is appended once (the last one).
+- v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
 Checks, in order: transactional id, acks, topic and partition hosted here, then those of the
 log's validator.
@@ -33,6 +34,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.record.batch import (
     ATTRIBUTES_POSITION,
     HEADER_SIZE,
+    LOG_OVERHEAD,
     MAGIC_POSITION,
     TRANSACTIONAL_BIT,
 )
@@ -49,6 +51,7 @@ Row = tuple[PartitionProduceResponse, Partition]
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
+FIRST_VERSION_WITH_BATCHES = 3
 MAGIC = 2
 
 
@@ -114,6 +117,8 @@ class _Append:
             return _failed(index, self._in_version(KafkaError(code)))
         if row.records is None:
             return _failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
+        if self.version < FIRST_VERSION_WITH_BATCHES and _holds_no_message(row.records):
+            return PartitionProduceResponse(index=index, base_offset=-1)
         try:
             info = partition.append(row.records, self.version)
         except KafkaError as error:
@@ -169,6 +174,14 @@ def _has_transactional_records(request: ProduceRequest) -> bool:
             ):
                 return True
     return False
+
+
+def _holds_no_message(records: memoryview) -> bool:
+    """A message set that is empty or cut within its first message; old clients may send it."""
+    if len(records) < LOG_OVERHEAD:
+        return True
+    size = int.from_bytes(records[LOG_OVERHEAD - 4 : LOG_OVERHEAD], "big", signed=True)
+    return len(records) < LOG_OVERHEAD + size
 
 
 def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:

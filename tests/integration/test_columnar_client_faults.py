@@ -354,6 +354,15 @@ class TestFetching:
                 offsets = [offset for b in batches for offset in b.column("offset").to_pylist()]
                 assert offsets == list(range(start, end))
 
+    def test_two_ranges_of_one_partition_are_both_read(self, filled: ScriptedCluster) -> None:
+        where = TopicPartition("t", 0)
+        ranges = [FetchRange(where, 0, 120), FetchRange(where, 100, 200)]
+        with connect(filled, max_partition_fetch_bytes=1) as cluster:
+            found: list[int] = []
+            for batch in Fetcher(cluster).fetch_ranges(ranges):
+                found += batch.column("offset").to_pylist()
+        assert sorted(found) == sorted([*range(120), *range(100, 200)])
+
     def test_a_start_before_the_log_says_what_the_log_holds(self, filled: ScriptedCluster) -> None:
         filled.topics["t"][0].log_start_offset = 50
         with (

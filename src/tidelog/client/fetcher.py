@@ -222,7 +222,13 @@ class _RangesReader:
         by_leader: dict[int, list[RangeProgress]] = {}
         idle, self._idle = self._idle, []
         problem: ClientError | None = None
+        asked: set[TopicPartition] = set()
         for progress in idle:
+            if progress.partition in asked:
+                # A request names a partition once; another range of it has to wait.
+                self._idle.append(progress)
+                continue
+            asked.add(progress.partition)
             try:
                 by_leader.setdefault(self._leader_of(progress.partition), []).append(progress)
             except ClientError as failed:

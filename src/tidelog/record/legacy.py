@@ -54,6 +54,7 @@ _TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
 _CRC = Struct(">I")
 _MAGIC_POSITION = 16
+_FAST_GZIP = 1  # what is converted is sent once, and compressed while others wait
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _SIZE_MIN = 14  # of a message of magic 0 without key and value
 
@@ -325,5 +326,5 @@ def messages_of(
         return encoded
     append_time = part[4]
     attributes = codec | (APPEND_TIME_BIT if magic > 0 and append_time is not None else 0)
-    value = compress(codec, encoded, None, magic)
+    value = compress(codec, encoded, _FAST_GZIP if codec == Codec.GZIP else None, magic)
     return encode_message(magic, last_offset, max_timestamp, None, value, attributes)

@@ -369,15 +369,6 @@ class LogManager:
     def logs_due_for_flush(self) -> Iterator[PartitionLog]:
         return (log for log in self._logs.values() if log.flush_due())
 
-    def checkpoint_recovery_points(self) -> None:
-        self._checkpoint(RECOVERY_POINT_FILE)
-
-    def checkpoint_log_start_offsets(self) -> None:
-        self._checkpoint(LOG_START_FILE)
-
-    def checkpoint_high_watermarks(self) -> None:
-        self._checkpoint(HIGH_WATERMARK_FILE)
-
     def pending_checkpoints(self, *names: str) -> list[PendingWrite]:
         """Offsets as they are now; `run` each, in a thread or not."""
         return [
@@ -385,13 +376,6 @@ class LogManager:
             for directory in self._directories
             for write in self._pending_checkpoints(directory, names or OFFSET_FILES)
         ]
-
-    def _checkpoint(self, name: str) -> None:
-        for write in self.pending_checkpoints(name):
-            try:
-                write.run()
-            except OSError as error:
-                raise StorageError(f"cannot write {write.path}: {error}") from error
 
     def _pending_checkpoints(
         self, directory: LogDirectory, names: Iterable[str]
@@ -432,12 +416,6 @@ class LogManager:
     def take_due_deletions(self) -> list[str]:
         """Files and folders whose delay is over; `remove_paths` them, in a thread or not."""
         return self._take_deletions(self._clock.time_ms())
-
-    def delete_scheduled_files(self) -> int:
-        """Remove what is due; the number of files and folders."""
-        due = self.take_due_deletions()
-        remove_paths(due)
-        return len(due)
 
     def _take_deletions(self, until_ms: int | None) -> list[str]:
         taken: list[str] = []

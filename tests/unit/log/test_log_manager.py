@@ -16,6 +16,7 @@ from tests.support.syncs import record_syncs
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError, StartupError
+from tidelog.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
 from tidelog.log.log_directory import remove_paths
 from tidelog.log.log_errors import DirectoryLocked, StorageError, StrayFolder
 from tidelog.log.log_manager import LogManager
@@ -65,6 +66,17 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def partition(number: int, topic: str = "events") -> TopicPartition:
     return TopicPartition(topic, number)
+
+
+def checkpoint(manager: LogManager, name: str) -> None:
+    for write in manager.pending_checkpoints(name):
+        write.run()
+
+
+def delete_due(manager: LogManager) -> int:
+    due = manager.take_due_deletions()
+    remove_paths(due)
+    return len(due)
 
 
 def disk_full(*_: object, **__: object) -> NoReturn:
@@ -175,9 +187,9 @@ def test_checkpoints_are_read_after_a_kill(broker: Broker) -> None:
     fill(log, 5)
     log.flush()
     log.maybe_increment_log_start_offset(2)
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_high_watermarks()
-    manager.checkpoint_log_start_offsets()
+    checkpoint(manager, RECOVERY_POINT_FILE)
+    checkpoint(manager, HIGH_WATERMARK_FILE)
+    checkpoint(manager, LOG_START_FILE)
     assert (broker.paths[0] / "log-start-offset-checkpoint").read_bytes() == b"0\n1\nevents 0 2\n"
     again = broker.kill_and_start().get(partition(0))
     assert again is not None
@@ -191,7 +203,7 @@ def test_a_log_start_at_a_segments_base_needs_no_row(broker: Broker) -> None:
     log.roll()
     manager.delete_old_segments()
     assert log.log_start_offset == 1
-    manager.checkpoint_log_start_offsets()
+    checkpoint(manager, LOG_START_FILE)
     assert (broker.paths[0] / "log-start-offset-checkpoint").read_bytes() == b"0\n0\n"
 
 
@@ -199,9 +211,9 @@ def test_an_unchanged_checkpoint_is_not_written_again(broker: Broker) -> None:
     manager = broker.start()
     manager.get_or_create(partition(0), TOPIC_ID)
     path = broker.paths[0] / "replication-offset-checkpoint"
-    manager.checkpoint_high_watermarks()
+    checkpoint(manager, HIGH_WATERMARK_FILE)
     before = path.stat().st_ino
-    manager.checkpoint_high_watermarks()
+    checkpoint(manager, HIGH_WATERMARK_FILE)
     assert path.stat().st_ino == before
 
 
@@ -212,10 +224,10 @@ def test_a_checkpoint_that_could_not_be_written_is_tried_again(
     fill(manager.get_or_create(partition(0), TOPIC_ID), 3)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", disk_full)
-        for write in manager.pending_checkpoints("replication-offset-checkpoint"):
+        for write in manager.pending_checkpoints(HIGH_WATERMARK_FILE):
             with pytest.raises(OSError, match="No space left"):
                 write.run()
-    manager.checkpoint_high_watermarks()
+    checkpoint(manager, HIGH_WATERMARK_FILE)
     content = (broker.paths[0] / "replication-offset-checkpoint").read_bytes()
     assert content == b"0\n1\nevents 0 3\n"
 
@@ -224,9 +236,9 @@ def test_of_two_checkpoints_the_later_one_stays_whoever_is_first(broker: Broker)
     manager = broker.start()
     log = manager.get_or_create(partition(0), TOPIC_ID)
     fill(log, 3)
-    [early] = manager.pending_checkpoints("replication-offset-checkpoint")
+    [early] = manager.pending_checkpoints(HIGH_WATERMARK_FILE)
     fill(log, 3)
-    [late] = manager.pending_checkpoints("replication-offset-checkpoint")
+    [late] = manager.pending_checkpoints(HIGH_WATERMARK_FILE)
     late.run()
     early.run()
     content = (broker.paths[0] / "replication-offset-checkpoint").read_bytes()
@@ -324,9 +336,9 @@ def test_a_deleted_log_is_renamed_and_removed_after_the_delay(broker: Broker) ->
     new = manager.get_or_create(partition(0), Uuid.random())
     assert new.log_end_offset == 0
     broker.clock.advance(ms=59_999)
-    assert manager.delete_scheduled_files() == 0
+    assert delete_due(manager) == 0
     broker.clock.advance(ms=1)
-    assert manager.delete_scheduled_files() == 1
+    assert delete_due(manager) == 1
     assert not folder.exists()
     assert result.records is not None
     assert len(result.records.read()) == len(result.records)
@@ -347,7 +359,7 @@ def test_an_unfinished_deletion_is_finished_at_the_next_start(broker: Broker) ->
     manager.async_delete(partition(0))
     manager = broker.kill_and_start()
     assert not manager.all_logs()
-    manager.delete_scheduled_files()
+    delete_due(manager)
     assert not [path for path in broker.paths[0].iterdir() if path.is_dir()]
 
 
@@ -360,7 +372,7 @@ def test_deleted_segments_are_removed_after_the_delay(broker: Broker) -> None:
     names = {path.name for path in log.directory.glob("*.deleted")}
     assert f"{0:020d}.log.deleted" in names
     broker.clock.advance(ms=1000)
-    assert manager.delete_scheduled_files() == len(names)
+    assert delete_due(manager) == len(names)
     assert not list(log.directory.glob("*.deleted"))
 
 
@@ -422,7 +434,7 @@ def test_an_unreadable_segment_takes_only_its_own_log_out(
     manager = broker.start()
     for number in range(2):
         fill(manager.get_or_create(partition(number), TOPIC_ID), 3)
-    manager.checkpoint_high_watermarks()
+    checkpoint(manager, HIGH_WATERMARK_FILE)
     manager.close_abruptly()
     real_preadv = os.preadv
 
@@ -440,8 +452,8 @@ def test_an_unreadable_segment_takes_only_its_own_log_out(
         manager.get_or_create(partition(1), TOPIC_ID)
     manager.shutdown()
     assert not (broker.paths[0] / ".kafka_cleanshutdown").exists()
-    checkpoint = (broker.paths[0] / "replication-offset-checkpoint").read_text()
-    assert "events 1 3" in checkpoint
+    written = (broker.paths[0] / "replication-offset-checkpoint").read_text()
+    assert "events 1 3" in written
 
 
 def test_idle_logs_give_back_their_maps(broker: Broker) -> None:

@@ -15,6 +15,7 @@
 #include "csrc/messages.h"
 #include "csrc/scan.h"
 #include "csrc/search.h"
+#include "csrc/xxhash.h"
 
 #define FAST(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
 
@@ -36,6 +37,7 @@ static PyMethodDef methods[] = {
     FAST("check_messages", kernel_check_messages),
     FAST("messages_to_records", kernel_messages_to_records),
     FAST("records_to_messages", kernel_records_to_messages),
+    {"xxh32", kernel_xxh32, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

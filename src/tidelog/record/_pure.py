@@ -1027,3 +1027,50 @@ def records_to_messages(
         encoded += _CRC.pack(zlib.crc32(body))
         encoded += body
     return encoded, count, last_offset, max_timestamp
+
+
+_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
+    0x9E3779B1,
+    0x85EBCA77,
+    0xC2B2AE3D,
+    0x27D4EB2F,
+    0x165667B1,
+)
+_LANES = Struct("<4I")
+
+
+def xxh32(data: Buffer, /) -> int:
+    view = memoryview(data).cast("B")
+    length = len(view)
+    whole = length & ~15
+    if whole:
+        lanes = [
+            (_PRIME_1 + _PRIME_2) & 0xFFFFFFFF,
+            _PRIME_2,
+            0,
+            -_PRIME_1 & 0xFFFFFFFF,
+        ]
+        for words in _LANES.iter_unpack(view[:whole]):
+            for lane in range(4):
+                mixed = (lanes[lane] + words[lane] * _PRIME_2) & 0xFFFFFFFF
+                lanes[lane] = _rotate(mixed, 13) * _PRIME_1 & 0xFFFFFFFF
+        digest = sum(_rotate(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True))
+    else:
+        digest = _PRIME_5
+    digest += length
+    position = whole
+    while length - position >= 4:
+        digest = (digest + _MURMUR_WORD.unpack_from(view, position)[0] * _PRIME_3) & 0xFFFFFFFF
+        digest = _rotate(digest, 17) * _PRIME_4
+        position += 4
+    for byte in view[position:]:
+        digest = (digest + byte * _PRIME_5) & 0xFFFFFFFF
+        digest = _rotate(digest, 11) * _PRIME_1
+    digest &= 0xFFFFFFFF
+    digest = (digest ^ digest >> 15) * _PRIME_2 & 0xFFFFFFFF
+    digest = (digest ^ digest >> 13) * _PRIME_3 & 0xFFFFFFFF
+    return digest ^ digest >> 16
+
+
+def _rotate(value: int, by: int) -> int:
+    return (value << by | value >> (32 - by)) & 0xFFFFFFFF

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.record.batch import Codec
 from tidelog.record.errors import RecordsTooLarge, UndecodableRecords
 from tidelog.record.inflation import REQUEST_BYTES_MAX
+from tidelog.record.kernel import xxh32
 
 if TYPE_CHECKING:
     from zstandard import ZstdCompressor, ZstdDecompressor
@@ -278,55 +279,6 @@ def _unlz4(view: memoryview, limit_bytes: int, magic: int) -> bytearray:
                 raise _undecodable("lz4", problem) from None
         if len(inflated) > limit_bytes:
             raise _too_large(limit_bytes)
-
-
-_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
-    0x9E3779B1,
-    0x85EBCA77,
-    0xC2B2AE3D,
-    0x27D4EB2F,
-    0x165667B1,
-)
-_LANES = Struct("<4I")
-_LANE = Struct("<I")
-
-
-def xxh32(data: Buffer) -> int:
-    """xxHash-32 with seed 0: checksums of LZ4 headers and, where a client sends them, of blocks."""
-    view = memoryview(data).cast("B")
-    length = len(view)
-    whole = length & ~15
-    if whole:
-        lanes = [
-            (_PRIME_1 + _PRIME_2) & 0xFFFFFFFF,
-            _PRIME_2,
-            0,
-            -_PRIME_1 & 0xFFFFFFFF,
-        ]
-        for words in _LANES.iter_unpack(view[:whole]):
-            for lane in range(4):
-                mixed = (lanes[lane] + words[lane] * _PRIME_2) & 0xFFFFFFFF
-                lanes[lane] = _rotate(mixed, 13) * _PRIME_1 & 0xFFFFFFFF
-        digest = sum(_rotate(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True))
-    else:
-        digest = _PRIME_5
-    digest += length
-    position = whole
-    while length - position >= 4:
-        digest = (digest + _LANE.unpack_from(view, position)[0] * _PRIME_3) & 0xFFFFFFFF
-        digest = _rotate(digest, 17) * _PRIME_4
-        position += 4
-    for byte in view[position:]:
-        digest = (digest + byte * _PRIME_5) & 0xFFFFFFFF
-        digest = _rotate(digest, 11) * _PRIME_1
-    digest &= 0xFFFFFFFF
-    digest = (digest ^ digest >> 15) * _PRIME_2 & 0xFFFFFFFF
-    digest = (digest ^ digest >> 13) * _PRIME_3 & 0xFFFFFFFF
-    return digest ^ digest >> 16
-
-
-def _rotate(value: int, by: int) -> int:
-    return (value << by | value >> (32 - by)) & 0xFFFFFFFF
 
 
 class _ZstdContexts(threading.local):

@@ -140,6 +140,9 @@ records_to_messages(payload, records_count, base_offset, base_timestamp, append_
     dropped. append_time: None, or the timestamp of all, which then are LogAppendTime. is_relative:
     1 makes offsets relative to the first one written. last_offset is absolute; it and max_timestamp
     are -1 for no records. ValueError for malformed records.
+
+xxh32(data) -> int
+    xxHash-32 with seed 0: checksums of LZ4 headers and, where a client sends them, of blocks.
 """
 
 from __future__ import annotations
@@ -231,6 +234,7 @@ try:
     check_messages = _chosen.check_messages
     messages_to_records = _chosen.messages_to_records
     records_to_messages = _chosen.records_to_messages
+    xxh32 = _chosen.xxh32
 except AttributeError as error:
     raise ImportError(
         f"the compiled kernel is older than its source ({error}): "

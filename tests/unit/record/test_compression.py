@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from tests.support.batches import codecs
 from tidelog.errors import ErrorCode
 from tidelog.record.batch import Codec
-from tidelog.record.compression import codec_of, compress, decompress, xxh32
+from tidelog.record.compression import codec_of, compress, decompress
 from tidelog.record.errors import RecordsTooLarge, UndecodableRecords
+from tidelog.record.kernel import xxh32
 
 TEXT = b"a log is a sequence of records " * 4000
 COMPRESSED = [codec for codec in Codec if codec != Codec.NONE]

@@ -291,3 +291,17 @@ def test_sound_entries_are_those_of_the_slow_reader(module: Any, data: bytes) ->
             encoded, *_ = module.messages_to_records(data, 0, position, None, None, 0)
             rows = [(r.key, r.value, (), r.timestamp) for r in records]
             assert encoded == module.encode_records(rows, 0)[0]
+
+
+@needs_compiled
+@given(st.binary(max_size=200))
+def test_both_hash_alike(data: bytes) -> None:
+    assert compiled is not None
+    assert compiled.xxh32(data) == _pure.xxh32(data)
+
+
+@needs_compiled
+def test_long_input_is_hashed_alike() -> None:
+    assert compiled is not None
+    data = bytes(range(251)) * 300
+    assert compiled.xxh32(data) == _pure.xxh32(data)

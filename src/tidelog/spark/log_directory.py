@@ -123,12 +123,11 @@ class OffsetPositions:
 
     def __init__(self, segment: Segment) -> None:
         self._base_offset = segment.base_offset
-        fields = array("I", _content(segment.beside(".index"), 8))
+        fields = array("I", _used_entries(segment.beside(".index")))
         if byteorder == "little":
             fields.byteswap()
-        entries = bisect_left(range(len(fields) // 2), True, key=lambda n: not fields[2 * n + 1])
-        self._relative_offsets = fields[0 : 2 * entries : 2]
-        self._positions = fields[1 : 2 * entries : 2]
+        self._relative_offsets = fields[0::2]
+        self._positions = fields[1::2]
 
     def before(self, offset: int) -> int:
         """A position whose batch begins at or before the offset, as far as the index says."""
@@ -142,6 +141,21 @@ class OffsetPositions:
 
     def last(self) -> int:
         return self._positions[-1] if self._positions else 0
+
+
+def _used_entries(path: str) -> bytes:
+    """Entries up to the first without a position: an index that is written is mostly room."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            entries = os.fstat(file.fileno()).st_size // 8
+            used = bisect_left(
+                range(entries),
+                True,
+                key=lambda number: os.pread(file.fileno(), 4, 8 * number + 4) == bytes(4),
+            )
+            return os.pread(file.fileno(), 8 * used, 0)
+    except FileNotFoundError:
+        return b""
 
 
 def begin_position(segment: Segment, positions: OffsetPositions, offset: int) -> int:

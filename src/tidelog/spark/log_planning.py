@@ -22,6 +22,7 @@ from tidelog.spark.log_directory import (
     LogEnd,
     OffsetPositions,
     PartitionLog,
+    Segment,
     begin_position,
     find_end,
     find_logs,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 SLICE_BYTES_MIN: Final = 16 * 1024 * 1024
 SLICE_BYTES_MAX: Final = 128 * 1024 * 1024
-TASKS_WANTED: Final = 32
+TASKS_WANTED: Final = 4
 
 
 def plan_slices(options: SourceOptions) -> list[list[LogSlice]]:
@@ -253,14 +254,15 @@ def _cut(
             or by_start[number].end_offset <= piece.start_offset
         ):
             number += 1
-        cut.append(_part_of(wholes[by_start[number]], piece, logs[piece.partition]))
+        log = logs[piece.partition]
+        segment = log.segments[log.segment_of(piece.start_offset)]
+        cut.append(_part_of(wholes[by_start[number]], piece, segment))
     return cut
 
 
-def _part_of(whole: LogSlice, piece: OffsetRange, log: PartitionLog) -> LogSlice:
+def _part_of(whole: LogSlice, piece: OffsetRange, segment: Segment) -> LogSlice:
     if piece[1:] == (whole.start_offset, whole.end_offset):
         return whole
-    segment = log.segments[log.segment_of(piece.start_offset)]
     positions = OffsetPositions(segment)
     return whole._replace(
         start_offset=piece.start_offset,

@@ -1,0 +1,105 @@
+"""PySpark on two cores, rows of 100 B: Spark's own Kafka connector (column kafka) and
+format("tidelog"), both against the same tidelog broker, in one warm Spark session of pyspark 4.2.0.
+
+Besides the peer there are two things of Spark itself to hold tidelog against: the transport ceiling
+(prebuilt Arrow batches through the same Spark) and the micro-batch of an empty source.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.arena import Arena, Sample
+from bench.peers import BrokerProcess
+from bench.spark.environment import SparkEnvironment, Unavailable, prepare
+from bench.table import Figure, Report
+from bench.tools import ToolFailed
+
+TITLE = "Spark"
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+TIMEOUT_S = 1800
+
+Rounds = Mapping[str, Mapping[str, Sequence[float]]]
+
+
+def run(arena: Arena) -> Report:
+    peer = arena.tidelog
+    if peer is None:
+        return Report(TITLE, remarks=["needs tidelog among the peers: nothing measured"])
+    try:
+        environment = prepare(REPOSITORY / ".bench", REPOSITORY)
+    except Unavailable as reason:
+        return Report(TITLE, remarks=[f"nothing measured: {reason}"])
+    with arena.running(peer, {"num.partitions": "2"}) as broker:
+        rounds = _workload(environment, broker, arena)
+        cold = {}
+        for connector in ("kafka", "tidelog") if environment.jars else ("tidelog",):
+            found = _workload(environment, broker, arena, "--cold", connector)
+            cold[connector] = found["cold read"][connector]
+    remarks = [environment.remark] if environment.remark else []
+    return Report(TITLE, _figures({**rounds, "cold read": cold}), remarks=remarks)
+
+
+def _workload(
+    environment: SparkEnvironment, broker: BrokerProcess, arena: Arena, *more: str
+) -> Rounds:
+    command = [str(environment.python), "-m", "bench.spark.workload"]
+    command += ["--bootstrap", f"127.0.0.1:{broker.port}", "--data", str(broker.data)]
+    command += ["--jars", ",".join(map(str, environment.jars))]
+    command += ["--rows", str(arena.size.of(500_000, 2_000_000))]
+    command += ["--rounds", str(arena.size.rounds), *(more or ("--fill",))]
+    done = subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        raise ToolFailed(f"the Spark workload ended with {done.returncode}: {done.stderr[-2000:]}")
+    found: Rounds = json.loads(lines[-1])
+    return found
+
+
+def _figures(rounds: Rounds) -> list[Figure]:
+    figures = [
+        _figure("batch read", rounds["batch read"], 2.0),
+        _figure("first, cold, batch read", rounds["cold read"], 1.5),
+        _against("batch read / transport ceiling", rounds["batch read"], rounds["ceiling"], 0.8),
+        _figure("streaming read", rounds["stream read"], 1.5),
+        _figure("batch write", rounds["batch write"], 1.0),
+        _figure("streaming write", rounds["stream write"], 1.0),
+        _against("direct log / through broker", rounds["direct read"], rounds["batch read"], 2.0),
+    ]
+    floor = {
+        "kafka": Sample(min(rounds["floor"]["empty source"])),
+        "tidelog": Sample(min(rounds["floor"]["tidelog"])),
+    }
+    return [*figures, Figure("micro-batch / empty source", "ms", floor, False, 1.2)]
+
+
+def _figure(label: str, rounds: Mapping[str, Sequence[float]], target: float) -> Figure:
+    values = {name: Sample(max(taken) / 1e6) for name, taken in rounds.items()}
+    return Figure(label, "M rows/s", values, True, target)
+
+
+def _against(
+    label: str,
+    ours: Mapping[str, Sequence[float]],
+    other: Mapping[str, Sequence[float]],
+    target: float,
+) -> Figure:
+    """Ours against a figure of this machine that stands in the other column."""
+    standard = next(name for name in ("spark", "tidelog") if name in other)
+    values = {
+        "kafka": Sample(max(other[standard]) / 1e6),
+        "tidelog": Sample(max(ours["tidelog"]) / 1e6),
+    }
+    return Figure(label, "M rows/s", values, True, target)

@@ -1,0 +1,8 @@
+"""Spark's own Kafka connector and tidelog's, side by side in one Spark.
+
+    environment    a virtual environment of pyspark 4.2.0 and the official connector's jars
+    plain_source   sources that decode nothing: the transport ceiling and the micro-batch floor
+    workload       what is timed; runs inside that environment, one Spark session
+
+bench/measures/spark.py starts the broker, runs the workload and makes the table.
+"""

@@ -1,0 +1,265 @@
+"""What is timed, inside one warm Spark session of two cores: `python -m bench.spark.workload`.
+
+Prints one line of JSON: {measure: {connector: [a figure a round]}}, rows/s, or ms for the floor.
+Connectors take turns within a round. With --cold it is only the first read of a fresh session.
+Every read sums the lengths of the values and the offsets, so that no column can be skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
+
+TOPIC = "bench"
+FLOOR_TOPIC = "floor"
+FLOOR_BATCHES = 40
+WARM_UP_BATCHES = 10
+WRITE_PARTITIONS = 2
+
+
+def session(jars: str) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
+    )
+    if jars:
+        builder = builder.config("spark.jars", jars)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+class Workload:
+    def __init__(self, spark: SparkSession, bootstrap: str, rows: int, data: str, has_peer: bool):
+        self.spark = spark
+        self.bootstrap = bootstrap
+        self.rows = rows
+        self.data = data
+        self.connectors = ["kafka", "tidelog"] if has_peer else ["tidelog"]
+        self.scratch = tempfile.mkdtemp(prefix="bench-spark-")
+        self.serial = 0
+
+    def close(self) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _options(self, reader: Any, connector: str) -> Any:
+        return (
+            reader.format(connector)
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", TOPIC)
+        )
+
+    def _consume(self, frame: DataFrame) -> float:
+        started = time.perf_counter()
+        row = frame.selectExpr("count(*) n", "sum(length(value))", "sum(offset)").collect()[0]
+        assert row.n == self.rows, (row, self.rows)
+        return self.rows / (time.perf_counter() - started)
+
+    def batch_read(self, connector: str) -> float:
+        return self._consume(self._options(self.spark.read, connector).load())
+
+    def direct_read(self, connector: str) -> float:
+        reader = self.spark.read.format("tidelog").option("subscribe", TOPIC)
+        return self._consume(reader.option("path", self.data).load())
+
+    def ceiling(self, connector: str) -> float:
+        reader = self.spark.read.format("ceiling").option("rows", str(self.rows))
+        return self._consume(reader.load())
+
+    def stream_read(self, connector: str) -> float:
+        """Four batches, to a sink that does nothing."""
+        frame = (
+            self._options(self.spark.readStream, connector)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", str(self.rows // 4))
+            .load()
+        )
+        return self._run_stream(frame.writeStream.format("noop"))
+
+    def _run_stream(self, writer: Any) -> float:
+        self.serial += 1
+        query = (
+            writer.option("checkpointLocation", f"{self.scratch}/checkpoint-{self.serial}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        batches = [row for row in query.recentProgress if row["numInputRows"]]
+        rows = sum(row["numInputRows"] for row in batches)
+        assert rows >= self.rows - 8, rows
+        return rows / sum(row["durationMs"]["triggerExecution"] for row in batches) * 1000
+
+    def _sink(self, writer: Any, connector: str) -> Any:
+        self.serial += 1
+        return (
+            writer.format(connector)
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("topic", f"written-{self.serial}")
+        )
+
+    def batch_write(self, connector: str) -> float:
+        started = time.perf_counter()
+        self._sink(self._to_write().write, connector).mode("append").save()
+        return self.rows / (time.perf_counter() - started)
+
+    def _to_write(self) -> DataFrame:
+        ids = self.spark.range(0, self.rows, 1, WRITE_PARTITIONS)
+        return ids.selectExpr("lpad(id, 8, '0') AS key", "repeat('v', 100) AS value")
+
+    def stream_write(self, connector: str) -> float:
+        files = Path(self.scratch, "rows")
+        if not files.exists():
+            frame = self._to_write()
+            frame.repartition(4).write.parquet(str(files))
+        source = self.spark.readStream.schema("key string, value string")
+        frame = source.option("maxFilesPerTrigger", "1").parquet(str(files))
+        return self._run_stream(self._sink(frame.writeStream, connector))
+
+    def floor(self, connector: str) -> float:
+        """Median ms of a micro-batch with hardly a row in it."""
+        if connector == "empty source":
+            frame = self.spark.readStream.format("floor").load()
+            return self._median_batch_ms(frame)
+        frame = (
+            self.spark.readStream.format(connector)
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", FLOOR_TOPIC)
+            .load()
+        )
+        stop = threading.Event()
+        trickle = threading.Thread(target=self._trickle, args=(stop,))
+        trickle.start()
+        try:
+            return self._median_batch_ms(frame)
+        finally:
+            stop.set()
+            trickle.join()
+
+    def _trickle(self, stop: threading.Event) -> None:
+        import pyarrow as pa
+
+        rows = pa.RecordBatch.from_pydict(
+            {"value": [b"x", b"x"], "partition": pa.array([0, 1], pa.int32())}
+        )
+        with Cluster({"bootstrap.servers": self.bootstrap}) as cluster:
+            while not stop.wait(0.02):
+                with Producer(cluster, topic=FLOOR_TOPIC) as producer:
+                    producer.write(rows)
+
+    def _median_batch_ms(self, frame: DataFrame) -> float:
+        self.serial += 1
+        query = (
+            frame.writeStream.format("noop")
+            .option("checkpointLocation", f"{self.scratch}/checkpoint-{self.serial}")
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        wanted = WARM_UP_BATCHES + FLOOR_BATCHES
+        deadline = time.monotonic() + 120
+        try:
+            while True:
+                batches = [row for row in query.recentProgress if row["numInputRows"]]
+                if len(batches) >= wanted or time.monotonic() > deadline:
+                    break
+                time.sleep(0.1)
+        finally:
+            query.stop()
+        times = [row["durationMs"]["triggerExecution"] for row in batches[WARM_UP_BATCHES:]]
+        return statistics.median(times)
+
+    def fill(self) -> None:
+        import pyarrow as pa
+
+        count = 50_000
+        values = pa.array([b"v" * 100] * count, pa.binary())
+        partitions = pa.array([n % 2 for n in range(count)], pa.int32())
+        keys = pa.array([b"%08d" % n for n in range(count)], pa.binary())
+        rows = pa.RecordBatch.from_arrays([keys, values, partitions], ["key", "value", "partition"])
+        with Cluster({"bootstrap.servers": self.bootstrap}) as cluster:
+            with Producer(cluster, topic=TOPIC) as producer:
+                for _ in range(self.rows // count):
+                    producer.write(rows)
+
+
+def measured(workload: Workload, rounds: int, only: set[str]) -> dict[str, dict[str, list[float]]]:
+    both = workload.connectors
+    measures: list[tuple[str, Callable[[str], float], list[str]]] = [
+        ("batch read", workload.batch_read, both),
+        ("direct read", workload.direct_read, ["tidelog"]),
+        ("ceiling", workload.ceiling, ["spark"]),
+        ("stream read", workload.stream_read, both),
+        ("batch write", workload.batch_write, both),
+        ("stream write", workload.stream_write, both),
+        ("floor", workload.floor, ["empty source", *both]),
+    ]
+    found: dict[str, dict[str, list[float]]] = {}
+    read_kinds = [row for row in measures[:3] if row[0] in only]
+    groups = [read_kinds, *([row] for row in measures[3:] if row[0] in only)]
+    for group in groups:
+        runs = [(name, run, kind) for name, run, kinds in group for kind in kinds]
+        turns = rounds if group and group[0][0] != "floor" else max(rounds // 2, 1)
+        for turn in range(turns + 1):
+            for name, run, kind in runs:
+                figure = run(kind)
+                if turn or name == "floor":  # the first turn warms up
+                    found.setdefault(name, {}).setdefault(kind, []).append(figure)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--data", required=True, help="the broker's data directory")
+    parser.add_argument("--jars", default="", help="those of Spark's own connector")
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cold", default="", help="only the first read, by this connector")
+    parser.add_argument("--fill", action="store_true", help="write the topic first")
+    parser.add_argument(
+        "--only",
+        default="batch read,direct read,ceiling,stream read,batch write,stream write,floor",
+    )
+    given = parser.parse_args()
+    spark = session(given.jars)
+    workload = Workload(spark, given.bootstrap, given.rows, given.data, bool(given.jars))
+    try:
+        if given.fill:
+            workload.fill()
+        if given.cold:
+            result = {"cold read": {given.cold: [workload.batch_read(given.cold)]}}
+        else:
+            from bench.spark.plain_source import CeilingSource, FloorSource
+
+            spark.dataSource.register(CeilingSource)
+            spark.dataSource.register(FloorSource)
+            result = measured(workload, given.rounds, set(given.only.split(",")))
+    finally:
+        workload.close()
+        spark.stop()
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

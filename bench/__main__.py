@@ -96,7 +96,8 @@ def main(given: Sequence[str]) -> int:
                 reports.append(take(name, arena, data))
             except (BadAnswer, BrokerFailed, ToolFailed, OSError) as failure:
                 failed.append(name)
-                print(f"## {name} FAILED: {type(failure).__name__}: {failure}\n", flush=True)
+                said = [f"{type(failure).__name__}: {failure}", *getattr(failure, "__notes__", ())]
+                print(f"## {name} FAILED:", *said, "", sep="\n", flush=True)
     finally:
         shutil.rmtree(data, ignore_errors=True)
     print(summary(reports, failed, time.monotonic() - started))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.peers import ApacheKafka, BrokerProcess, Peer
+from bench.wire import BadAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,9 @@ class Arena:
         broker = BrokerProcess(peer, self.data_dir(peer), overrides or {})
         try:
             yield broker
+        except (BadAnswer, OSError) as failure:
+            failure.add_note(f"{broker.name} wrote last:\n{broker.last_output()}")
+            raise
         finally:
             broker.discard()
 

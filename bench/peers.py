@@ -199,6 +199,7 @@ class BrokerProcess:
             if time.monotonic() > give_up_at:
                 raise BrokerFailed(f"{self.name} is not ready after {START_TIMEOUT_S} s")
             time.sleep(0.02)
+        self.check_alive()
 
     def _lists_itself(self) -> bool:
         try:
@@ -213,8 +214,10 @@ class BrokerProcess:
         assert self._process is not None
         code = self._process.poll()
         if code is not None:
-            said = self._output.read_bytes()[-2000:].decode(errors="replace")
-            raise BrokerFailed(f"{self.name} ended with {code}:\n{said}")
+            raise BrokerFailed(f"{self.name} ended with {code}:\n{self.last_output()}")
+
+    def last_output(self) -> str:
+        return self._output.read_bytes()[-2000:].decode(errors="replace")
 
     def connect(self) -> RawClient:
         return RawClient(self.port)

@@ -148,8 +148,15 @@ class IndexFile:
         self._unmap()
 
     def replace(self, content: bytes) -> None:
-        """Write the whole index anew, as recovery has computed it."""
+        """Write the whole index anew, as recovery has computed it, unless it is there already.
+
+        To empty a file costs more than to read it, and most indexes are what they should be.
+        """
         self._unmap()
+        self.entries = len(content) // self.ENTRY_BYTES
+        self._longer_than_entries = False
+        if self._holds(content):
+            return
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             view = memoryview(content)
@@ -157,8 +164,19 @@ class IndexFile:
                 view = view[os.write(descriptor, view) :]
         finally:
             os.close(descriptor)
-        self.entries = len(content) // self.ENTRY_BYTES
-        self._longer_than_entries = False
+
+    def _holds(self, content: bytes) -> bool:
+        try:
+            descriptor = self._open()
+        except CorruptIndex:
+            return False
+        try:
+            return (
+                os.fstat(descriptor).st_size == len(content)
+                and os.pread(descriptor, len(content), 0) == content
+            )
+        finally:
+            os.close(descriptor)
 
     def _unmap(self) -> None:
         if self._map is not None:

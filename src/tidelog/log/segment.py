@@ -507,12 +507,10 @@ class LogSegment:
         offset_index = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset, 0)
         offset_index.replace(bytes(scan.offset_index))
         time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset, 0)
-        time_index.replace(bytes(scan.time_index))
+        time_index.replace(scan.whole_time_index())
         self._offset_index, self._time_index = offset_index, time_index
         self.max_timestamp = scan.max_timestamp
         self.offset_of_max_timestamp = max(scan.offset_of_max_timestamp, self.base_offset)
-        self._append_last_time_entry()
-        time_index.trim()
         self.indexed_position = self.size
         self.indexes_synced = False
 

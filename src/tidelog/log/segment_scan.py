@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from tidelog.log.time_index import ENTRY as TIME_INDEX_ENTRY
 from tidelog.record import kernel
 
 PIECE_BYTES: Final = 4 << 20
@@ -94,6 +95,14 @@ class SegmentScan:
         for _ in self:
             pass
         return self
+
+    def whole_time_index(self) -> bytes:
+        """With the entry for the largest timestamp that an inactive segment has; after `run`."""
+        if self.max_timestamp <= self._last_time_index_timestamp:
+            return bytes(self.time_index)
+        relative_offset = self.offset_of_max_timestamp - self.base_offset
+        last_entry = TIME_INDEX_ENTRY.pack(self.max_timestamp, relative_offset)
+        return bytes(self.time_index) + last_entry
 
     def __iter__(self) -> Iterator[SegmentScan]:
         """Yields itself after each piece, with that piece's producers."""

@@ -251,6 +251,20 @@ def test_a_damaged_index_is_rebuilt_after_a_clean_stop(
     assert index_bytes(workshop) == expected
 
 
+def test_recovery_leaves_indexes_alone_that_are_as_they_should_be(workshop: LogWorkshop) -> None:
+    log = workshop.create(SMALL_INTERVAL)
+    fill(log, 9)
+    log.flush()
+    log.close()
+    paths = [workshop.folder / f"{SEGMENT}{suffix}" for suffix in (".index", ".timeindex")]
+    before = [path.read_bytes() for path in paths]
+    for path in paths:
+        os.utime(path, (5, 5))
+    workshop.load(SMALL_INTERVAL)
+    assert [path.read_bytes() for path in paths] == before
+    assert [path.stat().st_mtime for path in paths] == [5, 5]
+
+
 def test_an_index_that_leads_to_the_wrong_place_is_rebuilt(workshop: LogWorkshop) -> None:
     log = workshop.create(SMALL_INTERVAL)
     fill(log, 30)

@@ -46,6 +46,7 @@ from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from tidelog.record._pure import Scan
+    from tidelog.record.inflation import InflationBudget
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +169,7 @@ class PartitionLog:
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         produce_version: int = 11,
+        inflation: InflationBudget | None = None,
     ) -> AppendInfo:
         config = self.config
         now_ms = self._host.clock.time_ms()
@@ -179,6 +181,7 @@ class PartitionLog:
             leader_epoch=leader_epoch,
             origin=origin,
             produce_version=produce_version,
+            inflation=inflation,
         )
         has_producer = batch.producer_id >= 0
         if has_producer:

@@ -12,6 +12,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.partition_log import AppendInfo, PartitionLog
 from tidelog.log.validator import AppendOrigin
 from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from tidelog.record.inflation import InflationBudget
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.types import TopicPartition, Uuid
 
@@ -61,11 +62,16 @@ class Partition:
         records: memoryview,
         produce_version: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        inflation: InflationBudget | None = None,
     ) -> AppendInfo:
         """Append as leader. While a flush is due, readers do not see the records: `flush_due`."""
         log = self.log
         info = log.append_as_leader(
-            records, self.leader_epoch, origin=origin, produce_version=produce_version
+            records,
+            self.leader_epoch,
+            origin=origin,
+            produce_version=produce_version,
+            inflation=inflation,
         )
         self._unseen_bytes += info.size_bytes
         if log.unflushed_messages < log.config.flush_messages:

@@ -8,7 +8,9 @@ Behaviour
 - max_bytes (and fetch.max.bytes) bounds the whole answer, partition_max_bytes each partition; the
   first non-empty partition returns at least one whole batch (v3+). The last batch may be cut short.
 - A partition that goes away while the fetch waits wakes it, and is answered at once.
-- Records leave as slices of the segment file (sendfile); only v0-v3 convert them down.
+- Records leave as slices of the segment file (sendfile); only v0-v3 convert them down, about
+  1 MiB an answer. Where a v0-v2 client leaves no room for the first batch it gets a message that
+  says so.
 Checks, in order: session, topic known, partition hosted, leader epoch, replica, last fetched
 epoch, offset in range.
 Versions: v3 max_bytes, v4 isolation level and record batches, v7 sessions (KIP-227), v9 leader
@@ -39,6 +41,7 @@ LAST_VERSION_OF_MAGIC_1 = 3
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
 FIRST_VERSION_WITH_MAX_BYTES = 3
 FIRST_VERSION_WITH_ZSTD = 10
+CONVERTED_BYTES_MAX = 1 << 20  # in one answer, beyond the first batch of each partition
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
@@ -159,11 +162,16 @@ class _Fetch:
             return
         if not config.message_downconversion_enable:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        from tidelog.record.conversion import down_convert
+        from tidelog.record.conversion import down_convert_file
 
-        magic = 0 if self.version <= LAST_VERSION_OF_MAGIC_0 else 1
         assert isinstance(row.records, FileRecords)
-        row.records = down_convert(row.records.read(), magic, wanted.fetch_offset)
+        row.records = down_convert_file(
+            row.records,
+            0 if self.version <= LAST_VERSION_OF_MAGIC_0 else 1,
+            wanted.fetch_offset,
+            max(CONVERTED_BYTES_MAX - self.bytes_read, 0),
+            cut_overflows=self.version < FIRST_VERSION_WITH_MAX_BYTES,
+        )
 
     def _in_version(self, code: ErrorCode) -> ErrorCode:
         if (

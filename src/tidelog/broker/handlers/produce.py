@@ -39,6 +39,7 @@ from tidelog.record.batch import (
     TRANSACTIONAL_BIT,
 )
 from tidelog.record.errors import InvalidRecords, InvalidTimestamps
+from tidelog.record.inflation import InflationBudget
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
 from tidelog.types import Uuid
@@ -70,7 +71,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending
 class _Append:
     """One request's appends, and what came of them."""
 
-    __slots__ = ("_broker", "acks", "refusal", "unflushed", "version")
+    __slots__ = ("_broker", "_inflation", "acks", "refusal", "unflushed", "version")
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
         self._broker = context.broker
@@ -78,7 +79,9 @@ class _Append:
         self.acks = request.acks
         self.unflushed: list[Row] = []  # appended, to be flushed before the answer
         self.refusal: ErrorCode | None = None  # applies to every partition
-        if _has_transactional_records(request):
+        transactional, records_bytes = _survey(request)
+        self._inflation = InflationBudget.for_request(records_bytes)
+        if transactional:
             known = request.transactional_id is not None
             self.refusal = (
                 ErrorCode.INVALID_TXN_STATE
@@ -120,7 +123,7 @@ class _Append:
         if self.version < FIRST_VERSION_WITH_BATCHES and _holds_no_message(row.records):
             return PartitionProduceResponse(index=index, base_offset=-1)
         try:
-            info = partition.append(row.records, self.version)
+            info = partition.append(row.records, self.version, inflation=self._inflation)
         except KafkaError as error:
             return _failed(index, self._in_version(error))
         answer = PartitionProduceResponse(
@@ -162,18 +165,22 @@ def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
     return list(merged.values())
 
 
-def _has_transactional_records(request: ProduceRequest) -> bool:
+def _survey(request: ProduceRequest) -> tuple[bool, int]:
+    """Whether any records belong to a transaction, and how many bytes of records there are."""
+    transactional, records_bytes = False, 0
     for topic in request.topic_data:
         for row in topic.partition_data:
             records = row.records
+            if records is None:
+                continue
+            records_bytes += len(records)
             if (
-                records is not None
-                and len(records) > HEADER_SIZE
+                len(records) > HEADER_SIZE
                 and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT
                 and records[MAGIC_POSITION] == MAGIC
             ):
-                return True
-    return False
+                transactional = True
+    return transactional, records_bytes
 
 
 def _holds_no_message(records: memoryview) -> bool:

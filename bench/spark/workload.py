@@ -197,10 +197,12 @@ class Workload:
         partitions = pa.array([n % 2 for n in range(count)], pa.int32())
         keys = pa.array([b"%08d" % n for n in range(count)], pa.binary())
         rows = pa.RecordBatch.from_arrays([keys, values, partitions], ["key", "value", "partition"])
-        with Cluster({"bootstrap.servers": self.bootstrap}) as cluster:
-            with Producer(cluster, topic=TOPIC) as producer:
-                for _ in range(self.rows // count):
-                    producer.write(rows)
+        with (
+            Cluster({"bootstrap.servers": self.bootstrap}) as cluster,
+            Producer(cluster, topic=TOPIC) as producer,
+        ):
+            for _ in range(self.rows // count):
+                producer.write(rows)
 
 
 def measured(workload: Workload, rounds: int, only: set[str]) -> dict[str, dict[str, list[float]]]:

@@ -117,6 +117,12 @@ class Server:
         self._loop = loop
         self._clock = clock or SystemClock()
         self._timer: Timer = timer or loop
+        self._logs = LogManager(
+            config.log_dirs,
+            broker_config=config,
+            default_log_config=log_config(config, {}),
+            clock=self._clock,
+        )
         self.broker: Broker
         self.network: SocketServer
         self._advertised: list[str] = []
@@ -124,12 +130,12 @@ class Server:
     def start(self) -> None:
         try:
             self.open()
-        except StoreError as error:
-            raise StartupError(f"the metadata store cannot be written: {error}") from error
-        try:
             self._listen()
-        except StartupError:
-            self.broker.logs.shutdown()
+        except StoreError as error:
+            self._logs.shutdown()
+            raise StartupError(f"the metadata store cannot be written: {error}") from error
+        except BaseException:
+            self._logs.shutdown()
             raise
         self._housekeeping = Housekeeping(self.broker, self._loop)
         self._housekeeping.start()
@@ -145,12 +151,7 @@ class Server:
             )
         for warning in config.warnings:
             logger.warning(warning)
-        logs = LogManager(
-            config.log_dirs,
-            broker_config=config,
-            default_log_config=log_config(config, {}),
-            clock=self._clock,
-        )
+        logs = self._logs
         logs.lock()
         meta = logs.stored_identity()
         broker_id = config.broker_id
@@ -224,6 +225,7 @@ class Server:
     async def close(self) -> None:
         """What `open` opened."""
         await self.broker.store.close()
+        await self.broker.flusher.drain()
         self.broker.logs.shutdown()
 
     def _host(self, image: TopicImage) -> None:
@@ -309,7 +311,9 @@ def _adopt(logs: LogManager, topics: TopicCatalogue, producer_ids: ProducerIds) 
 
 def _flush_failed(replicas: ReplicaManager, log: PartitionLog, error: OSError) -> None:
     """The system may have dropped what it could not write: a later fsync would prove nothing."""
-    replicas.take_offline(log.topic_partition, f"flush failed: {error}")
+    partition = replicas.get(*log.topic_partition)
+    if partition is not None and partition.log is log:
+        replicas.take_offline(log.topic_partition, f"flush failed: {error}")
 
 
 def _network_settings(config: BrokerConfig) -> NetworkSettings:

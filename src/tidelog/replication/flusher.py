@@ -23,6 +23,7 @@ class LogFlusher:
         self._loop = loop
         self._failed = failed  # told of every flush that failed, before those who wait for it
         self._waiting: dict[PartitionLog, list[tuple[int, FlushCallback]]] = {}
+        self._running: set[asyncio.Future[None]] = set()
 
     def flush(self, log: PartitionLog, callback: FlushCallback) -> None:
         """Call back once everything now in the log is on disk."""
@@ -33,6 +34,12 @@ class LogFlusher:
         self._waiting[log] = [(log.log_end_offset, callback)]
         self._start(log)
 
+    async def drain(self) -> None:
+        """Wait for the flushes under way. A failure that nobody saw would pass for a success."""
+        while self._running:
+            await asyncio.wait(list(self._running))
+            await asyncio.sleep(0)
+
     def _start(self, log: PartitionLog) -> None:
         try:
             ticket = log.flush_begin()
@@ -40,8 +47,10 @@ class LogFlusher:
             self._finish(log, -1, error)
             return
         future = self._loop.run_in_executor(None, ticket.run)
+        self._running.add(future)
 
         def finished(done: asyncio.Future[None]) -> None:
+            self._running.discard(done)
             error = done.exception()
             if error is None:
                 log.flush_done(ticket)

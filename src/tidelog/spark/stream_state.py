@@ -51,7 +51,7 @@ class StreamState:
         self.latest: PartitionOffsets | None = None  # as last asked for
         self._initial: PartitionOffsets | None = None
         self._is_batch_zero_to_come = False
-        self._last_end: PartitionOffsets | None = None  # given out by this run
+        self._last_end: PartitionOffsets | None = None  # held against the logs by this run
         self._patience: admission.Patience | None = None
         if options.min_offsets_per_trigger is not None:
             self._patience = admission.Patience(
@@ -99,9 +99,9 @@ class StreamState:
         if self._is_batch_zero_to_come and self._initial is not None:
             self._is_batch_zero_to_come = False
             self._last_end = self._initial
-        else:
-            self.latest = self._last_end = self.reader.latest(self.reader.assigned())
-        return self._last_end
+            return self._initial
+        self.latest = self.reader.latest(self.reader.assigned())
+        return self.latest
 
     def next_end(self, start: PartitionOffsets, *, is_limited: bool) -> PartitionOffsets:
         self.commit(start)
@@ -161,17 +161,18 @@ class StreamState:
 
     def plan(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
         if end != self._last_end:
-            if self._start_moves and start == self._initial:
+            if self._start_moves and start == self._initial and self.latest is None:
                 return []  # batch 0 of an earlier run
-            end = self._still_readable(start, end)
+            self._report_losses(start, end)
+            end = self._still_readable(end)
         begin = {**self._starts_of_new(end.keys() - start.keys()), **start}
         ranges = [OffsetRange(row, begin[row], end[row]) for row in end if row in begin]
         return split_ranges(
             ranges, self.options.min_partitions, self.options.max_records_per_partition
         )
 
-    def _still_readable(self, start: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:
-        """For a batch that an earlier run planned: what of it the logs still hold."""
+    def _still_readable(self, end: PartitionOffsets) -> PartitionOffsets:
+        """For an end that was not held against the logs by this run: what of it they hold."""
         there = self.reader.still_there(end)
         if there != end.keys():
             self.options.data_loss.report(
@@ -184,9 +185,7 @@ class StreamState:
                     f"{partition} was to be read up to {end[partition]}, but ends at "
                     f"{latest[partition]}"
                 )
-        within = {row: min(end[row], latest[row]) for row in there}
-        self._report_losses({row: start[row] for row in start.keys() & there}, within)
-        return within
+        return {row: min(end[row], latest[row]) for row in there}
 
     def _starts_of_new(self, added: set[TopicPartition]) -> PartitionOffsets:
         if not added:

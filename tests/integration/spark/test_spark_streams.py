@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.spark_queries import run_available_now, start, stream, written
+from tests.support.spark_queries import needs_limits, run_available_now, start, stream, written
 from tests.support.spark_topics import SparkTopics
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def rows_of_batches(query: Any) -> list[int]:
     return [progress["numInputRows"] for progress in query.recentProgress]
 
 
+@needs_limits
 def test_available_now_reads_all_in_limited_batches_and_resumes_where_it_ended(
     spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_checkpoint_of_another_topic_is_refused(
         run(topic_name + "-b")
 
 
+@needs_limits
 def test_the_offsets_of_a_query_show_up_in_a_consumer_group(
     spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.spark_queries import TIMEOUT_S, batch, numbers, stream
+from tests.support.spark_queries import TIMEOUT_S, batch, needs_limits, numbers, stream
 from tests.support.spark_topics import SparkTopics
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def test_rows_that_cannot_be_written_are_refused_with_the_reason(
     assert numbers(batch(spark, topics.bootstrap, subscribe=topic_name)) == []
 
 
+@needs_limits
 def test_a_stream_copies_a_topic_and_a_complete_result_is_appended_each_time(
     spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
 ) -> None:

@@ -151,7 +151,11 @@ def test_pyspark_without_a_start_works_but_takes_no_limits() -> None:
     query.state.initial_offsets()
     query.reader.logs[T0] = (0, 12)
     assert query.state.latest_without_start() == {T0: 10}
+    assert query.state.plan({T0: 10}, {T0: 10}) == []
     assert query.state.latest_without_start() == {T0: 12}
+    assert query.state.plan({T0: 10}, {T0: 12}) == [(T0, 10, 12)]
+    with pytest.raises(DataLoss, match="t-1"):
+        query.state.plan({T0: 10, T1: 5}, {T0: 12})
     with pytest.raises(InvalidOption, match=r"maxOffsetsPerTrigger: needs pyspark 4\.2"):
         Query({T0: (0, 1)}, maxOffsetsPerTrigger="5").state.latest_without_start()
 

@@ -160,16 +160,18 @@ class TestFindCoordinator:
         asyncio.run(story())
 
     @pytest.mark.parametrize(
-        ("key_type", "code"),
+        ("version", "key_type", "code"),
         [
-            (TRANSACTION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-            (SHARE, ErrorCode.INVALID_REQUEST),
-            (7, ErrorCode.INVALID_REQUEST),
+            (1, TRANSACTION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            (6, TRANSACTION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            (5, SHARE, ErrorCode.INVALID_REQUEST),
+            (6, SHARE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            (1, 7, ErrorCode.INVALID_REQUEST),
+            (6, 7, ErrorCode.INVALID_REQUEST),
         ],
     )
-    @pytest.mark.parametrize("version", [1, 6])
     def test_other_coordinators_are_not_there(
-        self, tmp_path: Path, key_type: int, code: ErrorCode, version: int
+        self, tmp_path: Path, version: int, key_type: int, code: ErrorCode
     ) -> None:
         async def story() -> None:
             async with handler_stage(tmp_path) as stage:

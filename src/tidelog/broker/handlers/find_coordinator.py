@@ -6,8 +6,8 @@ Behaviour
   (Kafka answers COORDINATOR_NOT_AVAILABLE until it is there).
 - v4+ asks for many keys; each has its own error.
 Checks, in order: key type (42 for share coordinators before v6, and for unknown types).
-Versions: v1 key types and messages, v2 throttle time, v3 flexible, v4 many keys.
-Not done: transaction coordinators (COORDINATOR_NOT_AVAILABLE); share coordinators (42).
+Versions: v1 key types and messages, v2 throttle time, v3 flexible, v4 many keys, v6 share groups.
+Not done: transaction and share coordinators (COORDINATOR_NOT_AVAILABLE).
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from tidelog.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
+FIRST_VERSION_WITH_SHARE: Final = 6
 NO_NODE: Final = Node(-1, "", -1, None)
 
 
@@ -79,7 +80,9 @@ def _coordinator(
         node = _group_coordinator(context, key)
         if node is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    elif key_type == TRANSACTION:
+    elif key_type == TRANSACTION or (
+        key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE
+    ):
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     else:
         code = ErrorCode.INVALID_REQUEST
@@ -90,7 +93,7 @@ def _coordinator(
         host=node.host,
         port=node.port,
         error_code=code,
-        error_message=(problem or code.text) if code is not ErrorCode.NONE else None,
+        error_message="" if code is ErrorCode.NONE else problem or code.text,
     )
 
 

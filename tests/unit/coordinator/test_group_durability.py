@@ -1,0 +1,162 @@
+"""An assignment is handed out once it is committed, and not at all if it cannot be kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.group_scenario import GROUP
+from tests.support.group_stage import GroupStage
+from tidelog.coordinator.group.membership import Joining
+from tidelog.coordinator.group.states import GroupState
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.heartbeat import HeartbeatRequest
+from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from tidelog.replication.pending import Pending
+
+SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+
+
+class Answers:
+    """What came for one request, if anything."""
+
+    def __init__(self, answer: Any) -> None:
+        self.found: list[Any] = []
+        if isinstance(answer, Pending):
+            answer.then(self.found.append)
+        else:
+            self.found.append(answer)
+
+    @property
+    def codes(self) -> list[ErrorCode]:
+        return [ErrorCode.of(answer.error_code) for answer in self.found]
+
+
+def join(stage: GroupStage, name: str, **fields: Any) -> Answers:
+    joining = Joining(
+        version=3,
+        member_id="",
+        group_instance_id=None,
+        client_id=name,
+        client_host="/h",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[("range", b"")],
+    )
+    return Answers(stage.groups.join_group(GROUP, joining._replace(**fields)))
+
+
+def sync(stage: GroupStage, joined: JoinGroupResponse, assignment: bytes = b"p") -> Answers:
+    rows = [
+        SyncGroupRequestAssignment(member_id=member.member_id, assignment=assignment)
+        for member in joined.members
+    ]
+    request = SyncGroupRequest(
+        group_id=GROUP,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=rows,
+    )
+    return Answers(stage.groups.sync_group(request))
+
+
+def two_joined(stage: GroupStage) -> tuple[JoinGroupResponse, JoinGroupResponse]:
+    first, second = join(stage, "a"), join(stage, "b")
+    stage.clock.advance(ms=0)
+    return first.found[0], second.found[0]
+
+
+def state(stage: GroupStage) -> GroupState:
+    group = stage.groups.group_or_none(GROUP)
+    assert group is not None
+    return group.state
+
+
+def test_members_get_their_assignment_when_it_is_flushed(tmp_path: Path) -> None:
+    stage = GroupStage(tmp_path, SETTINGS, flush_messages=1)
+    leader, follower = two_joined(stage)
+    early = sync(stage, follower)
+    first = sync(stage, leader)
+    late = sync(stage, follower)
+    assert (first.codes, late.codes) == ([], [])
+    assert early.codes == [ErrorCode.REBALANCE_IN_PROGRESS], "the later request took its place"
+    stage.flusher.end()
+    assert first.codes == late.codes == [ErrorCode.NONE]
+    assert sync(stage, follower).codes == [ErrorCode.NONE]
+
+
+def test_members_are_sent_away_when_the_flush_fails(tmp_path: Path) -> None:
+    stage = GroupStage(tmp_path, SETTINGS, flush_messages=1)
+    leader, follower = two_joined(stage)
+    waiting = [sync(stage, follower), sync(stage, leader)]
+    stage.flusher.end(OSError("disk"))
+    assert [answer.codes for answer in waiting] == [[ErrorCode.NOT_COORDINATOR]] * 2
+
+
+def test_a_member_that_leaves_before_the_flush_is_answered(tmp_path: Path) -> None:
+    stage = GroupStage(tmp_path, SETTINGS, flush_messages=1)
+    leader, follower = two_joined(stage)
+    waiting = sync(stage, follower)
+    first = sync(stage, leader)
+    stage.groups.leave_group(GROUP, [(follower.member_id, None, None)])
+    assert waiting.codes == [ErrorCode.UNKNOWN_MEMBER_ID]
+    stage.flusher.end()
+    assert first.codes == [ErrorCode.NONE]
+    assert state(stage) is GroupState.PREPARING_REBALANCE
+
+
+def test_an_assignment_that_is_too_large_begins_a_new_rebalance(tmp_path: Path) -> None:
+    stage = GroupStage(tmp_path, SETTINGS)
+    leader, follower = two_joined(stage)
+    waiting = [sync(stage, follower), sync(stage, leader, b"x" * 600_000)]
+    failed: list[ErrorCode] = [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert [answer.codes for answer in waiting] == [failed, failed]
+    assert state(stage) is GroupState.PREPARING_REBALANCE
+    beat = HeartbeatRequest(
+        group_id=GROUP, generation_id=leader.generation_id, member_id=leader.member_id
+    )
+    assert stage.groups.heartbeat(beat) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_second_join_of_a_member_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    stage = GroupStage(tmp_path, SETTINGS)
+    leader, _ = two_joined(stage)
+    first = join(stage, "a", member_id=leader.member_id, protocols=[("range", b"new")])
+    second = join(stage, "a", member_id=leader.member_id, protocols=[("range", b"new")])
+    assert first.codes == [ErrorCode.REBALANCE_IN_PROGRESS]
+    assert second.codes == []
+
+
+@pytest.mark.parametrize("error", [None, OSError("disk")])
+def test_a_static_member_is_back_when_its_record_is_flushed(
+    tmp_path: Path, error: OSError | None
+) -> None:
+    stage = GroupStage(tmp_path, SETTINGS, flush_messages=1)
+    joined = join(stage, "a", group_instance_id="one")
+    stage.clock.advance(ms=0)
+    answer: JoinGroupResponse = joined.found[0]
+    synced = sync(stage, answer)
+    stage.flusher.end()
+    assert synced.codes == [ErrorCode.NONE]
+    again = join(stage, "a", group_instance_id="one")
+    assert again.codes == []
+    stage.flusher.end(error)
+    expected = ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR
+    assert again.codes == [expected]
+
+
+def test_answers_of_a_sync_hold_the_protocol(tmp_path: Path) -> None:
+    stage = GroupStage(tmp_path, SETTINGS)
+    leader, _ = two_joined(stage)
+    (answer,) = sync(stage, leader).found
+    assert answer == SyncGroupResponse(
+        protocol_type="consumer", protocol_name="range", assignment=b"p"
+    )

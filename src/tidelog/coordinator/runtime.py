@@ -188,7 +188,20 @@ class CoordinatorRuntime(Generic[S]):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return hosted
 
+    def leader_epoch(self, index: int) -> int:
+        """Of a partition that this broker serves."""
+        return self._serving(index).partition.leader_epoch
+
     # Writing
+
+    def write_marker(
+        self, index: int, marker: memoryview, producer_id: int, *, committed: bool
+    ) -> Pending[ErrorCode] | None:
+        """Ends the producer's transaction in partition `index`; the outcome is as of `write`."""
+        hosted = self._serving(index)
+        hosted.partition.append_marker(marker)
+        hosted.shard.replay_marker(producer_id, committed=committed)
+        return self._flushed(hosted) if hosted.partition.flush_due else None
 
     def write(
         self,

@@ -82,6 +82,13 @@ class Partition:
         """Append what a coordinator of this broker writes."""
         return self.append(records, LATEST_PRODUCE_VERSION, AppendOrigin.COORDINATOR)
 
+    def append_marker(self, marker: memoryview) -> None:
+        """Append the end of a transaction; what it held may be more than its own bytes, so
+        readers must look again.
+        """
+        self.append_as_coordinator(marker)
+        self.wake_fetches()
+
     @property
     def flush_due(self) -> bool:
         """Whether flush.messages demands a flush before what was appended may be acknowledged."""

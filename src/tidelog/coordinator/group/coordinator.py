@@ -35,7 +35,7 @@ from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
-from tidelog.record.batch import Codec
+from tidelog.record.batch import NO_PRODUCER_ID, Codec
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -212,12 +212,56 @@ class GroupCoordinator:
                 self._rebalances.heard_from(group, member)
         elif generation_id >= 0:
             raise KafkaError(unknown_group)
+        return self._write_offsets(shard, group_id, offsets)
+
+    def commit_transactional_offsets(
+        self,
+        group_id: str,
+        offsets: Sequence[NewOffset],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+    ) -> Pending[ErrorCode] | None:
+        """They count when the producer's transaction is committed; see `commit_offsets`.
+
+        A producer that says nothing of a member (KIP-447 is newer than transactions) may commit
+        for any group.
+        """
+        shard = self._shard(group_id)
+        group = shard.groups.get(group_id)
+        names_member = (
+            generation_id >= 0 or member_id != UNKNOWN_MEMBER_ID or group_instance_id is not None
+        )
+        if group is None and generation_id >= 0:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if group is not None and names_member and not _is_simple(group, generation_id):
+            require_member(group, member_id, group_instance_id)
+            require_generation(group, generation_id)
+        return self._write_offsets(shard, group_id, offsets, producer_id, producer_epoch)
+
+    def _write_offsets(
+        self,
+        shard: GroupShard,
+        group_id: str,
+        offsets: Sequence[NewOffset],
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+    ) -> Pending[ErrorCode] | None:
         batch = [
             records.offset_commit(group_id, topic, partition, committed)
             for topic, partition, committed in offsets
         ]
         try:
-            return self.runtime.write(shard.index, batch, base_sequence=0)
+            return self.runtime.write(
+                shard.index,
+                batch,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=0,
+            )
         except KafkaError as error:
             raise KafkaError(commit_error(error.code), error.message) from error
 
@@ -331,11 +375,16 @@ class GroupCoordinator:
                 yield shard, group
 
 
+def _is_simple(group: Group, generation_id: int) -> bool:
+    """Whether the commit comes from outside of a group that has no members."""
+    return generation_id < 0 and group.state is GroupState.EMPTY
+
+
 def _committing_member(
     group: Group, generation_id: int, member_id: str, group_instance_id: str | None
 ) -> Member | None:
     """The member that commits; None for a simple consumer, which only an empty group allows."""
-    if generation_id < 0 and group.state is GroupState.EMPTY:
+    if _is_simple(group, generation_id):
         return None
     if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

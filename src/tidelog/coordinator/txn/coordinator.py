@@ -1,0 +1,401 @@
+"""The transaction coordinator: what the handlers of the transaction APIs ask.
+
+It finds the transaction of an id, lets `beginning` and `ending` decide, and writes what they
+decided. The end of a transaction has three steps, each in its log before the next begins:
+
+    1. PREPARE_COMMIT or PREPARE_ABORT in __transaction_state: from here on it will end that way
+    2. a marker in each of its partitions (`markers`)
+    3. COMPLETE_COMMIT or COMPLETE_ABORT in __transaction_state
+
+A crash in between leaves it prepared; whoever loads it goes on with step 2. The client is answered
+after step 1, as by Kafka; where no flush has to be waited for, all three are done by then.
+
+Producer ids come from outside, because they take a wait: `needs_producer_id` says when one has to
+be brought along. Refusals are KafkaErrors.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
+from tidelog.coordinator.txn.beginning import (
+    Begin,
+    ProducerIdentity,
+    begun,
+    decide_begin,
+    new_transaction,
+)
+from tidelog.coordinator.txn.ending import End, decide_end
+from tidelog.coordinator.txn.records import (
+    TRANSACTION_RECORD_TYPES,
+    transaction_record,
+    transaction_tombstone,
+)
+from tidelog.coordinator.txn.settings import TransactionSettings
+from tidelog.coordinator.txn.shard import TransactionShard
+from tidelog.coordinator.txn.states import PREPARED, SETTLED, TransactionState
+from tidelog.coordinator.txn.transaction import NO_EPOCH, Transaction
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.record.batch import NO_PRODUCER_ID
+from tidelog.replication.pending import Pending
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock, Timer
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.coordinator.txn.markers import MarkerWriter
+    from tidelog.replication.flusher import LogFlusher
+    from tidelog.replication.partition import Partition
+    from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_STATE: Final = "__transaction_state"
+MARKER_RETRY_S: Final = 0.1
+TOMBSTONES_PER_BATCH: Final = 1000
+
+# What a client is told when its request could not be written.
+_WRITE_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class Ended(NamedTuple):
+    """What EndTxn answers: the id and epoch of the producer's next transaction."""
+
+    identity: ProducerIdentity
+    written: Pending[ErrorCode] | None
+
+
+class TransactionCoordinator:
+    """Touched only on the broker loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        markers: MarkerWriter,
+        *,
+        clock: Clock,
+        timer: Timer,
+        flusher: LogFlusher,
+    ) -> None:
+        self.markers = markers
+        self._clock = clock
+        self._timer = timer
+        self._marking: set[str] = set()  # ids whose markers are being written
+        self._retry_is_due = False
+        self.runtime = CoordinatorRuntime(
+            TRANSACTION_STATE,
+            TRANSACTION_RECORD_TYPES,
+            TransactionShard,
+            clock=clock,
+            timer=timer,
+            flusher=flusher,
+            load_slice_bytes=min(
+                config.get_int("transaction.state.log.load.buffer.size"), SLICE_BYTES_MAX
+            ),
+            on_loaded=self._finish_prepared,
+        )
+        self.configure(config)
+
+    def configure(self, config: BrokerConfig) -> None:
+        self.settings = TransactionSettings.of(config)
+
+    # The topic
+
+    def host(self, partitions: Sequence[Partition], partition_count: int) -> None:
+        """These partitions of the topic are led by this broker. The first count holds until a
+        restart: with another one, ids would be looked for where they are not.
+        """
+        self.runtime.partition_count = self.runtime.partition_count or partition_count
+        for partition in partitions:
+            self.runtime.lead(partition)
+
+    def resign(self) -> None:
+        """The topic is gone, or the broker stops."""
+        self.runtime.partition_count = 0
+        self.runtime.resign_all()
+
+    # Producers
+
+    def needs_producer_id(self, transactional_id: str) -> bool:
+        """Whether the next step of this id may take a new producer id."""
+        transaction = self._shard(transactional_id).transactions.get(transactional_id)
+        return transaction is None or transaction.is_epoch_exhausted
+
+    def require_timeout(self, transaction_timeout_ms: int) -> None:
+        if not 0 < transaction_timeout_ms <= self.settings.max_timeout_ms:
+            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        expected: ProducerIdentity | None,
+        spare_producer_id: int | None,
+    ) -> Ended:
+        self.require_timeout(transaction_timeout_ms)
+        shard = self._shard(transactional_id)
+        transaction = shard.transactions.get(transactional_id)
+        if transaction is None:
+            if spare_producer_id is None:  # it was there when the id was asked for
+                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            transaction = new_transaction(
+                transactional_id, spare_producer_id, transaction_timeout_ms
+            )
+        decision = decide_begin(transaction, expected)
+        if decision is Begin.FENCE:
+            last_epoch = NO_EPOCH if expected is None else expected.producer_epoch
+            self._end(shard, transaction.fenced(last_epoch, self._clock.time_ms()))
+            transaction = shard.transactions[transactional_id]
+            decision = decide_begin(transaction, expected)  # refuses while it is not complete
+        if decision is Begin.DONE:
+            return Ended(_identity(transaction), None)
+        now_ms = self._clock.time_ms()
+        transaction = begun(
+            transaction, expected, transaction_timeout_ms, spare_producer_id, now_ms
+        )
+        return Ended(_identity(transaction), self._write(shard, transaction))
+
+    # Transactions
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+    ) -> Pending[ErrorCode] | None:
+        """None: they are in the transaction; else the outcome comes later."""
+        shard = self._shard(transactional_id)
+        transaction = self._owned(shard, transactional_id, producer_id, producer_epoch)
+        if transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(
+            partitions
+        ):
+            return None
+        return self._write(shard, transaction.with_partitions(partitions, self._clock.time_ms()))
+
+    def partitions_missing(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+    ) -> set[TopicPartition]:
+        """Those that the producer has not added to its transaction."""
+        shard = self._shard(transactional_id)
+        transaction = self._owned(shard, transactional_id, producer_id, producer_epoch)
+        return set(partitions) - transaction.partitions
+
+    def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        bumps_epoch: bool,
+        spare_producer_id: int | None = None,
+    ) -> Ended:
+        shard = self._shard(transactional_id)
+        transaction = shard.transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        decision = decide_end(
+            transaction, producer_id, producer_epoch, committed=committed, bumps_epoch=bumps_epoch
+        )
+        if decision is End.DONE:
+            return Ended(_identity(transaction), None)
+        now_ms = self._clock.time_ms()
+        if not bumps_epoch:
+            prepared = transaction.prepared(committed=committed, now_ms=now_ms)
+        else:
+            next_producer_id = NO_PRODUCER_ID
+            if transaction.is_epoch_exhausted:
+                if spare_producer_id is None:  # it was not used up when the id was asked for
+                    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+                next_producer_id = spare_producer_id
+            prepared = transaction.prepared_with_next_epoch(
+                committed=committed, next_producer_id=next_producer_id, now_ms=now_ms
+            )
+        return Ended(_identity(prepared.completed(now_ms)), self._end(shard, prepared))
+
+    def _owned(
+        self, shard: TransactionShard, transactional_id: str, producer_id: int, producer_epoch: int
+    ) -> Transaction:
+        """The transaction, if it is this producer's and is not being ended."""
+        transaction = shard.transactions.get(transactional_id)
+        if transaction is None or transaction.producer_id != producer_id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if transaction.producer_epoch != producer_epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if transaction.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return transaction
+
+    # Ending
+
+    def _end(self, shard: TransactionShard, prepared: Transaction) -> Pending[ErrorCode] | None:
+        written = self._write(shard, prepared)
+        transactional_id = prepared.transactional_id
+        if written is None:
+            self._write_markers(shard, transactional_id)
+            return None
+
+        def decided(code: ErrorCode) -> ErrorCode:
+            if code is ErrorCode.NONE:
+                self._write_markers(shard, transactional_id)
+            return code
+
+        return _mapped(written, decided)
+
+    def _write_markers(self, shard: TransactionShard, transactional_id: str) -> None:
+        prepared = shard.transactions[transactional_id]
+        self._marking.add(transactional_id)
+
+        def finished(good: bool) -> None:
+            self._marking.discard(transactional_id)
+            if not (good and self._complete(shard, prepared)):
+                self._retry_soon()
+
+        try:
+            coordinator_epoch = self.runtime.leader_epoch(shard.index)
+        except KafkaError:  # resigned meanwhile: who leads next goes on
+            self._marking.discard(transactional_id)
+            return
+        self.markers.append_all(prepared, coordinator_epoch, finished)
+
+    def _complete(self, shard: TransactionShard, prepared: Transaction) -> bool:
+        if shard.transactions.get(prepared.transactional_id) != prepared:
+            return True
+        try:
+            self._write(shard, prepared.completed(self._clock.time_ms()))
+        except KafkaError as error:
+            logger.error(
+                "cannot write that a transaction is complete",
+                extra={
+                    "transactional_id": prepared.transactional_id,
+                    "error": error.message,
+                },
+            )
+            return False
+        return True
+
+    def _finish_prepared(self, shard: TransactionShard) -> None:
+        for transaction in tuple(shard.transactions.values()):
+            if transaction.state in PREPARED and transaction.transactional_id not in self._marking:
+                self._write_markers(shard, transaction.transactional_id)
+
+    def _retry_soon(self) -> None:
+        if not self._retry_is_due:
+            self._retry_is_due = True
+            self._timer.call_later(MARKER_RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._retry_is_due = False
+        for shard in self.runtime.active_shards():
+            self._finish_prepared(shard)
+
+    # By the clock
+
+    def abort_timed_out(self) -> None:
+        now_ms = self._clock.time_ms()
+        for shard, transaction in self._all_transactions():
+            if (
+                transaction.state is TransactionState.ONGOING
+                and transaction.start_timestamp_ms + transaction.timeout_ms < now_ms
+            ):
+                self._abort_timed_out(shard, transaction, now_ms)
+
+    def _abort_timed_out(
+        self, shard: TransactionShard, transaction: Transaction, now_ms: int
+    ) -> None:
+        details = {
+            "transactional_id": transaction.transactional_id,
+            "producer_id": transaction.producer_id,
+            "timeout_ms": transaction.timeout_ms,
+        }
+        try:
+            self._end(shard, transaction.fenced(NO_EPOCH, now_ms))
+        except KafkaError as error:
+            logger.error(
+                "cannot abort a transaction past its timeout; it is tried again",
+                extra={**details, "error": error.message},
+            )
+        else:
+            logger.info("aborted a transaction past its timeout", extra=details)
+
+    def remove_expired(self) -> None:
+        """Forgets ids at rest that nobody has used for transactional.id.expiration.ms."""
+        oldest_ms = self._clock.time_ms() - self.settings.transactional_id_expiration_ms
+        for shard in self.runtime.active_shards():
+            expired = [
+                transaction_tombstone(transaction.transactional_id)
+                for transaction in shard.transactions.values()
+                if transaction.state in SETTLED
+                and transaction.last_update_timestamp_ms <= oldest_ms
+            ]
+            try:
+                for start in range(0, len(expired), TOMBSTONES_PER_BATCH):
+                    self.runtime.write(shard.index, expired[start : start + TOMBSTONES_PER_BATCH])
+            except KafkaError as error:
+                logger.error(
+                    "cannot remove expired transactional ids; they stay until the next try",
+                    extra={"partition": shard.index, "error": error.message},
+                )
+
+    # Administration
+
+    def transaction_or_none(self, transactional_id: str) -> Transaction | None:
+        return self._shard(transactional_id).transactions.get(transactional_id)
+
+    def list_transactions(self) -> list[Transaction]:
+        if self.runtime.is_loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return [transaction for _, transaction in self._all_transactions()]
+
+    # Finding and writing
+
+    def _shard(self, transactional_id: str) -> TransactionShard:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return self.runtime.shard_for(transactional_id)
+
+    def _all_transactions(self) -> Iterator[tuple[TransactionShard, Transaction]]:
+        for shard in self.runtime.active_shards():
+            for transaction in tuple(shard.transactions.values()):
+                yield shard, transaction
+
+    def _write(
+        self, shard: TransactionShard, transaction: Transaction
+    ) -> Pending[ErrorCode] | None:
+        try:
+            written = self.runtime.write(shard.index, [transaction_record(transaction)])
+        except KafkaError as error:
+            raise KafkaError(write_error(error.code), error.message) from error
+        if transaction.last_producer_epoch != NO_EPOCH:
+            shard.remember_last_epoch(transaction.transactional_id, transaction.last_producer_epoch)
+        return None if written is None else _mapped(written, write_error)
+
+
+def _identity(transaction: Transaction) -> ProducerIdentity:
+    return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+
+
+def write_error(code: ErrorCode) -> ErrorCode:
+    return _WRITE_ERRORS.get(code, code)
+
+
+def _mapped(
+    written: Pending[ErrorCode], change: Callable[[ErrorCode], ErrorCode]
+) -> Pending[ErrorCode]:
+    mapped: Pending[ErrorCode] = Pending()
+    written.then(lambda code: mapped.complete(change(code)), mapped.fail)
+    return mapped

@@ -314,6 +314,7 @@ KEYS: Final = (
         INT,
         0,
         "Codec of the offsets topic, as a number.",
+        valid=between(0, 4),
         importance=HIGH,
     ),
     Key(
@@ -347,7 +348,6 @@ KEYS: Final = (
         "How often transactions past their timeout are aborted.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
     ),
     Key(
         "transaction.max.timeout.ms",
@@ -356,7 +356,6 @@ KEYS: Final = (
         "Largest transaction timeout a producer may ask for.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "transaction.partition.verification.enable",
@@ -365,7 +364,6 @@ KEYS: Final = (
         "Whether a partition checks with the coordinator that a transaction is under way.",
         importance=LOW,
         dynamic=CLUSTER_WIDE,
-        inert=True,
     ),
     Key(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -374,7 +372,6 @@ KEYS: Final = (
         "How often expired transactional ids are removed.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
     ),
     Key(
         "transaction.state.log.load.buffer.size",
@@ -383,7 +380,6 @@ KEYS: Final = (
         "Bytes read at a time while transactions are loaded.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "transaction.state.log.min.isr",
@@ -424,6 +420,5 @@ KEYS: Final = (
         "Idle time after which a transactional id is forgotten.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
 )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tidelog.controller.producer_ids import ProducerIds
     from tidelog.controller.topics import TopicCatalogue
     from tidelog.coordinator.group.coordinator import GroupCoordinator
+    from tidelog.coordinator.txn.coordinator import TransactionCoordinator
     from tidelog.log.log_manager import LogManager
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.replica_manager import ReplicaManager
@@ -38,3 +39,4 @@ class Broker:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     groups: GroupCoordinator
+    transactions: TransactionCoordinator

@@ -47,6 +47,14 @@ class Housekeeping:
             ),
             self._configured("offsets.retention.check.interval.ms", broker.groups.expire_offsets),
             self._configured(
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+                broker.transactions.abort_timed_out,
+            ),
+            self._configured(
+                "transaction.remove.expired.transaction.cleanup.interval.ms",
+                broker.transactions.remove_expired,
+            ),
+            self._configured(
                 "log.flush.offset.checkpoint.interval.ms",
                 partial(self._checkpoint, RECOVERY_POINT_FILE),
             ),

@@ -34,10 +34,12 @@ from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
-from tidelog.controller.topic_names import CONSUMER_OFFSETS
+from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.controller.topics import FoundTopic, TopicCatalogue, TopicChange, TopicImage
 from tidelog.controller.znodes import Endpoint as RegisteredEndpoint
 from tidelog.coordinator.group.coordinator import GroupCoordinator
+from tidelog.coordinator.txn.coordinator import TransactionCoordinator
+from tidelog.coordinator.txn.markers import MarkerWriter
 from tidelog.errors import StartupError
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
@@ -180,6 +182,17 @@ class Server:
         topics.start_broker_epoch()
         replicas = ReplicaManager(broker_id, logs)
         flusher = LogFlusher(self._loop, partial(_flush_failed, replicas))
+        groups = GroupCoordinator(
+            dynamic_config.broker_config, clock=self._clock, timer=self._timer, flusher=flusher
+        )
+        transactions = TransactionCoordinator(
+            dynamic_config.broker_config,
+            MarkerWriter(replicas, groups.runtime, flusher, self._clock),
+            clock=self._clock,
+            timer=self._timer,
+            flusher=flusher,
+            avoid_producer_ids_to=producer_ids.start_above,
+        )
         self.broker = Broker(
             broker_id=broker_id,
             config=dynamic_config.broker_config,
@@ -194,9 +207,8 @@ class Server:
             flusher=flusher,
             producer_ids=producer_ids,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
-            groups=GroupCoordinator(
-                dynamic_config.broker_config, clock=self._clock, timer=self._timer, flusher=flusher
-            ),
+            groups=groups,
+            transactions=transactions,
         )
         for image in topics.topics.values():
             self._host(image)
@@ -216,6 +228,7 @@ class Server:
         self.network.stop_accepting()
         self._dispatcher.wake_waiting()
         self.broker.groups.resign()
+        self.broker.transactions.resign()
         await self.network.drain(DRAIN_TIMEOUT_S)
         self.network.close()
         await self._housekeeping.stop()
@@ -238,14 +251,17 @@ class Server:
                 replicas=partition.replicas,
                 isr=partition.isr,
             )
-        if image.name == CONSUMER_OFFSETS:
-            self._coordinate_groups(image)
+        if image.name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+            self._coordinate(image)
 
-    def _coordinate_groups(self, image: TopicImage) -> None:
+    def _coordinate(self, image: TopicImage) -> None:
         replicas = self.broker.replicas
         hosted = (replicas.get(image.name, index) for index in range(len(image.partitions)))
         led = [each for each in hosted if each and each.leader_id == self.broker.broker_id]
-        self.broker.groups.host(led, len(image.partitions))
+        if image.name == CONSUMER_OFFSETS:
+            self.broker.groups.host(led, len(image.partitions))
+        else:
+            self.broker.transactions.host(led, len(image.partitions))
 
     def _topic_changed(self, change: TopicChange, image: TopicImage) -> None:
         if change is not TopicChange.DELETED:
@@ -253,6 +269,8 @@ class Server:
             return
         if image.name == CONSUMER_OFFSETS:
             self.broker.groups.resign()
+        elif image.name == TRANSACTION_STATE:
+            self.broker.transactions.resign()
         for index in range(len(image.partitions)):
             self.broker.replicas.drop(TopicPartition(image.name, index))
         self.broker.groups.topic_deleted(image.name)
@@ -268,6 +286,7 @@ class Server:
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         self.broker.config = config
         self.broker.groups.configure(config)
+        self.broker.transactions.configure(config)
         self.network.configure(_network_settings(config))
         for topic in self.broker.topics.topics:
             self._topic_config_changed(topic)

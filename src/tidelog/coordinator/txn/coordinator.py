@@ -85,10 +85,13 @@ class TransactionCoordinator:
         clock: Clock,
         timer: Timer,
         flusher: LogFlusher,
+        avoid_producer_ids_to: Callable[[int], object] = lambda producer_id: None,
     ) -> None:
         self.markers = markers
         self._clock = clock
         self._timer = timer
+        # A directory may come with ids that the metadata store has never heard of.
+        self._avoid_producer_ids_to = avoid_producer_ids_to
         self._marking: set[str] = set()  # ids whose markers are being written
         self._retry_is_due = False
         self.runtime = CoordinatorRuntime(
@@ -101,7 +104,7 @@ class TransactionCoordinator:
             load_slice_bytes=min(
                 config.get_int("transaction.state.log.load.buffer.size"), SLICE_BYTES_MAX
             ),
-            on_loaded=self._finish_prepared,
+            on_loaded=self._loaded,
         )
         self.configure(config)
 
@@ -122,6 +125,11 @@ class TransactionCoordinator:
         """The topic is gone, or the broker stops."""
         self.runtime.partition_count = 0
         self.runtime.resign_all()
+
+    def _loaded(self, shard: TransactionShard) -> None:
+        for transaction in shard.transactions.values():
+            self._avoid_producer_ids_to(max(transaction.producer_id, transaction.next_producer_id))
+        self._finish_prepared(shard)
 
     # Producers
 

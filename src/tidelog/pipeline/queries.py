@@ -1,0 +1,158 @@
+"""Sinks as running streaming queries, one each, and one more for the dead letters.
+
+Each query has a checkpoint of its own under the pipeline's, named after the sink. `RunningPipeline`
+belongs to the main thread.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.pipeline.declaration import AVAILABLE_NOW, DECODED_FORMATS, PARQUET, RAW, TOPIC
+from tidelog.pipeline.figures import OUT_METRIC, QueryFigures
+from tidelog.pipeline.formats import value_column
+from tidelog.pipeline.frames import Frames
+from tidelog.pipeline.record_codecs import missing_codec
+from tidelog.pipeline.spark_errors import summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidelog.pipeline.declaration import Pipeline, Sink
+
+DEAD_LETTER: Final = "dead-letter"
+
+
+class RunningPipeline:
+    """Queries that were started together and stop together."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.queries: dict[str, StreamingQuery] = {}
+        self.figures: dict[str, QueryFigures] = {}
+
+    def add(self, name: str, query: StreamingQuery) -> None:
+        self.queries[name] = query
+        self.figures[name] = QueryFigures()
+
+    @property
+    def is_active(self) -> bool:
+        return any(query.isActive for query in self.queries.values())
+
+    def refresh(self) -> None:
+        """Takes in Spark's newest progress reports; raises what made a query fail."""
+        for name, query in self.queries.items():
+            for progress in query.recentProgress:
+                self.figures[name].take(json.loads(progress.json))
+            if not query.isActive and (error := query.exception()) is not None:
+                raise self._failure(name, error)
+
+    def process_all_available(self) -> None:
+        """Waits until everything that is in the topics by now has been written."""
+        for name, query in self.queries.items():
+            try:
+                query.processAllAvailable()
+            except _spark_error() as error:
+                raise self._failure(name, error) from None
+
+    def stop(self) -> None:
+        for query in self.queries.values():
+            query.stop()
+
+    def watch(self, show: Callable[[RunningPipeline], None], poll_s: float) -> None:
+        """Until all queries have ended by themselves."""
+        while self.is_active:
+            self.refresh()
+            show(self)
+            time.sleep(poll_s)
+        self.refresh()
+        show(self)
+
+    def _failure(self, name: str, error: BaseException) -> Exception:
+        lines = {sink.name: sink.line for sink in self.pipeline.sinks}
+        what = "the query of dead letters" if name == DEAD_LETTER else f"[sink.{name}]"
+        return self.pipeline.error(lines.get(name, 0), f"{what} failed: {summary(error)}")
+
+
+def start_queries(pipeline: Pipeline, frames: Frames) -> RunningPipeline:
+    running = RunningPipeline(pipeline)
+    try:
+        for sink in pipeline.sinks:
+            rows = sink_rows(pipeline, sink, frames.by_name[sink.source])
+            running.add(sink.name, _start(pipeline, sink.name, rows, sink))
+        if frames.dead_letters is not None:
+            running.add(DEAD_LETTER, _start(pipeline, DEAD_LETTER, frames.dead_letters, None))
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+def sink_rows(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> DataFrame:
+    """What the sink writes: key and value for a topic, the columns as they are elsewhere."""
+    if sink.kind != TOPIC:
+        return frame
+    if sink.format.kind in DECODED_FORMATS and (reason := missing_codec(sink.format.kind)):
+        raise pipeline.error(sink.line, f"[sink.{sink.name}] {reason}")
+    try:
+        return _records(sink, frame)
+    except _spark_error() as error:
+        raise pipeline.error(sink.line, f"[sink.{sink.name}] {summary(error)}") from None
+
+
+def _records(sink: Sink, frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    key = [F.expr(sink.key).cast("string").alias("key")] if sink.key else []
+    if sink.format.kind != RAW:
+        return frame.select(*key, value_column(sink.format).alias("value"))
+    return frame.withColumn("key", key[0]) if key else frame
+
+
+def _start(pipeline: Pipeline, name: str, rows: DataFrame, sink: Sink | None) -> StreamingQuery:
+    from pyspark.sql import functions as F
+
+    counted = rows.observe(OUT_METRIC, F.count(F.lit(1)).alias("rows"))
+    writer: Any = counted.writeStream.queryName(f"{pipeline.name}.{name}")
+    writer = writer.option("checkpointLocation", f"{pipeline.checkpoint}/{name}")
+    if pipeline.trigger == AVAILABLE_NOW:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=pipeline.trigger)
+    if sink is not None:
+        writer = writer.outputMode(sink.mode)
+    if sink is None or sink.kind == TOPIC:
+        writer = _to_topic(writer, pipeline, sink)
+    elif sink.kind == PARQUET:
+        writer = writer.format("parquet").option("path", sink.target)
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+    else:
+        writer = writer.format("console").option("truncate", "false")
+    if sink is not None:
+        writer = writer.options(**sink.options)
+    try:
+        query: StreamingQuery = writer.start()
+    except _spark_error() as error:
+        line = 0 if sink is None else sink.line
+        raise pipeline.error(line, f"[sink.{name}] {summary(error)}") from None
+    return query
+
+
+def _to_topic(writer: Any, pipeline: Pipeline, sink: Sink | None) -> Any:
+    """Dead letters have a column that names their topic."""
+    writer = writer.format("tidelog").option("kafka.bootstrap.servers", pipeline.bootstrap)
+    for name, text in pipeline.kafka.items():
+        writer = writer.option(f"kafka.{name}", text)
+    return writer if sink is None else writer.option("topic", sink.target)
+
+
+def _spark_error() -> type[Exception]:
+    from pyspark.errors import PySparkException
+
+    return PySparkException

@@ -1,0 +1,136 @@
+"""Whether Spark can run here, and a session that keeps its noise out of the terminal.
+
+Spark's launcher, its JVM and its Python workers inherit standard error from this process. While the
+session is made, standard error is a log file, so all of them write there for good; afterwards this
+process has its own back. Errors of queries do not come that way and lose nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidelog.errors import StartupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.pipeline.declaration import Pipeline
+
+JAVA_VERSION_MIN: Final = 17
+INSTALL: Final = "pip install 'tidelog[spark]'"
+_CONNECT_MODULES: Final = ("grpc", "google.rpc", "grpc_status")
+
+
+def missing(remote: str = "") -> str | None:
+    """Why Spark cannot run here and what to do about it, in one line."""
+    for module in ("pyspark", "pyarrow"):
+        if find_spec(module) is None:
+            return f"{module} is not installed: {INSTALL}"
+    if remote:
+        return _missing_for_connect()
+    java = java_command()
+    if java is None:
+        return (
+            f"Spark needs Java {JAVA_VERSION_MIN} or later and there is no java on the PATH: "
+            f"install one (apt install openjdk-{JAVA_VERSION_MIN}-jre-headless) or set JAVA_HOME"
+        )
+    version = java_version(java)
+    if version is not None and version < JAVA_VERSION_MIN:
+        return f"Spark needs Java {JAVA_VERSION_MIN} or later; {java} is Java {version}"
+    return None
+
+
+def _missing_for_connect() -> str | None:
+    for module in _CONNECT_MODULES:
+        try:
+            found = find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            return f"Spark Connect needs {module}: pip install 'pyspark[connect]'"
+    return None
+
+
+def java_command() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        return str(Path(home) / "bin" / "java")
+    return shutil.which("java")
+
+
+def java_version(java: str) -> int | None:
+    """The major version; None when the command does not say."""
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    return int(found[1]) if found else None
+
+
+def open_session(pipeline: Pipeline, log_file: Path | None) -> SparkSession:
+    """Without a log file everything goes to the terminal."""
+    reason = missing(pipeline.remote)
+    if reason is not None:
+        raise StartupError(reason)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    if log_file is None:
+        return _make(pipeline)
+    with _standard_error_in(log_file):
+        return _make(pipeline)
+
+
+def _make(pipeline: Pipeline) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"tidelog pipeline {pipeline.name}")
+    settings = {"spark.sql.session.timeZone": "UTC", **pipeline.spark}
+    if pipeline.remote:
+        builder = builder.remote(pipeline.remote)
+    else:
+        builder = builder.master(pipeline.master)
+        settings = {**_quiet(pipeline), **settings}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    if pipeline.remote:
+        from tidelog.spark.source import TidelogDataSource
+
+        session.dataSource.register(TidelogDataSource)
+    return session
+
+
+def _quiet(pipeline: Pipeline) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.noDataProgressEventInterval": "1000",
+    }
+    if pipeline.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+        settings["spark.driver.host"] = "127.0.0.1"
+    return settings
+
+
+@contextmanager
+def _standard_error_in(log_file: Path) -> Iterator[None]:
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)

@@ -1,0 +1,172 @@
+"""`tidelog pipeline init|validate|run DIR`: pipelines declared in one file, run by Spark.
+
+    init       writes a commented example
+    validate   checks the file, shows schemas and plans; with --structure without Spark
+    run        runs the queries with live figures, until Ctrl-C or the end of the data
+
+Every problem of a file is a line on standard error with the file, the line and the fix. Spark's own
+log goes to spark.log beside the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.pipeline.problems import PipelineError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tidelog.pipeline.declaration import Pipeline
+    from tidelog.pipeline.queries import RunningPipeline
+
+LOG_NAME = "spark.log"
+POLL_S = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="init|validate|run")
+    init = actions.add_parser("init", help="write a commented example")
+    validate = actions.add_parser("validate", help="check the file, show schemas and plans")
+    run = actions.add_parser("run", help="run it, with live figures")
+    for action in (init, validate, run):
+        action.add_argument("folder", type=Path, metavar="DIR", help="the pipeline's folder")
+    validate.add_argument(
+        "--structure", action="store_true", help="check the file alone, without Spark"
+    )
+    run.add_argument("--trigger", metavar="TEXT", help='"1 second", "available-now", ...')
+    run.add_argument("--checkpoint", metavar="PATH", help="where to keep how far it has come")
+    for action in (validate, run):
+        action.add_argument("--master", metavar="URL", help="a Spark master; local[*] by default")
+        action.add_argument("--remote", metavar="URL", help="Spark Connect, sc://host:15002")
+        action.add_argument("--bootstrap", metavar="HOST:PORT", help="brokers to use")
+        action.add_argument(
+            "--spark-log", action="store_true", help=f"Spark's log here, not in {LOG_NAME}"
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        if arguments.action == "init":
+            return init(arguments.folder)
+        pipeline = load(arguments)
+        if arguments.action == "validate":
+            return validate(pipeline, arguments)
+        return execute(pipeline, arguments)
+    except PipelineError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def init(folder: Path) -> int:
+    from tidelog.pipeline.example import write_example
+
+    file = write_example(folder)
+    print(f"{file} written. Next:")
+    print(f"  tidelog pipeline validate {folder}")
+    print(f"  tidelog pipeline run {folder}      (with a broker: tidelog serve, or tidelog demo)")
+    return 0
+
+
+def load(arguments: argparse.Namespace) -> Pipeline:
+    from tidelog.pipeline.declaration_file import load_pipeline
+
+    names = ("trigger", "checkpoint", "master", "remote", "bootstrap")
+    given = {name: getattr(arguments, name, None) for name in names}
+    return load_pipeline(arguments.folder, {name: text for name, text in given.items() if text})
+
+
+def validate(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
+    counts = ", ".join(
+        f"{len(parts)} {name}{'' if len(parts) == 1 else 's'}"
+        for name, parts in (
+            ("source", pipeline.sources),
+            ("view", pipeline.views),
+            ("sink", pipeline.sinks),
+        )
+    )
+    if arguments.structure:
+        print(f"{pipeline.file}: the structure is valid: {counts}")
+        return 0
+
+    from tidelog.pipeline.plan_report import plan_report
+    from tidelog.pipeline.spark_session import open_session
+
+    spark = open_session(pipeline, log_file(pipeline, arguments))
+    try:
+        lines = plan_report(spark, pipeline)
+    finally:
+        spark.stop()
+    print(f"{pipeline.file} is valid: {counts}")
+    print("\n".join(lines))
+    return 0
+
+
+def execute(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
+    from tidelog.pipeline.frames import build_frames
+    from tidelog.pipeline.queries import start_queries
+    from tidelog.pipeline.spark_session import open_session
+    from tidelog.pipeline.topics import prepare_topics
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    if not pipeline.remote:
+        for topic in prepare_topics(pipeline):
+            print(f"topic {topic} made")
+    where = pipeline.remote or pipeline.master
+    print(f"{pipeline.name}: starting Spark on {where} ...", flush=True)
+    started_s = time.monotonic()
+    spark = open_session(pipeline, log_file(pipeline, arguments))
+    signal.signal(signal.SIGINT, _interrupt)
+    running: RunningPipeline | None = None
+    try:
+        running = start_queries(pipeline, build_frames(spark, pipeline, streaming=True))
+        print(
+            f"{pipeline.name}: {len(running.queries)} queries, trigger {pipeline.trigger}, Spark "
+            f"up in {time.monotonic() - started_s:.1f} s; Ctrl-C stops it\n"
+        )
+        watch(running)
+        print("all read and written")
+        return 0
+    except KeyboardInterrupt:
+        print("stopped; the next run goes on from the checkpoint")
+        return 0
+    finally:
+        if running is not None:
+            running.stop()
+        spark.stop()
+
+
+def watch(running: RunningPipeline) -> None:
+    from tidelog.pipeline.terminal import LiveLines
+
+    live = LiveLines(sys.stdout)
+    running.watch(lambda now: live.show(figure_lines(now)), POLL_S)
+    live.end()
+
+
+def figure_lines(running: RunningPipeline) -> list[str]:
+    columns = ("rows/s in", "rows/s out", "rows in", "rows out", "lag", "batch", "took")
+    lines = [figure_line("sink", columns)]
+    for name, row in running.figures.items():
+        numbers = (row.rows_in_per_s, row.rows_out_per_s, row.rows_in, row.rows_out, row.lag)
+        shown = [f"{number:,.0f}" for number in (*numbers, max(row.batch_id, 0))]
+        lines.append(figure_line(name, (*shown, f"{row.batch_ms / 1000:.1f} s")))
+    return lines
+
+
+def figure_line(name: str, columns: Sequence[str]) -> str:
+    return f"  {name:<16}" + "".join(f"{text:>12}" for text in columns)
+
+
+def log_file(pipeline: Pipeline, arguments: argparse.Namespace) -> Path | None:
+    return None if arguments.spark_log else pipeline.folder / LOG_NAME
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -41,6 +41,7 @@ from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from tests.support.group_samples import group_samples
 from tests.support.raw_batch import batch, message
+from tests.support.txn_samples import txn_samples
 
 Fields = Callable[[int], dict[str, Any]]
 Sample = tuple[Any, Fields]
@@ -61,6 +62,7 @@ def sample_requests(topic: str) -> Iterator[Sample]:
     yield from _topic_samples(topic)
     yield from _config_samples(topic)
     yield from group_samples(topic)
+    yield from txn_samples(topic)
     yield DescribeClusterRequest, always()
     yield DescribeLogDirsRequest, always(topics=None)
     yield InitProducerIdRequest, always(transactional_id=None, transaction_timeout_ms=60_000)

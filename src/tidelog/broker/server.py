@@ -182,16 +182,8 @@ class Server:
         topics.start_broker_epoch()
         replicas = ReplicaManager(broker_id, logs)
         flusher = LogFlusher(self._loop, partial(_flush_failed, replicas))
-        groups = GroupCoordinator(
-            dynamic_config.broker_config, clock=self._clock, timer=self._timer, flusher=flusher
-        )
-        transactions = TransactionCoordinator(
-            dynamic_config.broker_config,
-            MarkerWriter(replicas, groups.runtime, flusher, self._clock),
-            clock=self._clock,
-            timer=self._timer,
-            flusher=flusher,
-            avoid_producer_ids_to=producer_ids.start_above,
+        groups, transactions = self._coordinators(
+            dynamic_config.broker_config, replicas, flusher, producer_ids
         )
         self.broker = Broker(
             broker_id=broker_id,
@@ -216,6 +208,24 @@ class Server:
         topics.on_change(self._topic_changed)
         dynamic_config.on_topic_change(self._topic_config_changed)
         dynamic_config.on_broker_change(self._broker_config_changed)
+
+    def _coordinators(
+        self,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        flusher: LogFlusher,
+        producer_ids: ProducerIds,
+    ) -> tuple[GroupCoordinator, TransactionCoordinator]:
+        groups = GroupCoordinator(config, clock=self._clock, timer=self._timer, flusher=flusher)
+        transactions = TransactionCoordinator(
+            config,
+            MarkerWriter(replicas, groups.runtime, flusher, self._clock),
+            clock=self._clock,
+            timer=self._timer,
+            flusher=flusher,
+            avoid_producer_ids_to=producer_ids.start_above,
+        )
+        return groups, transactions
 
     def ready_line(self) -> str:
         broker = self.broker

@@ -277,6 +277,15 @@ class ProducerStateTable:
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset != NO_OFFSET
 
+    def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of this very epoch is open."""
+        entry = self.producers.get(producer_id)
+        return (
+            entry is not None
+            and entry.current_txn_first_offset != NO_OFFSET
+            and entry.producer_epoch == producer_epoch
+        )
+
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Transactions whose marker lies below it are decided for every replica."""
         replicated = [

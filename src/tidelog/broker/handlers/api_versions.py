@@ -4,6 +4,8 @@ Behaviour
 - Lists the rows of the API table; nothing else is advertised.
 - v3+ carry the client's software name and version, which must match [a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*
   [a-zA-Z0-9])?, else INVALID_REQUEST.
+- Features (v3+): transaction.version is finalized at 2, which tells clients to use KIP-890. What is
+  supported begins at 0, which clients before v4 cannot read, and is not told to them.
 - A version that is not known is answered by the dispatcher in v0 with UNSUPPORTED_VERSION.
 Versions: v1 throttle time, v3 flexible (the response header stays v0), v4 lower feature levels.
 """
@@ -11,27 +13,48 @@ Versions: v1 throttle time, v3 flexible (the response header stays v0), v4 lower
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from tidelog.broker.api_table import API_TABLE
 from tidelog.broker.context import RequestContext
+from tidelog.coordinator.txn.transaction import BUMPS_EPOCH
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
+
+TRANSACTION_VERSION: Final = "transaction.version"
+FIRST_VERSION_WITH_FEATURES: Final = 3
+FIRST_VERSION_WITH_LEVEL_0: Final = 4
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    if context.api_version >= 3:
+    if context.api_version >= FIRST_VERSION_WITH_FEATURES:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.connection.client_software_name = name
         context.connection.client_software_version = version
-    return ApiVersionsResponse(api_keys=_served())
+    response = ApiVersionsResponse(api_keys=_served())
+    if context.api_version >= FIRST_VERSION_WITH_FEATURES:
+        _add_features(response, context.api_version)
+    return response
+
+
+def _add_features(response: ApiVersionsResponse, version: int) -> None:
+    name = TRANSACTION_VERSION
+    if version >= FIRST_VERSION_WITH_LEVEL_0:
+        response.supported_features = [SupportedFeatureKey(name=name, max_version=BUMPS_EPOCH)]
+    response.finalized_features_epoch = 0
+    response.finalized_features = [
+        FinalizedFeatureKey(name=name, min_version_level=BUMPS_EPOCH, max_version_level=BUMPS_EPOCH)
+    ]
 
 
 def unsupported_version() -> ApiVersionsResponse:

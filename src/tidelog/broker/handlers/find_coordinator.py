@@ -2,12 +2,13 @@
 
 Behaviour
 - A group belongs to the leader of partition abs(hash(group id)) % partitions of
-  __consumer_offsets. The topic is made when it is first asked for, and the answer waits for that
-  (Kafka answers COORDINATOR_NOT_AVAILABLE until it is there).
+  __consumer_offsets, a transactional id likewise to one of __transaction_state. The topic is made
+  when it is first asked for, and the answer waits for that (Kafka answers COORDINATOR_NOT_AVAILABLE
+  until it is there).
 - v4+ asks for many keys; each has its own error.
 Checks, in order: key type (42 for share coordinators before v6, and for unknown types).
 Versions: v1 key types and messages, v2 throttle time, v3 flexible, v4 many keys, v6 share groups.
-Not done: transaction and share coordinators (COORDINATOR_NOT_AVAILABLE).
+Not done: share coordinators (COORDINATOR_NOT_AVAILABLE).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.metadata_cache import Node
-from tidelog.controller.topic_names import CONSUMER_OFFSETS
+from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.find_coordinator import (
@@ -27,6 +28,7 @@ from tidelog.protocol.messages.find_coordinator import (
 )
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+TOPICS: Final = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE}
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
 FIRST_VERSION_WITH_SHARE: Final = 6
 NO_NODE: Final = Node(-1, "", -1, None)
@@ -35,19 +37,19 @@ NO_NODE: Final = Node(-1, "", -1, None)
 def handle(
     context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
-    needs_topic = request.key_type == GROUP
-    if needs_topic and context.broker.metadata.topic(CONSUMER_OFFSETS) is None:
-        return _create_then_answer(context, request)
+    topic = TOPICS.get(request.key_type)
+    if topic is not None and context.broker.metadata.topic(topic) is None:
+        return _create_then_answer(context, request, topic)
     return _answer(context, request)
 
 
 async def _create_then_answer(
-    context: RequestContext, request: FindCoordinatorRequest
+    context: RequestContext, request: FindCoordinatorRequest, topic: str
 ) -> FindCoordinatorResponse:
     try:
-        await context.broker.topics.auto_create(CONSUMER_OFFSETS)
+        await context.broker.topics.auto_create(topic)
     except KafkaError as error:
-        return _answer(context, request, f"{CONSUMER_OFFSETS} cannot be made: {error.message}")
+        return _answer(context, request, f"{topic} cannot be made: {error.message}")
     return _answer(context, request)
 
 
@@ -76,13 +78,11 @@ def _coordinator(
 ) -> Coordinator:
     code = ErrorCode.NONE
     node: Node | None = None
-    if key_type == GROUP:
-        node = _group_coordinator(context, key)
+    if key_type in TOPICS:
+        node = _leader_for(context, TOPICS[key_type], key)
         if node is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    elif key_type == TRANSACTION or (
-        key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE
-    ):
+    elif key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     else:
         code = ErrorCode.INVALID_REQUEST
@@ -97,12 +97,12 @@ def _coordinator(
     )
 
 
-def _group_coordinator(context: RequestContext, group_id: str) -> Node | None:
+def _leader_for(context: RequestContext, topic: str, key: str) -> Node | None:
     metadata = context.broker.metadata
-    image = metadata.topic(CONSUMER_OFFSETS)
+    image = metadata.topic(topic)
     if image is None:
         return None
-    leader = image.partitions[partition_for(group_id, len(image.partitions))].leader
+    leader = image.partitions[partition_for(key, len(image.partitions))].leader
     for node in metadata.nodes(context.connection.listener_name):
         if node.broker_id == leader:
             return node

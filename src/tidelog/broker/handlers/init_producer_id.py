@@ -1,36 +1,73 @@
-"""InitProducerId v0-v5: a producer id for an idempotent producer.
+"""InitProducerId v0-v5: a producer id and epoch.
 
 Behaviour
 - Without a transactional id every call gets a new id with epoch 0, whatever id the client had.
-- An empty transactional id, and an id without an epoch or the other way round, are
-  INVALID_REQUEST.
-Versions: v2 flexible, v3 the client's present id and epoch (KIP-360), v4-v5 error codes.
-Not done: transactional ids. They need the transaction coordinator; until it is there they are
-answered with UNSUPPORTED_VERSION, which clients report instead of retrying.
+- With one: the id that belongs to it, with the next epoch, which fences producers of older ones. A
+  transaction they left open is aborted first, which takes an epoch too; while its markers are being
+  written the answer is CONCURRENT_TRANSACTIONS. Used-up epochs bring a new id.
+- A producer that names its id and epoch (v3+, KIP-360) goes on after an error, unless a newer one
+  has been here.
+Checks, in order: id and epoch both or neither, transactional id not empty (42), timeout within
+1 and transaction.max.timeout.ms (50), coordinator (14, 16), the named id and epoch (90), no end
+under way (51).
+Versions: v2 flexible, v3 the client's present id and epoch, v4 PRODUCER_FENCED (before:
+INVALID_PRODUCER_EPOCH), v5 TRANSACTION_ABORTABLE (never needed).
+Unlike Kafka: where the abort of the open transaction is done at once, so is this request; Kafka
+makes the client ask again. v6 (two-phase commit, KIP-939) is not served.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidelog.broker.context import RequestContext
-from tidelog.errors import ErrorCode
+from tidelog.broker.transactional import fenced_in_version, settled, spare_producer_id
+from tidelog.coordinator.txn.beginning import ProducerIdentity
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+FIRST_VERSION_WITH_FENCED: Final = 4
 
 
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _failed(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        if request.transactional_id == "":
-            return _failed(ErrorCode.INVALID_REQUEST)
-        return _failed(ErrorCode.UNSUPPORTED_VERSION)
-    producer_id = await context.broker.producer_ids.next()
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    if request.transactional_id is None:
+        producer_id = await context.broker.producer_ids.next()
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    try:
+        return await _transactional(context, request, request.transactional_id)
+    except KafkaError as error:
+        return _failed(
+            fenced_in_version(error.code, context.api_version, FIRST_VERSION_WITH_FENCED)
+        )
+
+
+async def _transactional(
+    context: RequestContext, request: InitProducerIdRequest, transactional_id: str
+) -> InitProducerIdResponse:
+    transactions = context.broker.transactions
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    transactions.require_timeout(request.transaction_timeout_ms)
+    expected = None
+    if request.producer_id != NO_PRODUCER_ID:
+        expected = ProducerIdentity(request.producer_id, request.producer_epoch)
+    spare = await spare_producer_id(context, transactional_id)
+    identity, written = transactions.init_producer_id(
+        transactional_id, request.transaction_timeout_ms, expected, spare
+    )
+    code = await settled(written or ErrorCode.NONE)
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code)
+    return InitProducerIdResponse(
+        producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
+    )
 
 
 def _failed(code: ErrorCode) -> InitProducerIdResponse:

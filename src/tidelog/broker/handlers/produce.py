@@ -4,15 +4,16 @@ Behaviour
 - acks 1 and -1 are answered when the records are in the log (and flushed, where flush.messages
   says so); acks 0 gets no answer, and an error closes the connection, as Kafka does.
 - Records of a transaction need a transactional id, else the whole request is refused with
-  TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED. They are appended where the partition is in the
+  transaction (v11: else 120, before: 48); v12+ adds it, see `broker.produce_admission`.
 - Each partition has its own error; a partition named twice is appended once (the last one).
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
-Checks, in order: transactional id, acks, topic and partition hosted here, then those of the
-log's validator.
+Checks, in order: transactional id, acks, topic and partition hosted here, the transaction, then
+those of the log's validator.
 Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
-v8 record errors, v9 flexible, v10 current leader, v13 topic ids.
-Not done: transactions (their records are refused with INVALID_TXN_STATE).
+v8 record errors, v9 flexible, v10 current leader, v11 TRANSACTION_ABORTABLE,
+v12 adds partitions to the transaction (KIP-890), v13 topic ids.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.broker.context import CloseConnection, RequestContext
+from tidelog.broker.produce_admission import admit_records, is_transactional
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -31,18 +33,12 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from tidelog.record.batch import (
-    ATTRIBUTES_POSITION,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC_POSITION,
-    TRANSACTIONAL_BIT,
-)
+from tidelog.record.batch import LOG_OVERHEAD
 from tidelog.record.errors import InvalidRecords, InvalidTimestamps
 from tidelog.record.inflation import InflationBudget
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
-from tidelog.types import Uuid
+from tidelog.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from tidelog.replication.flusher import LogFlusher
@@ -53,11 +49,18 @@ Row = tuple[PartitionProduceResponse, Partition]
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
 FIRST_VERSION_WITH_BATCHES = 3
-MAGIC = 2
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending[Answer]:
     append = _Append(context, request)
+    if append.is_transactional and append.refusal is None:
+        return _append_transactional(context, request, append)
+    return _append_all(context, request, append)
+
+
+def _append_all(
+    context: RequestContext, request: ProduceRequest, append: _Append
+) -> Answer | Pending[Answer]:
     topics = request.topic_data
     if len(topics) > 1:
         topics = _distinct(topics)
@@ -68,10 +71,51 @@ def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending
     return append.answer(response)
 
 
+def _append_transactional(
+    context: RequestContext, request: ProduceRequest, append: _Append
+) -> Answer | Pending[Answer]:
+    assert request.transactional_id is not None
+    try:
+        append.refused, written = admit_records(
+            context.broker, request, request.transactional_id, context.api_version
+        )
+    except KafkaError as error:
+        append.refusal = error.code
+        written = None
+    if written is None:
+        return _append_all(context, request, append)
+    for topic in request.topic_data:
+        for row in topic.partition_data:
+            if row.records is not None:  # the frame is gone when the write is done
+                row.records = memoryview(bytearray(row.records))
+    pending: Pending[Answer] = Pending()
+
+    def added(code: ErrorCode) -> None:
+        if code is not ErrorCode.NONE:
+            append.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        answer = _append_all(context, request, append)
+        if isinstance(answer, Pending):
+            answer.then(pending.complete, pending.fail)
+        else:
+            pending.complete(answer)
+
+    written.then(added, pending.fail)
+    return pending
+
+
 class _Append:
     """One request's appends, and what came of them."""
 
-    __slots__ = ("_broker", "_inflation", "acks", "refusal", "unflushed", "version")
+    __slots__ = (
+        "_broker",
+        "_inflation",
+        "acks",
+        "is_transactional",
+        "refusal",
+        "refused",
+        "unflushed",
+        "version",
+    )
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
         self._broker = context.broker
@@ -79,15 +123,12 @@ class _Append:
         self.acks = request.acks
         self.unflushed: list[Row] = []  # appended, to be flushed before the answer
         self.refusal: ErrorCode | None = None  # applies to every partition
+        self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
         transactional, records_bytes = _survey(request)
         self._inflation = InflationBudget.for_request(records_bytes)
-        if transactional:
-            known = request.transactional_id is not None
-            self.refusal = (
-                ErrorCode.INVALID_TXN_STATE
-                if known
-                else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            )
+        self.is_transactional = transactional
+        if transactional and request.transactional_id is None:
+            self.refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         elif not -1 <= request.acks <= 1:
             self.refusal = ErrorCode.INVALID_REQUIRED_ACKS
 
@@ -120,6 +161,8 @@ class _Append:
             return _failed(index, self._in_version(KafkaError(code)))
         if row.records is None:
             return _failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
+        if self.refused and partition.topic_partition in self.refused:
+            return _failed(index, self.refused[partition.topic_partition])
         if self.version < FIRST_VERSION_WITH_BATCHES and _holds_no_message(row.records):
             return PartitionProduceResponse(index=index, base_offset=-1)
         try:
@@ -166,21 +209,16 @@ def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
 
 
 def _survey(request: ProduceRequest) -> tuple[bool, int]:
-    """Whether any records belong to a transaction, and how many bytes of records there are."""
-    transactional, records_bytes = False, 0
+    """Whether there are records of a transaction, and the bytes of all records."""
+    transactional, size = False, 0
     for topic in request.topic_data:
         for row in topic.partition_data:
             records = row.records
             if records is None:
                 continue
-            records_bytes += len(records)
-            if (
-                len(records) > HEADER_SIZE
-                and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT
-                and records[MAGIC_POSITION] == MAGIC
-            ):
-                transactional = True
-    return transactional, records_bytes
+            size += len(records)
+            transactional = transactional or is_transactional(records)
+    return transactional, size
 
 
 def _holds_no_message(records: memoryview) -> bool:

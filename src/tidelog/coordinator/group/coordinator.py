@@ -31,11 +31,13 @@ from tidelog.coordinator.group.rebalance import Rebalances
 from tidelog.coordinator.group.settings import GroupSettings
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.group.states import GroupState
+from tidelog.coordinator.partition_hash import partition_for
 from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.record.batch import NO_PRODUCER_ID, Codec
+from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -264,6 +266,13 @@ class GroupCoordinator:
             )
         except KafkaError as error:
             raise KafkaError(commit_error(error.code), error.message) from error
+
+    def offsets_partition(self, group_id: str) -> TopicPartition:
+        """Where the offsets of a group are kept, wherever that is led."""
+        count = self.runtime.partition_count
+        if not count:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return TopicPartition(CONSUMER_OFFSETS, partition_for(group_id, count))
 
     def offsets_of(self, group_id: str) -> GroupOffsets | None:
         """None if the group has none, or is not known."""

@@ -1,0 +1,166 @@
+"""AddPartitionsToTxn v0-v5: partitions that a transaction is going to write to.
+
+Behaviour
+- All partitions of a transaction are added, or none: where one does not exist (3), the others are
+  OPERATION_NOT_ATTEMPTED.
+- v4+ names many transactions and is meant for brokers: with verify_only it asks whether the
+  partitions have been added (KIP-890); one that has not is TRANSACTION_ABORTABLE.
+Checks, in order: partitions exist, transactional id not empty (42), coordinator (14, 16), id known
+and its producer id (49), epoch (90), no end under way (51).
+Versions: v2 PRODUCER_FENCED (before: INVALID_PRODUCER_EPOCH), v3 flexible, v4 many transactions,
+v5 TRANSACTION_ABORTABLE.
+Unlike Kafka, which never answers it, a v4+ request without transactions is INVALID_REQUEST; one
+transactional id named twice is answered twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tidelog.broker.context import RequestContext
+from tidelog.broker.transactional import fenced_in_version
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from tidelog.replication.pending import Pending
+from tidelog.types import TopicPartition
+
+FIRST_VERSION_WITH_FENCED: Final = 2
+FIRST_VERSION_WITH_MANY: Final = 4
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+def handle(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]:
+    if context.api_version < FIRST_VERSION_WITH_MANY:
+        transactions = [
+            AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+    else:
+        transactions = request.transactions
+        if not transactions:
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    adding = _Adding(context, transactions)
+    return adding.begin()
+
+
+class _Adding:
+    """One request: the outcome of each transaction, and how many of them are still to come."""
+
+    def __init__(
+        self, context: RequestContext, transactions: Sequence[AddPartitionsToTxnTransaction]
+    ) -> None:
+        self._context = context
+        self._transactions = transactions
+        self._codes: list[Codes] = [{} for _ in transactions]
+        self._waiting = 0
+        self._pending: Pending[AddPartitionsToTxnResponse] | None = None
+
+    def begin(self) -> AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]:
+        for place, transaction in enumerate(self._transactions):
+            self._add(place, transaction)
+        if not self._waiting:
+            return self._response()
+        self._pending = Pending()
+        return self._pending
+
+    def _add(self, place: int, transaction: AddPartitionsToTxnTransaction) -> None:
+        partitions = [
+            TopicPartition(topic.name, index)
+            for topic in transaction.topics
+            for index in topic.partitions
+        ]
+        codes = self._codes[place] = self._missing(partitions)
+        if codes:
+            return
+        coordinator = self._context.broker.transactions
+        named = (
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            partitions,
+        )
+        try:
+            if transaction.verify_only:
+                not_added = coordinator.partitions_missing(*named)
+                self._codes[place] = dict.fromkeys(not_added, ErrorCode.TRANSACTION_ABORTABLE)
+                return
+            written = coordinator.add_partitions(*named)
+        except KafkaError as error:
+            self._codes[place] = dict.fromkeys(partitions, error.code)
+            return
+        if written is not None:
+            self._waiting += 1
+
+            def finished(code: ErrorCode) -> None:
+                self._codes[place] = dict.fromkeys(partitions, code)
+                self._one_finished()
+
+            written.then(finished)
+
+    def _missing(self, partitions: Sequence[TopicPartition]) -> Codes:
+        topics = self._context.broker.topics.topics
+        missing = set()
+        for topic, index in partitions:
+            image = topics.get(topic)
+            if image is None or not 0 <= index < len(image.partitions):
+                missing.add(TopicPartition(topic, index))
+        if not missing:
+            return {}
+        return {
+            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if each in missing
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for each in partitions
+        }
+
+    def _one_finished(self) -> None:
+        self._waiting -= 1
+        if not self._waiting and self._pending is not None:
+            self._pending.complete(self._response())
+
+    def _response(self) -> AddPartitionsToTxnResponse:
+        results = [
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=[self._topic(topic, codes) for topic in transaction.topics],
+            )
+            for transaction, codes in zip(self._transactions, self._codes, strict=True)
+        ]
+        if self._context.api_version < FIRST_VERSION_WITH_MANY:
+            return AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=results[0].topic_results
+            )
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+    def _topic(self, topic: AddPartitionsToTxnTopic, codes: Codes) -> AddPartitionsToTxnTopicResult:
+        version = self._context.api_version
+        return AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=fenced_in_version(
+                        codes.get(TopicPartition(topic.name, index), ErrorCode.NONE),
+                        version,
+                        FIRST_VERSION_WITH_FENCED,
+                    ),
+                )
+                for index in topic.partitions
+            ],
+        )

@@ -1,0 +1,62 @@
+"""DescribeProducers v0: the producers a partition knows, and their open transactions.
+
+Behaviour
+- Answered by the partition's leader from memory. A transaction that is open here but not known to
+  its coordinator hangs; WriteTxnMarkers ends it.
+Checks, in order: topic name (17), partition hosted here (3, 6).
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.controller.topic_names import must_be_valid
+from tidelog.errors import KafkaError
+from tidelog.log.producer_state import ProducerStateTable
+from tidelog.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    _partition(context, topic.name, index) for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    try:
+        must_be_valid(topic)
+        partition = context.broker.replicas.leader(topic, index)
+    except KafkaError as error:
+        return PartitionResponse(
+            partition_index=index, error_code=error.code, error_message=error.message
+        )
+    return PartitionResponse(
+        partition_index=index, active_producers=_producers(partition.log.producers)
+    )
+
+
+def _producers(table: ProducerStateTable) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=entry.producer_epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=entry.current_txn_first_offset,
+        )
+        for producer_id, entry in table.producers.items()
+    ]

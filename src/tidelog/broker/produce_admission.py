@@ -1,0 +1,102 @@
+"""Which partitions of a Produce request may take its transactional records (KIP-890).
+
+Partitions that hold an open transaction of the producer's epoch may; the others are asked for at
+the transaction coordinator, all in one go; see `coordinator.txn.admission`.
+
+Retriable errors of the coordinator become NOT_ENOUGH_REPLICAS, which every client answers by
+sending the batch again.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidelog.coordinator.txn.admission import Admission, admit
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.record.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_SIZE,
+    MAGIC_POSITION,
+    TRANSACTIONAL_BIT,
+)
+from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.protocol.messages.produce import ProduceRequest, TopicProduceData
+    from tidelog.replication.pending import Pending
+
+FIRST_VERSION_WITH_ABORTABLE: Final = 11
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+MAGIC: Final = 2
+PRODUCER_POSITION: Final = 43
+_PRODUCER = Struct(">qh")  # producer_id, producer_epoch
+
+_RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class ProduceAdmission(NamedTuple):
+    refused: dict[TopicPartition, KafkaError]
+    written: Pending[ErrorCode] | None  # to be waited for before anything is appended
+
+
+def is_transactional(records: memoryview) -> bool:
+    return (
+        len(records) > HEADER_SIZE
+        and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT != 0
+        and records[MAGIC_POSITION] == MAGIC
+    )
+
+
+def admit_records(
+    broker: Broker, request: ProduceRequest, transactional_id: str, version: int
+) -> ProduceAdmission:
+    """KafkaError: nothing of the request may be appended."""
+    producers: set[tuple[int, int]] = set()
+    unknown: list[TopicPartition] = []  # those without an open transaction of this epoch
+    for topic in request.topic_data:
+        name = _name(broker, topic, version)
+        for row in topic.partition_data:
+            partition = broker.replicas.get(name, row.index)
+            if partition is None or row.records is None or not is_transactional(row.records):
+                continue
+            producer_id, producer_epoch = _PRODUCER.unpack_from(row.records, PRODUCER_POSITION)
+            producers.add((producer_id, producer_epoch))
+            if not partition.log.producers.is_in_transaction(producer_id, producer_epoch):
+                unknown.append(TopicPartition(name, row.index))
+    if len(producers) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The records are of more than one producer."
+        )
+    if not unknown:
+        return ProduceAdmission({}, None)
+    admission = Admission.of(version, FIRST_VERSION_WITH_ABORTABLE)
+    admitted = admit(broker.transactions, admission, transactional_id, *producers.pop(), unknown)
+    refused = {place: _refusal(code) for place, code in admitted.refused.items()}
+    return ProduceAdmission(refused, admitted.written)
+
+
+def _name(broker: Broker, topic: TopicProduceData, version: int) -> str:
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        return topic.name
+    image = broker.topics.by_id.get(topic.topic_id)
+    return "" if image is None else image.name
+
+
+def _refusal(code: ErrorCode) -> KafkaError:
+    if code in _RETRIABLE:
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"It cannot be verified now that the partition is in the transaction: {code.name}.",
+        )
+    if code in (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE):
+        return KafkaError(code, "The partition was not added to the transaction.")
+    return KafkaError(code)

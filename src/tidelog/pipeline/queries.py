@@ -47,8 +47,8 @@ class RunningPipeline:
     def refresh(self) -> None:
         """Takes in Spark's newest progress reports; raises what made a query fail."""
         for name, query in self.queries.items():
-            for progress in query.recentProgress:
-                self.figures[name].take(json.loads(progress.json))
+            for report in _progress_reports(query):
+                self.figures[name].take(json.loads(report))
             if not query.isActive and (error := query.exception()) is not None:
                 raise self._failure(name, error)
 
@@ -77,6 +77,15 @@ class RunningPipeline:
         lines = {sink.name: sink.line for sink in self.pipeline.sinks}
         what = "the query of dead letters" if name == DEAD_LETTER else f"[sink.{name}]"
         return self.pipeline.error(lines.get(name, 0), f"{what} failed: {summary(error)}")
+
+
+def _progress_reports(query: Any) -> list[str]:
+    """As JSON. A classic session would fetch every field of every report by a call of its own, so
+    its JVM object is asked instead."""
+    in_jvm = getattr(query, "_jsq", None)
+    if in_jvm is None:
+        return [progress.json for progress in query.recentProgress]
+    return [progress.json() for progress in in_jvm.recentProgress()]
 
 
 def start_queries(pipeline: Pipeline, frames: Frames) -> RunningPipeline:

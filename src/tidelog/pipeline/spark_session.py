@@ -113,6 +113,7 @@ def _quiet(pipeline: Pipeline) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.noDataProgressEventInterval": "1000",
+        "spark.sql.streaming.numRecentProgressUpdates": "10",
     }
     if pipeline.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

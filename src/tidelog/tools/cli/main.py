@@ -18,6 +18,8 @@ from tidelog.errors import StartupError
 
 COMMANDS: Final = {
     "serve": "run a broker in the foreground",
+    "pipeline": "make, check and run data pipelines on Spark",
+    "demo": "see it all work: a broker, a shop's events, a pipeline, a check",
 }
 
 

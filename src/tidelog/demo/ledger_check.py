@@ -1,0 +1,144 @@
+"""The check at the end of the demo: what came out, against what went in.
+
+Four questions, each answered with numbers
+    windows        the records of the result topic (the last of each key) equal the ledger
+    batch answer   the same views, run by Spark as a batch over the topics, equal the stream's
+    Parquet        every paid order is in the files, once
+    dead letters   every broken event is in its topic, with a reason, and nothing else
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.fetch_range import FetchRange
+from tidelog.client.offsets import earliest_offsets, latest_offsets
+from tidelog.pipeline.frames import HEADER_PREFIX, build_frames
+from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidelog.demo.shop import Ledger
+    from tidelog.pipeline.declaration import Pipeline
+
+# (start of the window in ms, category) to (orders, cents).
+Windows = dict[tuple[int, str], tuple[int, int]]
+
+
+class Finding(NamedTuple):
+    is_right: bool
+    name: str
+    told: str
+
+
+class LedgerCheck:
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, ledger: Ledger, closing_ms: int
+    ) -> None:
+        self.spark = spark
+        self.pipeline = pipeline
+        self.closing_ms = closing_ms
+        self.ledger = ledger
+        self.expected: Windows = {
+            window: (orders, cents) for window, (orders, cents) in ledger.windows.items()
+        }
+
+    def findings(self) -> list[Finding]:
+        streamed, repeats = self._streamed_windows()
+        batch = self._batch_windows()
+        return [
+            self._windows(streamed, repeats),
+            self._batch(streamed, batch),
+            self._parquet(),
+            self._dead_letters(),
+        ]
+
+    def _windows(self, streamed: Windows, repeats: int) -> Finding:
+        orders, cents = _totals(streamed)
+        told = f"{len(streamed)} windows, {orders:,} paid orders, {cents / 100:,.2f} in all"
+        if repeats:
+            told += f" ({repeats} records written twice, told apart by key)"
+        if streamed != self.expected:
+            told += f"; expected {len(self.expected)} windows, {self.ledger.paid:,} paid orders"
+        return Finding(streamed == self.expected, "windows equal what was sent", told)
+
+    def _batch(self, streamed: Windows, batch: Windows) -> Finding:
+        orders, _ = _totals(batch)
+        told = f"the same SQL over the whole topics gives {len(batch)} windows, {orders:,} orders"
+        return Finding(batch == streamed, "stream equals batch", told)
+
+    def _parquet(self) -> Finding:
+        sink = next(sink for sink in self.pipeline.sinks if sink.kind == "parquet")
+        rows = self.spark.read.parquet(sink.target)
+        count, distinct = rows.count(), rows.select("order_id").distinct().count()
+        expected = self.ledger.paid + self.ledger.paid_after
+        is_right = count == distinct == expected
+        told = f"{count:,} paid orders in Parquet files, each once"
+        return Finding(
+            is_right, "joined rows", told if is_right else f"{told}? expected {expected:,}"
+        )
+
+    def _dead_letters(self) -> Finding:
+        reasons: Counter[str] = Counter()
+        for topic in self.pipeline.dead_letter_topics:
+            for row in read_all(self.pipeline.bootstrap, topic):
+                headers = {header["key"]: header["value"] for header in row["headers"] or ()}
+                reasons[headers.get(f"{HEADER_PREFIX}reason", b"").decode()] += 1
+        count = reasons.total()
+        told = (
+            f"{count:,} of {self.ledger.broken:,} broken events, {len(reasons)} different reasons"
+        )
+        is_right = count == self.ledger.broken and "" not in reasons
+        return Finding(is_right, "dead letters", told)
+
+    def _streamed_windows(self) -> tuple[Windows, int]:
+        """A record that was written again after a failure is equal to the first."""
+        sink = next(sink for sink in self.pipeline.sinks if sink.kind == "topic")
+        rows = [json.loads(row["value"]) for row in read_all(self.pipeline.bootstrap, sink.target)]
+        windows = _windows_of(rows)
+        return windows, len(rows) - len(windows)
+
+    def _batch_windows(self) -> Windows:
+        """The window that the next day's order opened is not closed, so not in the stream."""
+        frames = build_frames(self.spark, self.pipeline, streaming=False)
+        sink = next(sink for sink in self.pipeline.sinks if sink.kind == "topic")
+        found = _windows_of(_collected(frames.by_name[sink.source]))
+        return {window: row for window, row in found.items() if window[0] < self.closing_ms}
+
+
+def read_all(bootstrap: str, topic: str) -> list[dict[str, Any]]:
+    """Every record of a topic, as the client gives them; none if the topic is not there."""
+    from tidelog.client.fetcher import Fetcher
+
+    with Cluster({"bootstrap.servers": bootstrap}) as cluster:
+        view = cluster.topics([topic])[topic]
+        partitions = [TopicPartition(topic, index) for index in view.partitions]
+        starts, ends = earliest_offsets(cluster, partitions), latest_offsets(cluster, partitions)
+        ranges = [FetchRange(row, starts[row], ends[row]) for row in partitions]
+        fetcher = Fetcher(cluster, with_headers=True)
+        return [row for batch in fetcher.fetch_ranges(ranges) for row in batch.to_pylist()]
+
+
+def _collected(frame: DataFrame) -> list[dict[str, Any]]:
+    text = frame.selectExpr("to_json(struct(*)) as text").collect()
+    return [json.loads(row.text) for row in text]
+
+
+def _windows_of(rows: list[dict[str, Any]]) -> Windows:
+    return {
+        (_ms(row["window_start"]), row["category"]): (row["orders"], row["amount_cents"])
+        for row in rows
+    }
+
+
+def _ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _totals(windows: Windows) -> tuple[int, int]:
+    return sum(row[0] for row in windows.values()), sum(row[1] for row in windows.values())

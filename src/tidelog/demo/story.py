@@ -1,0 +1,276 @@
+"""The demo from beginning to end: broker, events, pipeline, check; and what it says meanwhile.
+
+The broker serves first, within a fraction of a second. Then events are written while Spark starts,
+the pipeline reads them, and when all are written and read the results are checked. Without Spark
+the broker serves alone. Whatever happens, everything is stopped in the reverse order.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+from tidelog.demo.broker_child import BrokerChild
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from pyspark.sql import SparkSession
+
+    from tidelog.demo.event_feed import EventFeed
+    from tidelog.demo.ledger_check import Finding
+    from tidelog.demo.shop import Shop
+    from tidelog.pipeline.declaration import Pipeline
+    from tidelog.pipeline.queries import RunningPipeline
+
+POLL_S: Final = 0.5
+HEADINGS: Final = (
+    *("time", "sent", "read", "rows/s in", "out", "lag", "batch", "joined", "windows"),
+    "dead letters",
+)
+DEAD_LETTER: Final = "dead-letter"
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    directory: Path
+    port: int = 9092
+    once: bool = False
+    orders: int = 40_000
+    minutes: int = 120  # of the shop's time
+    tick_s: float = 0.3  # a minute of the shop's time, on the wall
+
+    @property
+    def pipeline_folder(self) -> Path:
+        return self.directory / "pipeline"
+
+
+class Demo:
+    def __init__(self, settings: DemoSettings, out: TextIO) -> None:
+        self.settings = settings
+        self.out = out
+        self.broker = BrokerChild(settings.directory, settings.port)
+        self.started_s = time.monotonic()
+        self.feed: EventFeed | None = None
+        self.spark: SparkSession | None = None
+        self.running: RunningPipeline | None = None
+
+    def run(self) -> int:
+        """The exit code: 0 when the check is green, or it was stopped while serving."""
+        _on_signals(_interrupt)
+        try:
+            self.broker.start()
+            self._say(self.broker.ready_line)
+            code = self._pipeline()
+            if not self.settings.once:
+                code = self._serve()
+            return code
+        except KeyboardInterrupt:
+            self._say("\n  stopping")
+            return INTERRUPTED if self.settings.once else 0
+        finally:
+            _on_signals(_exit_at_once)
+            self._stop()
+
+    # The parts of the story
+
+    def _pipeline(self) -> int:
+        """0 when the check is green."""
+        from tidelog.pipeline.spark_session import missing
+
+        reason = missing()
+        if reason is not None:
+            self._say(f"\n  no pipeline here: {reason}")
+            return FAILED
+        pipeline, shop = self._prepare()
+        self._introduce(pipeline, shop)
+        self._start(pipeline, shop)
+        self._watch()
+        findings = self._check(pipeline, shop)
+        self._stop_pipeline()
+        return self._conclude(findings, shop)
+
+    def _prepare(self) -> tuple[Pipeline, Shop]:
+        """Topics and folder of the demo are made anew, so that every run counts from nothing."""
+        from tidelog.client.cluster import Cluster
+        from tidelog.demo.shop import Shop
+        from tidelog.pipeline.declaration_file import load_pipeline
+        from tidelog.pipeline.example import write_example
+        from tidelog.pipeline.topics import delete_topics, prepare_topics
+
+        folder = self.settings.pipeline_folder
+        shutil.rmtree(folder, ignore_errors=True)
+        write_example(folder, self.broker.bootstrap)
+        pipeline = load_pipeline(folder)
+        topics = [topic for source in pipeline.sources for topic in source.topics]
+        topics += [sink.target for sink in pipeline.sinks if sink.kind == "topic"]
+        with Cluster({"bootstrap.servers": self.broker.bootstrap}) as cluster:
+            delete_topics(cluster, [*topics, *pipeline.dead_letter_topics])
+        prepare_topics(pipeline)
+        today = datetime.datetime.now(datetime.UTC).date()
+        shop = Shop(today, orders=self.settings.orders, minutes=self.settings.minutes)
+        return pipeline, shop
+
+    def _introduce(self, pipeline: Pipeline, shop: Shop) -> None:
+        said = (
+            ("broker", f"speaks Kafka on {self.broker.bootstrap}; {self.broker.data_directory}/"),
+            ("events", f"{self.settings.orders:,} orders of a shop's morning and their payments"),
+            ("", "some late, some never paid, some broken on purpose"),
+            ("pipeline", f"{pipeline.file}, run by Spark"),
+            ("", "orders joined with payments -> Parquet, 10-minute windows -> a topic"),
+            ("check", "every event is counted in the end, or this run fails"),
+        )
+        self._say("")
+        for name, text in said:
+            self._say(f"  {self._painted(f'{name:<9}', '1')} {text}")
+        self._say("\n  Spark is starting, events are being written ...\n")
+
+    def _start(self, pipeline: Pipeline, shop: Shop) -> None:
+        from tidelog.demo.event_feed import EventFeed
+        from tidelog.pipeline.frames import build_frames
+        from tidelog.pipeline.queries import start_queries
+        from tidelog.pipeline.spark_session import open_session
+
+        self.feed = EventFeed(shop, self.broker.bootstrap, tick_s=self.settings.tick_s)
+        self.feed.start()
+        self.spark = open_session(pipeline, self.settings.directory / "spark.log")
+        # Spark has put a handler of its own in the place of ours.
+        _on_signals(_interrupt)
+        frames = build_frames(self.spark, pipeline, streaming=True)
+        self.running = start_queries(pipeline, frames)
+
+    def _watch(self) -> None:
+        """Until all events are written and read, and every window that can close has closed."""
+        from tidelog.pipeline.terminal import LiveLines
+
+        assert self.feed is not None
+        assert self.running is not None
+        live = LiveLines(self.out)
+        self._say(self._painted(_columns(HEADINGS), "2"))
+        while not self._is_all_read(self.feed, self.running):
+            live.show(self._figures(self.feed, self.running))
+            time.sleep(POLL_S)
+        self.running.process_all_available()
+        self.running.refresh()
+        live.show(self._figures(self.feed, self.running), force=True)
+        live.end()
+
+    def _is_all_read(self, feed: EventFeed, running: RunningPipeline) -> bool:
+        running.refresh()
+        if feed.failure is not None:
+            raise feed.failure
+        if feed.is_alive():
+            return False
+        return all(row.rows_in >= feed.sent for row in running.figures.values())
+
+    def _figures(self, feed: EventFeed, running: RunningPipeline) -> list[str]:
+        windows = running.figures["revenue"]
+        row = (
+            f"{time.monotonic() - self.started_s:.0f} s",
+            f"{feed.sent:,}",
+            f"{windows.rows_in:,}",
+            f"{windows.rows_in_per_s:,.0f}",
+            f"{windows.rows_out_per_s:,.0f}",
+            f"{max(0, feed.sent - windows.rows_in):,}",
+            f"{windows.batch_ms / 1000:.1f} s",
+            f"{running.figures['paid_orders'].rows_out:,}",
+            f"{windows.rows_out:,}",
+            f"{running.figures[DEAD_LETTER].rows_out:,}",
+        )
+        note = "" if windows.batch_id >= 0 else "   Spark plans its first batch"
+        return [_columns(row) + note]
+
+    def _check(self, pipeline: Pipeline, shop: Shop) -> list[Finding]:
+        from tidelog.demo.ledger_check import LedgerCheck
+
+        assert self.spark is not None
+        self._say("\n  all read; checking ...\n")
+        return LedgerCheck(self.spark, pipeline, shop.ledger, shop.closing_ms).findings()
+
+    def _conclude(self, findings: Sequence[Finding], shop: Shop) -> int:
+        is_green = all(finding.is_right for finding in findings)
+        for row in findings:
+            mark = self._painted("✓", "32") if row.is_right else self._painted("✗", "31")
+            self._say(f"  {mark} {row.name:<28} {row.told}")
+        ledger = shop.ledger
+        took_s = time.monotonic() - self.started_s
+        told = f"{ledger.events:,} events ({ledger.late:,} late, {ledger.broken:,} broken)"
+        if is_green:
+            self._say(
+                "\n  " + self._painted(f"every event was counted: {told}, {took_s:.0f} s", "1;32")
+            )
+        else:
+            self._say("\n  " + self._painted(f"NOT every event was counted: {told}", "1;31"))
+        return 0 if is_green else FAILED
+
+    def _serve(self) -> int:
+        """Until a signal ends it; 1 when the broker ends by itself."""
+        self._say(f"\n  still serving on {self.broker.bootstrap}; Ctrl-C stops it. Meanwhile:")
+        self._say(f"    kcat -b {self.broker.bootstrap} -L")
+        folder = self.settings.pipeline_folder
+        if folder.exists():
+            self._say(f"    kcat -b {self.broker.bootstrap} -C -e -t shop.revenue")
+            self._say(f"    tidelog pipeline validate {folder}")
+        while self.broker.is_alive:
+            time.sleep(POLL_S)
+        self._say(f"  the broker has ended; see {self.broker.log_file}")
+        return FAILED
+
+    # The end
+
+    def _stop(self) -> None:
+        if self.feed is not None:
+            self.feed.stop()
+        self._stop_pipeline()
+        self.broker.stop()
+
+    def _stop_pipeline(self) -> None:
+        if self.running is not None:
+            self.running.stop()
+            self.running = None
+        if self.spark is not None:
+            self.spark.stop()
+            self.spark = None
+
+    def _say(self, line: str) -> None:
+        self.out.write(line + "\n")
+        self.out.flush()
+
+    def _painted(self, text: str, code: str) -> str:
+        from tidelog.pipeline.terminal import painted
+
+        return painted(text, code, self.out)
+
+
+def run_demo(settings: DemoSettings) -> int:
+    return Demo(settings, sys.stdout).run()
+
+
+def _columns(texts: Sequence[str]) -> str:
+    return "  " + "".join(
+        f"{text:>{max(len(heading), 6) + 3}}" for heading, text in zip(HEADINGS, texts, strict=True)
+    )
+
+
+def _on_signals(handler: object) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _exit_at_once(number: int, frame: FrameType | None) -> None:
+    """A second signal: the broker follows when this process is gone."""
+    os._exit(128 + number)

@@ -18,14 +18,13 @@ from tidelog.client.errors import CorruptRecordsFetched
 from tidelog.protocol.messages.fetch import AbortedTransaction as FetchedAbort
 from tidelog.record import kernel
 from tidelog.spark.log_directory import AbortedTransaction, walk_batches
+from tidelog.spark.options import FETCH_BYTES, ROWS_MAX
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.batch_selection import Part
 
-ROWS_MAX: Final = 50_000
 BYTES_MAX: Final = 8 * 1024 * 1024
-PIECE_BYTES: Final = 5 * 1024 * 1024
 
 
 class LogSlice(NamedTuple):
@@ -48,7 +47,7 @@ def read_slice(
     position = wanted.position
     next_offset = wanted.start_offset
     for position, view, rows in walk_batches(
-        wanted.path, wanted.position, wanted.end_position, PIECE_BYTES
+        wanted.path, wanted.position, wanted.end_position, FETCH_BYTES
     ):
         end = rows[-1][0] + rows[-1][1]
         selection = select_batches(

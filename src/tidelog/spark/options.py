@@ -91,6 +91,10 @@ REFUSED_BY_SINK: Final = {
     "interceptor.classes": "there are no interceptors",
 }
 
+# What one fetch brings becomes one Arrow batch: large enough for Spark, small enough for caches.
+FETCH_BYTES: Final = 4608 * 1024
+ROWS_MAX: Final = 40_000
+
 _TIME = re.compile(r"(-?\d+)\s*([a-z]*)")
 _UNIT_MS: Final = {
     "": 1,
@@ -225,8 +229,11 @@ class SourceOptions:
 
     def executor_config(self) -> ClientConfig:
         """kafkaConsumer.pollTimeoutMs is how long an executor waits for records it knows of."""
-        waiting = {"default.api.timeout.ms": str(self.poll_timeout_ms)}
-        return ClientConfig({**waiting, **self.client})
+        defaults = {
+            "default.api.timeout.ms": self.poll_timeout_ms,
+            "max.partition.fetch.bytes": FETCH_BYTES,
+        }
+        return ClientConfig({**defaults, **self.client})
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:

@@ -292,7 +292,7 @@ class _Declaration:
         for view in made.views:
             self._check_known(("view", view.name, "inputs"), view.inputs, known)
             if view.name in known:
-                self._problem(("view", view.name), f'"{view.name}" is a source already; rename it')
+                self._problem(("view", view.name), "there is a source of that name; rename it")
             known.append(view.name)
         read = {topic for source in made.sources for topic in source.topics}
         for sink in made.sinks:
@@ -314,8 +314,11 @@ class _Declaration:
                 self._problem(path, f'"{name}" is no source or view above it; there is {there}')
 
     def _problem(self, path: tuple[str, ...], message: str) -> None:
-        where = f"[{'.'.join(path[:2])}] {' '.join(path[2:])}".strip() + ": " if path else ""
-        self.problems.append(Problem(Place(self.file, self.lines.line(*path)), where + message))
+        """Of a key of a table, or of the whole file."""
+        if path:
+            self._reader(path[:-1], {}).problem(path[-1], message)
+        else:
+            self.problems.append(Problem(Place(self.file, 0), message))
 
 
 def _modes(kind: str) -> tuple[str, ...]:

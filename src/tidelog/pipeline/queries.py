@@ -64,14 +64,13 @@ class RunningPipeline:
         for query in self.queries.values():
             query.stop()
 
-    def watch(self, show: Callable[[RunningPipeline], None], poll_s: float) -> None:
+    def watch(self, show: Callable[[], None], poll_s: float) -> None:
         """Until all queries have ended by themselves."""
         while self.is_active:
             self.refresh()
-            show(self)
+            show()
             time.sleep(poll_s)
         self.refresh()
-        show(self)
 
     def _failure(self, name: str, error: BaseException) -> Exception:
         lines = {sink.name: sink.line for sink in self.pipeline.sinks}

@@ -25,21 +25,26 @@ class LiveLines:
         self._plain_interval_s = plain_interval_s
         self._now = now
         self._last_s = float("-inf")
+        self._last_lines: list[str] = []
 
     def show(self, lines: Sequence[str], *, force: bool = False) -> None:
-        if not self._is_terminal:
-            if not force and self._now() - self._last_s < self._plain_interval_s:
-                return
-            self._last_s = self._now()
-        else:
+        """Where there is no terminal, lines that say nothing new are left out."""
+        if self._is_terminal:
             self._erase()
             self._drawn = len(lines)
+        elif not force and (self._is_too_soon() or list(lines) == self._last_lines):
+            return
+        self._last_s = self._now()
+        self._last_lines = list(lines)
         self._stream.write("".join(line + "\n" for line in lines))
         self._stream.flush()
 
     def end(self) -> None:
         """What is drawn stays."""
         self._drawn = 0
+
+    def _is_too_soon(self) -> bool:
+        return self._now() - self._last_s < self._plain_interval_s
 
     def _erase(self) -> None:
         if self._drawn:
@@ -50,7 +55,3 @@ class LiveLines:
 def painted(text: str, code: str, stream: TextIO) -> str:
     """`text` in a colour (an SGR code), on terminals alone."""
     return f"\x1b[{code}m{text}\x1b[0m" if stream.isatty() else text
-
-
-def short_count(number: float) -> str:
-    return f"{number:,.0f}"

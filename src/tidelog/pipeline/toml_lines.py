@@ -54,13 +54,19 @@ def _index(text: str) -> dict[KeyPath, int]:
             continue
         if header := _HEADER.match(line):
             table = _parts(header[1])
-            found.setdefault(table, number)
+            _note(found, table, number)
         elif assignment := _ASSIGNMENT.match(line):
-            found.setdefault(table + _parts(assignment[1]), number)
+            _note(found, table + _parts(assignment[1]), number)
             open_quotes = _left_open(assignment[2])
         else:
             open_quotes = _left_open(line)
     return found
+
+
+def _note(found: dict[KeyPath, int], path: KeyPath, number: int) -> None:
+    """Tables around it that have no header of their own begin here too."""
+    for length in range(1, len(path) + 1):
+        found.setdefault(path[:length], number)
 
 
 def _parts(key: str) -> KeyPath:

@@ -27,13 +27,18 @@ if TYPE_CHECKING:
     from tidelog.protocol.message import Message
 
 _ADMIN_TIMEOUT_MS: Final = 20_000
+_FIRST_ANSWER_TIMEOUT_MS: Final = 10_000
 # From 4 on a topic may leave its replication factor to the broker; 6 names topics otherwise.
 _VERSIONS: Final = {ApiKey.CREATE_TOPICS: (4, 7), ApiKey.DELETE_TOPICS: (1, 5)}
 
 
 def prepare_topics(pipeline: Pipeline) -> list[str]:
     """The topics that were made; raises with the line of a source whose topic is not there."""
-    config = {**pipeline.kafka, "bootstrap.servers": pipeline.bootstrap}
+    config = {
+        "default.api.timeout.ms": _FIRST_ANSWER_TIMEOUT_MS,
+        **pipeline.kafka,
+        "bootstrap.servers": pipeline.bootstrap,
+    }
     try:
         with Cluster(config) as cluster:
             return _prepare(cluster, pipeline)

@@ -146,7 +146,8 @@ def watch(running: RunningPipeline) -> None:
     from tidelog.pipeline.terminal import LiveLines
 
     live = LiveLines(sys.stdout)
-    running.watch(lambda now: live.show(figure_lines(now)), POLL_S)
+    running.watch(lambda: live.show(figure_lines(running)), POLL_S)
+    live.show(figure_lines(running), force=True)
     live.end()
 
 

@@ -1,0 +1,228 @@
+"""The declarative file: what it says, and how it is told that something in it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidelog.pipeline.declaration import AVRO, PARQUET, TOPIC, Pipeline, Watermark
+from tidelog.pipeline.declaration_file import load_pipeline, parse_pipeline
+from tidelog.pipeline.example import write_example
+from tidelog.pipeline.problems import PipelineError
+
+GOOD = """\
+[pipeline]
+name = "shop"
+
+[source.orders]
+topic = "orders"
+schema = "id string, at timestamp"
+
+[view.hourly]
+sql = "select id from orders"
+
+[sink.out]
+from = "hourly"
+topic = "hourly"
+"""
+
+
+def parsed(text: str, folder: Path = Path("shop"), **overrides: str) -> Pipeline:
+    return parse_pipeline(folder / "pipeline.toml", text, overrides)
+
+
+def problems(text: str, folder: Path = Path("shop")) -> list[str]:
+    with pytest.raises(PipelineError) as caught:
+        parsed(text, folder)
+    return str(caught.value).splitlines()
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+def test_the_example_that_init_writes_is_valid(tmp_path: Path) -> None:
+    write_example(tmp_path / "shop", "broker:9093")
+    pipeline = load_pipeline(tmp_path / "shop")
+    assert pipeline.bootstrap == "broker:9093"
+    assert [source.topics for source in pipeline.sources] == [("shop.orders",), ("shop.payments",)]
+    assert [(sink.kind, sink.source) for sink in pipeline.sinks] == [
+        (TOPIC, "revenue"),
+        (PARQUET, "paid_orders"),
+    ]
+    assert pipeline.sources[0].watermark == Watermark("ordered_at", "10 minutes")
+    assert pipeline.spark == {"spark.sql.shuffle.partitions": "2"}
+    assert pipeline.sinks[1].target == str(tmp_path / "shop" / "paid_orders")
+
+
+def test_an_example_is_never_written_over_a_pipeline(tmp_path: Path) -> None:
+    write_example(tmp_path)
+    with pytest.raises(Exception, match="is there already"):
+        write_example(tmp_path)
+
+
+def test_what_is_not_said_has_a_default() -> None:
+    pipeline = parsed(GOOD)
+    assert (pipeline.master, pipeline.trigger) == ("local[*]", "1 second")
+    assert pipeline.bootstrap == "127.0.0.1:9092"
+    assert pipeline.dead_letter_topics == ["shop.dead-letter"]
+    source = pipeline.sources[0]
+    assert (source.format.kind, source.start) == ("json", "earliest")
+    assert pipeline.sinks[0].mode == "append"
+
+
+def test_options_of_the_command_come_before_the_file() -> None:
+    pipeline = parsed(GOOD, trigger="available-now", master="local[1]", bootstrap="b:1")
+    assert (pipeline.trigger, pipeline.master, pipeline.bootstrap) == (
+        "available-now",
+        "local[1]",
+        "b:1",
+    )
+
+
+def test_paths_begin_at_the_folder_and_addresses_stay() -> None:
+    text = changed('topic = "hourly"', 'parquet = "s3a://bucket/out"')
+    pipeline = parsed(text, Path("/data/shop"))
+    assert pipeline.sinks[0].target == "s3a://bucket/out"
+    assert pipeline.checkpoint == "/data/shop/checkpoint"
+
+
+def test_numbers_and_flags_become_option_texts() -> None:
+    text = GOOD + "[source.orders.options]\nmaxOffsetsPerTrigger = 100\nfailOnDataLoss = false\n"
+    assert parsed(text).sources[0].options == {
+        "maxOffsetsPerTrigger": "100",
+        "failOnDataLoss": "false",
+    }
+
+
+def test_avro_names_its_schema_file(tmp_path: Path) -> None:
+    (tmp_path / "order.avsc").write_text("{}")
+    schema = 'schema = "id string, at timestamp"'
+    more = f'{schema}\nformat = "avro"\navro_schema = "order.avsc"\nframing = "confluent"'
+    format = parsed(changed(schema, more), tmp_path).sources[0].format
+    assert (format.kind, format.schema_file) == (AVRO, tmp_path / "order.avsc")
+    assert format.is_confluent
+
+
+def test_a_folder_without_a_pipeline_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="tidelog pipeline init"):
+        load_pipeline(tmp_path)
+
+
+def test_text_that_is_no_toml_is_told_with_its_line() -> None:
+    assert problems('[pipeline]\nname = "shop\n')[0].startswith("shop/pipeline.toml:2: is no valid")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            'name = "shop"',
+            "",
+            '1: [pipeline] name: is missing; give the pipeline a name, for example name = "shop"',
+        ),
+        (
+            'topic = "orders"',
+            'topik = "orders"',
+            "4: [source.orders]: one of topic, topics, pattern is missing",
+        ),
+        (
+            'topic = "orders"',
+            'topic = "orders"\nformat = "jsn"',
+            '6: [source.orders] format: "jsn" is not known; did you mean "json"?',
+        ),
+        (
+            'schema = "id string, at timestamp"',
+            "",
+            "4: [source.orders] schema: format json needs to know the columns",
+        ),
+        (
+            'topic = "orders"',
+            'topic = "or ders"',
+            '5: [source.orders] topic: "or ders" is no topic name',
+        ),
+        (
+            'topic = "orders"',
+            'topic = "orders"\npartitions = 0',
+            "6: [source.orders] partitions: expected a whole number of at least 1, got 0",
+        ),
+        (
+            'topic = "orders"',
+            'topic = "orders"\nwatermark = { column = "at", delay = "soon" }',
+            '6: [source.orders.watermark] delay: "soon" is no duration; write "10 seconds"',
+        ),
+        (
+            'from = "hourly"',
+            'from = "hurly"',
+            '12: [sink.out] from: "hurly" is no source or view above it; there is orders, hourly',
+        ),
+        (
+            'topic = "hourly"',
+            'topic = "hourly"\nparquet = "out"',
+            "14: [sink.out] parquet: stands beside topic; keep one of them",
+        ),
+        (
+            'topic = "hourly"',
+            'topic = "orders"',
+            '13: [sink.out] topic: "orders" is also read: it would never end',
+        ),
+        (
+            'topic = "hourly"',
+            'topic = "hourly"\nmode = "update"',
+            '14: [sink.out] mode: "update" is not known; there is append, complete',
+        ),
+        (
+            'sql = "select id from orders"',
+            'python = "views.txt"',
+            '9: [view.hourly] python: "views.txt" is not of the form "file.py:function"',
+        ),
+        (
+            'sql = "select id from orders"',
+            'sql_file = "missing.sql"',
+            "9: [view.hourly] sql_file: shop/missing.sql is not there",
+        ),
+        (
+            'name = "shop"',
+            'name = "shop"\ntrigger = "often"',
+            '3: [pipeline] trigger: "often" is no duration',
+        ),
+        (
+            'name = "shop"',
+            "name = 7",
+            "2: [pipeline] name: expected text in quotes, got 7",
+        ),
+    ],
+)
+def test_a_problem_names_file_line_and_fix(old: str, new: str, problem: str) -> None:
+    assert any(
+        line.startswith(f"shop/pipeline.toml:{problem}") for line in problems(changed(old, new))
+    ), problems(changed(old, new))
+
+
+def test_unknown_keys_are_told_with_the_nearest_known_one() -> None:
+    told = problems(changed('topic = "hourly"', 'topic = "hourly"\nkee = "id"'))
+    assert told == ['shop/pipeline.toml:14: [sink.out] kee: is not a key here; did you mean "key"?']
+    told = problems(GOOD + "[sources.x]\n")
+    assert told == ['shop/pipeline.toml:14: sources: is not a key here; did you mean "source"?']
+
+
+def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
+    text = GOOD.replace('name = "shop"', "nam = 1").replace("hourly", "9th")
+    lines = [int(line.split(":")[1]) for line in problems(text)]
+    assert len(lines) >= 3
+    assert lines == sorted(lines)
+
+
+def test_a_dead_letter_topic_that_is_read_would_go_round() -> None:
+    told = problems(changed('name = "shop"', 'name = "shop"\ndead_letter = "orders"'))
+    assert told == [
+        'shop/pipeline.toml:3: [pipeline] dead_letter: "orders" is also read: '
+        "broken rows would go round for ever"
+    ]
+
+
+def test_spark_settings_without_quotes_are_told_how_to_write_them() -> None:
+    told = problems(GOOD + "[spark]\nspark.sql.shuffle.partitions = 2\n")
+    assert "names with dots are quoted" in told[0]

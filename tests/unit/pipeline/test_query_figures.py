@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.pipeline.figures import OUT_METRIC, QueryFigures, source_lag
+
+
+def report(second: int, *, rows: int, out: int, batch: int = 0, **more: Any) -> dict[str, Any]:
+    return {
+        "timestamp": f"2026-01-05T08:00:{second:02d}.000Z",
+        "batchId": batch,
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 500, "addBatch": 300},
+        "sources": [
+            {
+                "endOffset": '{"t": {"0": 10, "1": 5}}',
+                "latestOffset": '{"t": {"0": 12, "1": 9, "2": 1}}',
+            }
+        ],
+        "observedMetrics": {OUT_METRIC: {"rows": out}},
+        **more,
+    }
+
+
+def test_rows_add_up_and_each_report_counts_once() -> None:
+    figures = QueryFigures()
+    for row in (report(1, rows=100, out=10), report(1, rows=100, out=10)):
+        figures.take(row)
+    figures.take(report(2, rows=50, out=0, batch=1))
+    assert (figures.rows_in, figures.rows_out, figures.batch_id) == (150, 10, 1)
+
+
+def test_rates_are_those_of_the_last_batch() -> None:
+    figures = QueryFigures()
+    figures.take(report(1, rows=100, out=10))
+    assert (figures.rows_in_per_s, figures.rows_out_per_s, figures.batch_ms) == (200, 20, 500)
+
+
+def test_a_trigger_without_a_batch_leaves_the_time_of_the_last_one() -> None:
+    figures = QueryFigures()
+    figures.take(report(1, rows=100, out=10))
+    figures.take(report(2, rows=0, out=0, durationMs={"triggerExecution": 3}))
+    assert (figures.rows_in_per_s, figures.batch_ms) == (0, 500)
+
+
+def test_lag_counts_partitions_that_were_never_read() -> None:
+    assert source_lag(report(1, rows=0, out=0)["sources"][0]) == 2 + 4 + 1
+    assert source_lag({"endOffset": None, "latestOffset": None}) == 0
+
+
+def test_rows_that_came_too_late_are_counted() -> None:
+    figures = QueryFigures()
+    figures.take(report(1, rows=9, out=0, stateOperators=[{"numRowsDroppedByWatermark": 3}]))
+    assert figures.rows_too_late == 3

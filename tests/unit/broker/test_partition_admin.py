@@ -79,6 +79,17 @@ def test_delete_records_beyond_the_high_watermark_is_out_of_range(
 
 
 @in_loop
+async def test_records_of_an_internal_topic_cannot_be_deleted(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path, offsets_topic_num_partitions="1") as stage:
+        await stage.broker.topics.auto_create("__consumer_offsets")
+        row = DeleteRecordsPartition(partition_index=0, offset=-1)
+        topic = DeleteRecordsTopic(name="__consumer_offsets", partitions=[row])
+        answer = delete_records.handle(stage.context(2), DeleteRecordsRequest(topics=[topic]))
+        code = answer.topics[0].partitions[0].error_code
+        assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@in_loop
 async def test_records_of_a_compacted_topic_cannot_be_deleted(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t", cleanup_policy="compact")

@@ -3,6 +3,7 @@
 Behaviour
 - Offset -1 means the high watermark. An offset above it is OFFSET_OUT_OF_RANGE; one below the
   log start changes nothing and answers the present log start.
+- Internal topics are INVALID_TOPIC_EXCEPTION.
 - Topics that are compacted and not deleted by retention are refused with POLICY_VIOLATION.
 - The answer's low watermark is the new log start offset (-1 with an error).
 Versions: v2 flexible.
@@ -11,6 +12,7 @@ Versions: v2 flexible.
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
+from tidelog.controller.topic_names import is_internal
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -50,6 +52,8 @@ def _delete(
 
 
 def _move_log_start(context: RequestContext, topic: str, row: DeleteRecordsPartition) -> int:
+    if is_internal(topic):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     log = context.broker.replicas.leader(topic, row.partition_index).log
     if log.config.compact and not log.config.delete:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)

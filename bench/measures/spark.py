@@ -2,7 +2,9 @@
 format("tidelog"), both against the same tidelog broker, in one warm Spark session of pyspark 4.2.0.
 
 Besides the peer there are two things of Spark itself to hold tidelog against: the transport ceiling
-(prebuilt Arrow batches through the same Spark) and the micro-batch of an empty source.
+(prebuilt Arrow batches through the same Spark) and the micro-batch of an empty source. They stand in
+the column kafka too, and so does reading through the broker where segment files are read. Within
+Spark those two are bound by the same transport, so they are compared without Spark as well.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def run(arena: Arena) -> Report:
     if peer is None:
         return Report(TITLE, remarks=["needs tidelog among the peers: nothing measured"])
     try:
-        environment = prepare(REPOSITORY / ".bench", REPOSITORY)
+        environment = prepare(REPOSITORY / ".bench")
     except Unavailable as reason:
         return Report(TITLE, remarks=[f"nothing measured: {reason}"])
     with arena.running(peer, {"num.partitions": "2"}) as broker:
@@ -55,7 +57,7 @@ def _workload(
     done = subprocess.run(
         command,
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'src'}"},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -76,7 +78,17 @@ def _figures(rounds: Rounds) -> list[Figure]:
         _figure("streaming read", rounds["stream read"], 1.5),
         _figure("batch write", rounds["batch write"], 1.0),
         _figure("streaming write", rounds["stream write"], 1.0),
-        _against("direct log / through broker", rounds["direct read"], rounds["batch read"], 2.0),
+        _against("segment files / through broker", rounds["direct read"], rounds["batch read"]),
+        Figure(
+            "the same, reader alone, without Spark",
+            "M rows/s",
+            {
+                "kafka": Sample(max(rounds["reader alone"]["broker"]) / 1e6),
+                "tidelog": Sample(max(rounds["reader alone"]["files"]) / 1e6),
+            },
+            True,
+            2.0,
+        ),
     ]
     floor = {
         "kafka": Sample(min(rounds["floor"]["empty source"])),
@@ -94,7 +106,7 @@ def _against(
     label: str,
     ours: Mapping[str, Sequence[float]],
     other: Mapping[str, Sequence[float]],
-    target: float,
+    target: float | None = None,
 ) -> Figure:
     """Ours against a figure of this machine that stands in the other column."""
     standard = next(name for name in ("spark", "tidelog") if name in other)

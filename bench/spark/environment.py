@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PYSPARK_VERSION = "4.2.0"
-PACKAGES = (f"pyspark=={PYSPARK_VERSION}", "pyarrow>=16", "pandas<3")
+PACKAGES = (
+    f"pyspark=={PYSPARK_VERSION}",
+    "pyarrow>=18",
+    "pandas<3",
+    "cramjam>=2.9",
+    "lz4>=4.3",
+    "zstandard>=0.23",
+)
 ARTIFACTS = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{PYSPARK_VERSION}",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -35,26 +42,26 @@ class SparkEnvironment:
     remark: str
 
 
-def prepare(cache: Path, repository: Path) -> SparkEnvironment:
-    """Raises Unavailable when not even pyspark can be had."""
+def prepare(cache: Path) -> SparkEnvironment:
+    """tidelog itself is not installed there: the workload finds it in the tree. Raises Unavailable when not even pyspark can be had."""
     if shutil.which("java") is None:
         raise Unavailable("java is not on the PATH")
     home = cache / f"spark-{PYSPARK_VERSION}"
-    python = _virtual_environment(home, repository)
+    python = _virtual_environment(home)
     try:
         return SparkEnvironment(python, _jars(home), "")
     except Unavailable as reason:
         return SparkEnvironment(python, (), f"tidelog alone, no ratios: {reason}")
 
 
-def _virtual_environment(home: Path, repository: Path) -> Path:
+def _virtual_environment(home: Path) -> Path:
     python = home / "venv" / "bin" / "python"
     complete = home / "venv" / "complete"
     if complete.exists():
         return python
     home.mkdir(parents=True, exist_ok=True)
     _run([sys.executable, "-m", "venv", str(home / "venv")])
-    _run([str(python), "-m", "pip", "install", "-q", *PACKAGES, "-e", str(repository)])
+    _run([str(python), "-m", "pip", "install", "-q", *PACKAGES])
     complete.touch()
     return python
 

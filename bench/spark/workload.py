@@ -84,6 +84,34 @@ class Workload:
         reader = self.spark.read.format("tidelog").option("subscribe", TOPIC)
         return self._consume(reader.option("path", self.data).load())
 
+    def reader_alone(self, connector: str) -> float:
+        """What feeds Spark, without Spark: one process reads everything, by files or by broker."""
+        from tidelog.client.arrow import BatchAssembler
+        from tidelog.spark.log_planning import plan_slices
+        from tidelog.spark.log_slice import read_slice
+        from tidelog.spark.options import source_options
+        from tidelog.spark.planning import OffsetRange
+        from tidelog.spark.range_reader import read_range
+        from tidelog.types import TopicPartition
+
+        started = time.perf_counter()
+        rows = 0
+        if connector == "files":
+            files = source_options({"path": self.data, "subscribe": TOPIC})
+            for task in plan_slices(files):
+                for piece in task:
+                    assembler = BatchAssembler(with_headers=False)
+                    for batch in read_slice(piece, assembler, check_crcs=True):
+                        rows += batch.num_rows
+        else:
+            given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": TOPIC}
+            for number in (0, 1):
+                wanted = OffsetRange(TopicPartition(TOPIC, number), 0, self.rows // 2)
+                for batch in read_range(source_options(given), wanted):
+                    rows += batch.num_rows
+        assert rows == self.rows, rows
+        return rows / (time.perf_counter() - started)
+
     def ceiling(self, connector: str) -> float:
         reader = self.spark.read.format("ceiling").option("rows", str(self.rows))
         return self._consume(reader.load())
@@ -211,6 +239,7 @@ def measured(workload: Workload, rounds: int, only: set[str]) -> dict[str, dict[
         ("batch read", workload.batch_read, both),
         ("direct read", workload.direct_read, ["tidelog"]),
         ("ceiling", workload.ceiling, ["spark"]),
+        ("reader alone", workload.reader_alone, ["files", "broker"]),
         ("stream read", workload.stream_read, both),
         ("batch write", workload.batch_write, both),
         ("stream write", workload.stream_write, both),
@@ -241,7 +270,8 @@ def main() -> None:
     parser.add_argument("--fill", action="store_true", help="write the topic first")
     parser.add_argument(
         "--only",
-        default="batch read,direct read,ceiling,stream read,batch write,stream write,floor",
+        default="batch read,direct read,ceiling,reader alone,stream read,batch write,stream write,"
+        "floor",
     )
     given = parser.parse_args()
     spark = session(given.jars)

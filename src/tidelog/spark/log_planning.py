@@ -1,8 +1,8 @@
 """Which slices of which segment files a query reads. Reads indexes, headers at both ends, no data.
 
-Segments are cut at places their index knows into pieces of 16 to 128 MiB, larger the more there is,
-and small ones share a task up to that size. `minPartitions` makes the pieces smaller,
-`maxRecordsPerPartition` bounds them by offsets, as when reading through a broker.
+Segments are cut at places their index knows into pieces of 16 to 128 MiB, as few as the driver has
+processors if those suffice, and small ones share a task up to that size. `minPartitions` makes the
+pieces smaller, `maxRecordsPerPartition` bounds them by offsets, as when reading through a broker.
 
 The ends of a query mean what they mean there. "latest" is the end of the files: what was written
 and not yet replicated is seen too. With isolation.level=read_committed it is the first offset of a
@@ -11,6 +11,7 @@ transaction that is still open.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 SLICE_BYTES_MIN: Final = 16 * 1024 * 1024
 SLICE_BYTES_MAX: Final = 128 * 1024 * 1024
-TASKS_WANTED: Final = 4
 
 
 def plan_slices(options: SourceOptions) -> list[list[LogSlice]]:
@@ -292,4 +292,4 @@ def _slice_bytes(slices: list[LogSlice], options: SourceOptions) -> int:
     total_bytes = sum(row.size_bytes for row in slices)
     if options.min_partitions is not None:
         return max(min(total_bytes // options.min_partitions, SLICE_BYTES_MAX), 1)
-    return min(max(total_bytes // TASKS_WANTED, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
+    return min(max(-(-total_bytes // (os.cpu_count() or 1)), SLICE_BYTES_MIN), SLICE_BYTES_MAX)

@@ -337,10 +337,11 @@ class _RangesReader:
         elif problem is not None:
             self._patience.wait_after(problem)
         self._send_idle()
-        yield from self._fetcher.record_batches(answered)
-        # However long the caller took, it was not for want of an answer.
-        self._patience.progressed()
-        answered.clear()
+        if answered:
+            yield from self._fetcher.record_batches(answered)
+            # However long the caller took, it was not for want of an answer.
+            self._patience.progressed()
+            answered.clear()
         del response
         fetch.connection.give_back(answer.frame)
 

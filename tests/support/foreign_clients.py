@@ -58,11 +58,13 @@ class Refused(Exception):
 
 class ForeignClient(Protocol):
     name: str
-    codecs: Sequence[str]
     carries_headers: bool
     carries_timestamps: bool
     sets_timestamps: bool
     writes_null_headers: bool
+
+    @property
+    def codecs(self) -> Sequence[str]: ...
 
     def produce(
         self, bootstrap: str, topic: str, partition: int, codec: str, messages: Sequence[Message]
@@ -139,7 +141,7 @@ class ConfluentKafka:
         try:
             consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in counts])
             while _incomplete(found, counts) and time.monotonic() < deadline:
-                message = consumer.poll(0.2)
+                message: Any = consumer.poll(0.2)
                 if message is None:
                     continue
                 assert message.error() is None, message.error()

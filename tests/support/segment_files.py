@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from struct import pack
+from typing import Any
 
 from tests.support.batches import records_of
 from tidelog.record.builder import batch_of
@@ -25,7 +26,7 @@ class SegmentWriter:
         self.log = self.folder / f"{self.base_offset:020d}.log"
         self.log.touch()
 
-    def append(self, count: int = 10, **fields: object) -> None:
+    def append(self, count: int = 10, **fields: Any) -> None:
         records = records_of(count, timestamp=1_000 * (self.next_offset + 1))
         self.append_bytes(batch_of(records, base_offset=self.next_offset, **fields), count)
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.handlers import HandlerStage, handler_stage
 from tidelog.broker.handlers import find_coordinator, offset_commit, offset_delete, offset_fetch
+from tidelog.broker.metadata_cache import Node
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -63,7 +64,7 @@ def on_stage(
 
 
 async def answered(answer: T | Coroutine[Any, Any, T]) -> T:
-    return await answer if asyncio.iscoroutine(answer) else answer  # type: ignore[return-value]
+    return await answer if asyncio.iscoroutine(answer) else answer
 
 
 async def find(
@@ -129,9 +130,7 @@ class TestFindCoordinator:
     def test_first_request_makes_the_topic_and_is_answered(self, tmp_path: Path) -> None:
         async def story() -> None:
             async with handler_stage(tmp_path) as stage:
-                stage.broker.metadata.advertise(
-                    "PLAINTEXT", [find_coordinator.Node(0, "h", 9, None)]
-                )
+                stage.broker.metadata.advertise("PLAINTEXT", [Node(0, "h", 9, None)])
                 response = await find(stage, 3, FindCoordinatorRequest(key="g"))
                 assert (response.error_code, response.node_id, response.port) == (0, 0, 9)
                 image = stage.broker.topics.topics["__consumer_offsets"]
@@ -147,9 +146,7 @@ class TestFindCoordinator:
     def test_every_key_has_its_own_row_from_v4_on(self, tmp_path: Path) -> None:
         async def story() -> None:
             async with handler_stage(tmp_path) as stage:
-                stage.broker.metadata.advertise(
-                    "PLAINTEXT", [find_coordinator.Node(0, "h", 9, None)]
-                )
+                stage.broker.metadata.advertise("PLAINTEXT", [Node(0, "h", 9, None)])
                 request = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=["a", "b"])
                 response = await find(stage, 4, request)
                 assert [(row.key, row.error_code) for row in response.coordinators] == [
@@ -221,7 +218,7 @@ async def test_metadata_that_is_too_large_is_refused_for_its_row(stage: HandlerS
 
 @on_stage()
 async def test_a_generation_of_an_unknown_group_is_refused(stage: HandlerStage) -> None:
-    known = {"generation_id_or_member_epoch": 3, "member_id": "m"}
+    known: dict[str, Any] = {"generation_id_or_member_epoch": 3, "member_id": "m"}
     assert commit(stage, ("t", 0, 4), **known) == [ErrorCode.ILLEGAL_GENERATION]
     topic_id = stage.broker.topics.topics["t"].topic_id
     outcome = commit(stage, ("t", 0, 4), version=10, topic_id=topic_id, **known)

@@ -87,7 +87,7 @@ class TxnStage:
 
     async def producer(self, transactional_id: str = "x", **fields: Any) -> Producer:
         answer = await self.init(transactional_id, **fields)
-        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        assert answer.error_code == 0, ErrorCode.of(answer.error_code)
         return Producer(self, transactional_id, answer.producer_id, answer.producer_epoch)
 
     def state(self, transactional_id: str = "x") -> str:
@@ -102,7 +102,7 @@ class TxnStage:
         partition = self.stage.partition(TOPIC, index)
         row = partition.read(0, 1 << 20, min_one_batch=True, read_committed=True)
         data = row.records if isinstance(row.records, bytes) else row.records.read()
-        aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions]
+        aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
         return list(_visible(memoryview(data), aborted))
 
     async def offset(self, group_id: str = "g", *, require_stable: bool = False) -> int:

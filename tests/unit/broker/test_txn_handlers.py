@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ async def test_newer_instance_aborts_what_the_older_one_left_open(tmp_path: Path
 async def test_producer_that_names_its_epoch_goes_on(tmp_path: Path) -> None:
     async with txn_stage(tmp_path) as stage:
         producer = await stage.producer()
-        named = {"producer_id": producer.producer_id, "producer_epoch": 0}
+        named: dict[str, Any] = {"producer_id": producer.producer_id, "producer_epoch": 0}
         assert (await stage.init(**named)).producer_epoch == 1
         assert (await stage.init(**named)).producer_epoch == 1  # repeated
         await stage.init()

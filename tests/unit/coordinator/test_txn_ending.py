@@ -17,7 +17,7 @@ def transaction(state: S, *, epoch: int = 3, version: int = 0, producer_id: int 
 
 def decided(present: Transaction, epoch: int, producer_id: int = 9, **how: bool) -> object:
     try:
-        return decide_end(present, producer_id, epoch, **how)  # type: ignore[arg-type]
+        return decide_end(present, producer_id, epoch, **how)
     except KafkaError as error:
         return error.code
 

@@ -73,8 +73,7 @@ async def test_what_is_in_memory_is_what_a_restart_reads(tmp_path: Path) -> None
         after = {
             each.transactional_id: each for each in stage.broker.transactions.list_transactions()
         }
-    forgotten = {"last_producer_epoch": -1}
-    assert after == {name: each._replace(**forgotten) for name, each in before.items()}
+    assert after == {name: each._replace(last_producer_epoch=-1) for name, each in before.items()}
 
 
 @in_loop

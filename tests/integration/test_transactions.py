@@ -1,0 +1,297 @@
+"""Transactions of unmodified clients: commits, aborts, fencing, time, and killed brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import aiokafka
+import aiokafka.errors
+import kafka
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.conftest import SharedBroker, StartBroker
+from tests.support.broker_process import BrokerProcess
+from tests.support.eventually import eventually
+from tests.support.raw_client import RawClient, create_topic
+
+WITHIN_S = 30.0
+SMALL = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+
+
+def make_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+    with RawClient(bootstrap) as client:
+        create_topic(client, name, partitions)
+
+
+def producer_of(bootstrap: str, transactional_id: str, **more: Any) -> Producer:
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **more}
+    )
+    producer.init_transactions(WITHIN_S)
+    return producer
+
+
+def read(
+    bootstrap: str, topic: str, partition: int = 0, *, isolation: str = "read_committed"
+) -> list[bytes]:
+    """Everything up to the end that this isolation level may read."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+        }
+    )
+    values: list[bytes] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        deadline = time.monotonic() + WITHIN_S
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    return values
+                continue
+            values.append(message.value() or b"")
+        raise AssertionError(f"no end of {topic} in {WITHIN_S} s, {len(values)} records")
+    finally:
+        consumer.close()
+
+
+def with_confluent(bootstrap: str, topic: str) -> None:
+    producer = producer_of(bootstrap, f"confluent-{topic}")
+    for number in range(4):
+        producer.begin_transaction()
+        for partition in (0, 1):
+            for row in range(3):
+                producer.produce(topic, b"%d-%d" % (number, row), partition=partition)
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)(WITHIN_S)
+
+
+def with_kafka_python(bootstrap: str, topic: str) -> None:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=bootstrap, transactional_id=f"kafka-python-{topic}"
+    )
+    producer.init_transactions()
+    for number in range(4):
+        producer.begin_transaction()
+        for partition in (0, 1):
+            for row in range(3):
+                producer.send(topic, b"%d-%d" % (number, row), partition=partition)
+        producer.flush()
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+    producer.close()
+
+
+def with_aiokafka(bootstrap: str, topic: str) -> None:
+    async def story() -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=bootstrap, transactional_id=f"aiokafka-{topic}"
+        )
+        await producer.start()
+        try:
+            for number in range(4):
+                await producer.begin_transaction()
+                for partition in (0, 1):
+                    for row in range(3):
+                        value = b"%d-%d" % (number, row)
+                        await producer.send_and_wait(topic, value, partition=partition)
+                if number % 2:
+                    await producer.abort_transaction()
+                else:
+                    await producer.commit_transaction()
+        finally:
+            await producer.stop()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("write", [with_confluent, with_kafka_python, with_aiokafka])
+def test_committed_transactions_are_read_and_aborted_ones_are_not(
+    broker: SharedBroker, topic_name: str, write: Callable[[str, str], None]
+) -> None:
+    topic = topic_name
+    make_topic(broker.bootstrap, topic, 2)
+    write(broker.bootstrap, topic)
+    committed = [b"%d-%d" % (number, row) for number in (0, 2) for row in range(3)]
+    for partition in (0, 1):
+        eventually(lambda: read(broker.bootstrap, topic, partition) == committed)  # noqa: B023
+        seen = read(broker.bootstrap, topic, partition, isolation="read_uncommitted")
+        assert set(committed) <= set(seen)
+
+
+def test_second_instance_fences_the_first(broker: SharedBroker, topic_name: str) -> None:
+    topic = topic_name
+    make_topic(broker.bootstrap, topic)
+    first = producer_of(broker.bootstrap, topic)
+    first.begin_transaction()
+    first.produce(topic, b"lost")
+    assert first.flush(WITHIN_S) == 0
+    second = producer_of(broker.bootstrap, topic)
+    second.begin_transaction()
+    second.produce(topic, b"kept")
+    second.commit_transaction(WITHIN_S)
+    with pytest.raises(KafkaException) as fenced:
+        first.commit_transaction(WITHIN_S)
+    assert fenced.value.args[0].code() == KafkaError._FENCED
+    assert read(broker.bootstrap, topic) == [b"kept"]
+
+
+def test_hanging_transaction_is_aborted_at_its_timeout(start_broker: StartBroker) -> None:
+    broker = start_broker(
+        SMALL | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+    )
+    make_topic(broker.bootstrap, "t")
+    hanging = producer_of(broker.bootstrap, "hanging", **{"transaction.timeout.ms": 1500})
+    hanging.begin_transaction()
+    hanging.produce("t", b"lost")
+    assert hanging.flush(WITHIN_S) == 0
+    plain = Producer({"bootstrap.servers": broker.bootstrap})
+    plain.produce("t", b"behind it")
+    assert plain.flush(WITHIN_S) == 0
+    assert read(broker.bootstrap, "t") == []
+    eventually(lambda: read(broker.bootstrap, "t") == [b"behind it"])
+    with pytest.raises(KafkaException):
+        hanging.commit_transaction(WITHIN_S)
+
+
+def test_offsets_are_committed_with_the_transaction_or_not_at_all(
+    broker: SharedBroker, topic_name: str
+) -> None:
+    topic = topic_name
+    make_topic(broker.bootstrap, topic)
+    producer = producer_of(broker.bootstrap, topic)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+    place = TopicPartition(topic, 0)
+    for offset, commits in ((5, True), (9, False)):
+        producer.begin_transaction()
+        producer.produce(topic, b"v")
+        producer.send_offsets_to_transaction(
+            [TopicPartition(topic, 0, offset)], consumer.consumer_group_metadata(), WITHIN_S
+        )
+        (producer.commit_transaction if commits else producer.abort_transaction)(WITHIN_S)
+        assert consumer.committed([place], WITHIN_S)[0].offset == 5
+    consumer.close()
+
+
+def test_transactions_are_described_to_tools(broker: SharedBroker, topic_name: str) -> None:
+    topic = topic_name
+    make_topic(broker.bootstrap, topic)
+    producer = producer_of(broker.bootstrap, topic)
+    producer.begin_transaction()
+    producer.produce(topic, b"v")
+    assert producer.flush(WITHIN_S) == 0
+    admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        described = admin.describe_transactions([topic])
+        assert "Ongoing" in str(described)
+    finally:
+        admin.close()
+        producer.abort_transaction(WITHIN_S)
+
+
+class Copying:
+    """Consume, copy, produce: each batch of records and its offset in one transaction.
+
+    Whatever goes wrong ends an instance; the next one fences it and goes on from the offset that
+    is committed.
+    """
+
+    PER_TRANSACTION = 60
+    WITHIN_S = 45.0
+
+    def __init__(self, bootstrap: str, count: int) -> None:
+        self._bootstrap = bootstrap
+        self._count = count
+        self.copied = 0
+
+    async def run(self) -> None:
+        deadline = time.monotonic() + self.WITHIN_S
+        while self.copied < self._count:
+            assert time.monotonic() < deadline, f"{self.copied} records are copied"
+            try:
+                await self._run_instance()
+            except aiokafka.errors.KafkaError:
+                await asyncio.sleep(0.05)
+
+    async def _run_instance(self) -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap,
+            group_id="copying",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            request_timeout_ms=2_000,
+        )
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap, transactional_id="copying", request_timeout_ms=2_000
+        )
+        place = aiokafka.TopicPartition("in", 0)
+        try:
+            await asyncio.wait_for(producer.start(), 10)
+            await asyncio.wait_for(consumer.start(), 10)
+            consumer.assign([place])
+            self.copied = await asyncio.wait_for(consumer.committed(place), 10) or 0
+            consumer.seek(place, self.copied)
+            while self.copied < self._count:
+                await asyncio.wait_for(self._copy(consumer, producer, place), 10)
+        except TimeoutError as error:
+            raise aiokafka.errors.KafkaTimeoutError from error
+        finally:
+            for client in (consumer, producer):
+                with contextlib.suppress(aiokafka.errors.KafkaError, TimeoutError):
+                    await asyncio.wait_for(client.stop(), 5)
+
+    async def _copy(self, consumer: Any, producer: Any, place: Any) -> None:
+        batches = await consumer.getmany(place, timeout_ms=500, max_records=self.PER_TRANSACTION)
+        messages = batches.get(place, [])
+        if not messages:
+            return
+        assert messages[0].offset == self.copied
+        await producer.begin_transaction()
+        for message in messages:
+            await producer.send("out", message.value, partition=0)
+        end = self.copied + len(messages)
+        await producer.send_offsets_to_transaction({place: end}, "copying")
+        await producer.commit_transaction()
+        self.copied = end
+
+
+def test_records_are_copied_exactly_once_while_the_broker_is_killed(
+    start_broker: StartBroker,
+) -> None:
+    count, kills = 4_000, 5
+    dice = random.Random(11)
+    broker: BrokerProcess = start_broker(SMALL)
+    for name in ("in", "out"):
+        make_topic(broker.bootstrap, name)
+    values = [b"%06d" % number for number in range(count)]
+    feed = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    for value in values:
+        feed.produce("in", value)
+    assert feed.flush(WITHIN_S) == 0
+    copying = Copying(broker.bootstrap, count)
+
+    async def story() -> None:
+        copy = asyncio.create_task(copying.run())
+        for number in range(kills):
+            while copying.copied < count * (number + 1) // (kills + 1) and not copy.done():
+                await asyncio.sleep(0.002)
+            await asyncio.sleep(dice.uniform(0, 0.03))
+            broker.kill()
+            broker.start()
+        await copy
+
+    asyncio.run(story())
+    eventually(lambda: read(broker.bootstrap, "out") == values)

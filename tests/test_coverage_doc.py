@@ -26,6 +26,7 @@ ROWS_OF_AREA = {
     "J": 8,
     "N": 2,
     "O": 12,
+    "P": 7,
     "Q": 21,
 }
 NODE_ID = re.compile(r"`(tests/[^`]+\.py::[^`]+)`")

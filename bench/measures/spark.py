@@ -2,8 +2,8 @@
 format("tidelog"), both against the same tidelog broker, in one warm Spark session of pyspark 4.2.0.
 
 Besides the peer there are two things of Spark itself to hold tidelog against: the transport ceiling
-(prebuilt Arrow batches through the same Spark) and the micro-batch of an empty source. They stand in
-the column kafka too, and so does reading through the broker where segment files are read. Within
+(prebuilt Arrow batches through the same Spark) and the micro-batch of an empty source. They stand
+in the column kafka too, and so does reading through the broker where segment files are read. Within
 Spark those two are bound by the same transport, so they are compared without Spark as well.
 """
 
@@ -52,7 +52,7 @@ def _workload(
     command = [str(environment.python), "-m", "bench.spark.workload"]
     command += ["--bootstrap", f"127.0.0.1:{broker.port}", "--data", str(broker.data)]
     command += ["--jars", ",".join(map(str, environment.jars))]
-    command += ["--rows", str(arena.size.of(500_000, 2_000_000))]
+    command += ["--rows", str(arena.size.of(1_000_000, 2_000_000))]
     command += ["--rounds", str(arena.size.rounds), *(more or ("--fill",))]
     done = subprocess.run(
         command,

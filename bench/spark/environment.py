@@ -43,7 +43,10 @@ class SparkEnvironment:
 
 
 def prepare(cache: Path) -> SparkEnvironment:
-    """tidelog itself is not installed there: the workload finds it in the tree. Raises Unavailable when not even pyspark can be had."""
+    """tidelog itself is not installed there: the workload finds it in the tree.
+
+    Raises Unavailable when not even pyspark can be had.
+    """
     if shutil.which("java") is None:
         raise Unavailable("java is not on the PATH")
     home = cache / f"spark-{PYSPARK_VERSION}"

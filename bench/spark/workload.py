@@ -30,6 +30,7 @@ FLOOR_TOPIC = "floor"
 FLOOR_BATCHES = 40
 WARM_UP_BATCHES = 10
 WRITE_PARTITIONS = 2
+STREAM_BATCH_ROWS = 500_000
 
 
 def session(jars: str) -> SparkSession:
@@ -117,11 +118,11 @@ class Workload:
         return self._consume(reader.load())
 
     def stream_read(self, connector: str) -> float:
-        """Four batches, to a sink that does nothing."""
+        """Large batches, to a sink that does nothing."""
         frame = (
             self._options(self.spark.readStream, connector)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", str(self.rows // 4))
+            .option("maxOffsetsPerTrigger", str(STREAM_BATCH_ROWS))
             .load()
         )
         return self._run_stream(frame.writeStream.format("noop"))
@@ -160,7 +161,7 @@ class Workload:
         files = Path(self.scratch, "rows")
         if not files.exists():
             frame = self._to_write()
-            frame.repartition(4).write.parquet(str(files))
+            frame.repartition(self.rows // STREAM_BATCH_ROWS).write.parquet(str(files))
         source = self.spark.readStream.schema("key string, value string")
         frame = source.option("maxFilesPerTrigger", "1").parquet(str(files))
         return self._run_stream(self._sink(frame.writeStream, connector))

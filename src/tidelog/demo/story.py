@@ -8,9 +8,7 @@ the broker serves alone. Whatever happens, everything is stopped in the reverse 
 from __future__ import annotations
 
 import datetime
-import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -19,10 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from tidelog.demo.broker_child import BrokerChild
+from tidelog.pipeline.interruption import interrupt_on_signals
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from pyspark.sql import SparkSession
 
     from tidelog.demo.event_feed import EventFeed
@@ -67,7 +64,7 @@ class Demo:
 
     def run(self) -> int:
         """The exit code: 0 when the check is green, or it was stopped while serving."""
-        _on_signals(_interrupt)
+        interrupt_on_signals()
         try:
             self.broker.start()
             self._say(self.broker.ready_line)
@@ -79,7 +76,6 @@ class Demo:
             self._say("\n  stopping")
             return INTERRUPTED if self.settings.once else 0
         finally:
-            _on_signals(_exit_at_once)
             self._stop()
 
     # The parts of the story
@@ -145,7 +141,7 @@ class Demo:
         self.feed.start()
         self.spark = open_session(pipeline, self.settings.directory / "spark.log")
         # Spark has put a handler of its own in the place of ours.
-        _on_signals(_interrupt)
+        interrupt_on_signals()
         frames = build_frames(self.spark, pipeline, streaming=True)
         self.running = start_queries(pipeline, frames)
 
@@ -260,17 +256,3 @@ def _columns(texts: Sequence[str]) -> str:
     return "  " + "".join(
         f"{text:>{max(len(heading), 6) + 3}}" for heading, text in zip(HEADINGS, texts, strict=True)
     )
-
-
-def _on_signals(handler: object) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handler)  # type: ignore[arg-type]
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _exit_at_once(number: int, frame: FrameType | None) -> None:
-    """A second signal: the broker follows when this process is gone."""
-    os._exit(128 + number)

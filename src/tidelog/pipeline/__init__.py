@@ -16,6 +16,8 @@ A pipeline is a folder with one file, `pipeline.toml`; docs/pipelines.md is the 
     spark_errors       Spark's errors as one line with a place in the file
     plan_report        what `validate` shows
     figures            live figures out of Spark's progress reports
+    interruption       signals as one KeyboardInterrupt
+    table_reader       values of one TOML table, by key and type
     terminal           lines that redraw themselves
     topics             topics that a pipeline needs, made where they are not there
 

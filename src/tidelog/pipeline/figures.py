@@ -32,7 +32,7 @@ class QueryFigures:
         if moment <= self._last:
             return
         self._last = moment
-        rows_in = int(progress["numInputRows"])
+        rows_in = sum(int(source["numInputRows"]) for source in progress["sources"])
         rows_out = _rows_out(progress)
         batch_ms = int(progress["durationMs"].get("triggerExecution", 0))
         self.batch_id = int(progress["batchId"])
@@ -66,7 +66,7 @@ def _offsets(told: Any) -> dict[str, dict[str, int]]:
 
 
 def _rows_out(progress: Mapping[str, Any]) -> int:
-    observed = progress.get("observedMetrics", {}).get(OUT_METRIC)
-    if isinstance(observed, Mapping):
-        return int(observed.get("rows") or 0)
-    return 0
+    """The metric by name, or its values alone as Spark Connect reports them."""
+    observed = progress.get("observedMetrics", {}).get(OUT_METRIC) or {}
+    values = observed.get("values", [observed.get("rows")])
+    return int(values[0] or 0)

@@ -35,7 +35,9 @@ def judged(rows: DataFrame, source: Source, schema: StructType) -> DataFrame:
     problem = F.lit(None).cast("string")
     text = F.col("value").cast("string")
     if kind in DECODED_FORMATS:
-        decode = F.udf(RecordCodec(source.format).decode, "text string, problem string")
+        codec = RecordCodec(source.format)
+        # Lambdas, since Spark would read another kind of function out of the methods' type hints.
+        decode = F.udf(lambda value: codec.decode(value), "text string, problem string")
         rows = rows.withColumn(_DECODED, decode("value"))
         text, problem = F.col(f"{_DECODED}.text"), F.col(f"{_DECODED}.problem")
     options = {**source.format.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
@@ -62,13 +64,15 @@ def value_column(format: Format) -> Column:
     """All columns of a view as the value of a record."""
     from pyspark.sql import functions as F
 
+    options = dict(format.options) or None
     if format.kind == CSV:
-        return F.to_csv(F.struct("*"), dict(format.options))
-    text = F.to_json(F.struct("*"), dict(format.options))
+        return F.to_csv(F.struct("*"), options)
+    text = F.to_json(F.struct("*"), options)
     if format.kind == JSON:
         return text
     assert format.kind != RAW, "raw values are written as they are"
-    return F.udf(RecordCodec(format).encode, "binary")(text)
+    codec = RecordCodec(format)
+    return F.udf(lambda row: codec.encode(row), "binary")(text)
 
 
 def _parse_schema(schema: StructType) -> StructType:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 JAVA_VERSION_MIN: Final = 17
 INSTALL: Final = "pip install 'tidelog[spark]'"
+# PySpark logs every error that it also raises.
+_ERROR_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _CONNECT_MODULES: Final = ("grpc", "google.rpc", "grpc_status")
 
 
@@ -81,7 +83,8 @@ def open_session(pipeline: Pipeline, log_file: Path | None) -> SparkSession:
     if reason is not None:
         raise StartupError(reason)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in _ERROR_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if log_file is None:
         return _make(pipeline)
     with _standard_error_in(log_file):

@@ -9,10 +9,10 @@ def report(second: int, *, rows: int, out: int, batch: int = 0, **more: Any) -> 
     return {
         "timestamp": f"2026-01-05T08:00:{second:02d}.000Z",
         "batchId": batch,
-        "numInputRows": rows,
         "durationMs": {"triggerExecution": 500, "addBatch": 300},
         "sources": [
             {
+                "numInputRows": rows,
                 "endOffset": '{"t": {"0": 10, "1": 5}}',
                 "latestOffset": '{"t": {"0": 12, "1": 9, "2": 1}}',
             }
@@ -52,3 +52,10 @@ def test_rows_that_came_too_late_are_counted() -> None:
     figures = QueryFigures()
     figures.take(report(1, rows=9, out=0, stateOperators=[{"numRowsDroppedByWatermark": 3}]))
     assert figures.rows_too_late == 3
+
+
+def test_rows_out_are_found_in_the_reports_of_spark_connect_too() -> None:
+    figures = QueryFigures()
+    figures.take(report(1, rows=9, out=0, observedMetrics={OUT_METRIC: {"values": [7]}}))
+    figures.take(report(2, rows=0, out=0, observedMetrics={}))
+    assert figures.rows_out == 7

@@ -11,7 +11,6 @@ log goes to spark.log beside the file.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.pipeline.problems import PipelineError
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from pyspark.sql import SparkSession
 
     from tidelog.pipeline.declaration import Pipeline
     from tidelog.pipeline.queries import RunningPipeline
@@ -110,21 +109,23 @@ def validate(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
 
 def execute(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
     from tidelog.pipeline.frames import build_frames
+    from tidelog.pipeline.interruption import interrupt_on_signals
     from tidelog.pipeline.queries import start_queries
     from tidelog.pipeline.spark_session import open_session
     from tidelog.pipeline.topics import prepare_topics
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_signals()
     if not pipeline.remote:
         for topic in prepare_topics(pipeline):
             print(f"topic {topic} made")
     where = pipeline.remote or pipeline.master
     print(f"{pipeline.name}: starting Spark on {where} ...", flush=True)
     started_s = time.monotonic()
-    spark = open_session(pipeline, log_file(pipeline, arguments))
-    signal.signal(signal.SIGINT, _interrupt)
+    spark: SparkSession | None = None
     running: RunningPipeline | None = None
     try:
+        spark = open_session(pipeline, log_file(pipeline, arguments))
+        interrupt_on_signals()
         running = start_queries(pipeline, build_frames(spark, pipeline, streaming=True))
         print(
             f"{pipeline.name}: {len(running.queries)} queries, trigger {pipeline.trigger}, Spark "
@@ -132,14 +133,14 @@ def execute(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
         )
         watch(running)
         print("all read and written")
-        return 0
     except KeyboardInterrupt:
         print("stopped; the next run goes on from the checkpoint")
-        return 0
     finally:
         if running is not None:
             running.stop()
-        spark.stop()
+        if spark is not None:
+            spark.stop()
+    return 0
 
 
 def watch(running: RunningPipeline) -> None:
@@ -167,7 +168,3 @@ def figure_line(name: str, columns: Sequence[str]) -> str:
 
 def log_file(pipeline: Pipeline, arguments: argparse.Namespace) -> Path | None:
     return None if arguments.spark_log else pipeline.folder / LOG_NAME
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.batches import simple_batch
 from tests.support.metadata import in_loop
 from tests.support.txn_stage import PARTITIONS, TOPIC, Producer, TxnStage, txn_stage
 from tidelog.broker.handlers import (
@@ -14,6 +15,7 @@ from tidelog.broker.handlers import (
     describe_transactions,
     find_coordinator,
     list_transactions,
+    produce,
     write_txn_markers,
 )
 from tidelog.errors import ErrorCode
@@ -27,6 +29,11 @@ from tidelog.protocol.messages.describe_producers import DescribeProducersReques
 from tidelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.list_transactions import ListTransactionsRequest
+from tidelog.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tidelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -367,6 +374,23 @@ async def test_partition_that_is_offline_gets_its_marker_later(tmp_path: Path) -
         stage.clock.advance(ms=100)
         assert stage.state() == "CompleteCommit"
         assert stage.committed(0) == [b"v"]
+
+
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
+def test_clients_do_not_write_to_the_topics_of_the_coordinators(tmp_path: Path, topic: str) -> None:
+    @in_loop
+    async def story() -> None:
+        async with txn_stage(tmp_path) as stage:
+            rows = [PartitionProduceData(index=0, records=memoryview(simple_batch(1)))]
+            request = ProduceRequest(
+                acks=1, topic_data=[TopicProduceData(name=topic, partition_data=rows)]
+            )
+            answer = await stage.ask(produce, 9, request)
+            row = answer.responses[0].partition_responses[0]
+            assert row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert stage.log(0, topic).log_end_offset == 0
+
+    story()
 
 
 # For brokers and tools

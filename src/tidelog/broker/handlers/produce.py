@@ -9,8 +9,9 @@ Behaviour
 - Each partition has its own error; a partition named twice is appended once (the last one).
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
-Checks, in order: transactional id, acks, topic and partition hosted here, the transaction, then
-those of the log's validator.
+Checks, in order: transactional id, acks, topic and partition hosted here, not a topic of the
+coordinators (17; Kafka's admin client, by its client id, may), the transaction, then those of the
+log's validator.
 Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
 v8 record errors, v9 flexible, v10 current leader, v11 TRANSACTION_ABORTABLE,
 v12 adds partitions to the transaction (KIP-890), v13 topic ids.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.broker.produce_admission import admit_records, is_transactional
+from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 Answer = ProduceResponse | CloseConnection | None
 Row = tuple[PartitionProduceResponse, Partition]
 
+ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
 FIRST_VERSION_WITH_BATCHES = 3
@@ -109,6 +112,7 @@ class _Append:
     __slots__ = (
         "_broker",
         "_inflation",
+        "_may_write_internal",
         "acks",
         "is_transactional",
         "refusal",
@@ -121,6 +125,7 @@ class _Append:
         self._broker = context.broker
         self.version = context.api_version
         self.acks = request.acks
+        self._may_write_internal = context.client_id == ADMIN_CLIENT_ID
         self.unflushed: list[Row] = []  # appended, to be flushed before the answer
         self.refusal: ErrorCode | None = None  # applies to every partition
         self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
@@ -159,6 +164,11 @@ class _Append:
         if partition is None:
             code = unknown or self._broker.replicas.absent_error(topic, index)
             return _failed(index, self._in_version(KafkaError(code)))
+        if topic in INTERNAL_TOPICS and not self._may_write_internal:
+            return _failed(
+                index,
+                KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients do not append to {topic}."),
+            )
         if row.records is None:
             return _failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
         if self.refused and partition.topic_partition in self.refused:

@@ -40,6 +40,7 @@ MEASURES = (
     "memory",
     "recovery",
     "scaling",
+    "spark",
 )
 
 

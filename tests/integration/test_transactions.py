@@ -7,6 +7,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import aiokafka
@@ -268,19 +269,24 @@ class Copying:
         self.copied = end
 
 
+def fed_broker(start_broker: StartBroker, values: list[bytes]) -> BrokerProcess:
+    broker: BrokerProcess = start_broker(SMALL)
+    for name in ("in", "out"):
+        make_topic(broker.bootstrap, name)
+    feed = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    for value in values:
+        feed.produce("in", value)
+    assert feed.flush(WITHIN_S) == 0
+    return broker
+
+
 def test_records_are_copied_exactly_once_while_the_broker_is_killed(
     start_broker: StartBroker,
 ) -> None:
     count, kills = 4_000, 5
     dice = random.Random(11)
-    broker: BrokerProcess = start_broker(SMALL)
-    for name in ("in", "out"):
-        make_topic(broker.bootstrap, name)
     values = [b"%06d" % number for number in range(count)]
-    feed = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
-    for value in values:
-        feed.produce("in", value)
-    assert feed.flush(WITHIN_S) == 0
+    broker = fed_broker(start_broker, values)
     copying = Copying(broker.bootstrap, count)
 
     async def story() -> None:
@@ -295,3 +301,45 @@ def test_records_are_copied_exactly_once_while_the_broker_is_killed(
 
     asyncio.run(story())
     eventually(lambda: read(broker.bootstrap, "out") == values)
+
+
+def test_one_producer_goes_on_through_kills_of_the_broker(start_broker: StartBroker) -> None:
+    """Killed within the requests of a transaction, which the client repeats by itself."""
+    values = [b"%04d" % number for number in range(200)]
+    broker = fed_broker(start_broker, values)
+    # librdkafka forgets its group coordinator for good when it bootstraps anew.
+    patient = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200}
+    producer = producer_of(broker.bootstrap, "copying", **patient)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "copying", **patient})
+    kept: list[bytes] = []
+
+    def copy(start: int) -> None:
+        values_now = values[start : start + 20]
+        producer.begin_transaction()
+        for value in values_now:
+            producer.produce("out", value, partition=0)
+        offsets = [TopicPartition("in", 0, start + 20)]
+        try:
+            producer.send_offsets_to_transaction(
+                offsets, consumer.consumer_group_metadata(), WITHIN_S
+            )
+            producer.commit_transaction(WITHIN_S)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            producer.abort_transaction(WITHIN_S)
+            return
+        kept.extend(values_now)
+
+    with ThreadPoolExecutor(1) as worker:
+        for number, start in enumerate(range(0, len(values), 20)):
+            copied = worker.submit(copy, start)
+            if number % 2:
+                time.sleep(0.001 * number)
+                broker.kill()
+                broker.start()
+            copied.result(60)
+    committed = consumer.committed([TopicPartition("in", 0)], WITHIN_S)[0].offset
+    consumer.close()
+    eventually(lambda: read(broker.bootstrap, "out") == kept)
+    assert committed == int(kept[-1]) + 1

@@ -176,9 +176,10 @@ class Demo:
 
     def _figures(self, feed: EventFeed, running: RunningPipeline) -> list[str]:
         windows = running.figures["revenue"]
-        row = (
-            f"{time.monotonic() - self.started_s:.0f} s",
-            f"{feed.sent:,}",
+        row = [f"{time.monotonic() - self.started_s:.0f} s", f"{feed.sent:,}"]
+        if windows.batch_id < 0:
+            return [_columns(row) + "   Spark works on its first batch"]
+        row += (
             f"{windows.rows_in:,}",
             f"{windows.rows_in_per_s:,.0f}",
             f"{windows.rows_out_per_s:,.0f}",
@@ -188,8 +189,7 @@ class Demo:
             f"{windows.rows_out:,}",
             f"{running.figures[DEAD_LETTER].rows_out:,}",
         )
-        note = "" if windows.batch_id >= 0 else "   Spark plans its first batch"
-        return [_columns(row) + note]
+        return [_columns(row)]
 
     def _check(self, pipeline: Pipeline, shop: Shop) -> list[Finding]:
         from tidelog.demo.ledger_check import LedgerCheck
@@ -259,5 +259,6 @@ def run_demo(settings: DemoSettings) -> int:
 
 def _columns(texts: Sequence[str]) -> str:
     return "  " + "".join(
-        f"{text:>{max(len(heading), 6) + 3}}" for heading, text in zip(HEADINGS, texts, strict=True)
+        f"{text:>{max(len(heading), 6) + 2}}"
+        for heading, text in zip(HEADINGS, texts, strict=False)
     )

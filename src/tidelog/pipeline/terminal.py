@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from shutil import get_terminal_size
 from typing import TextIO
 
 PLAIN_INTERVAL_S = 5.0
@@ -28,10 +29,13 @@ class LiveLines:
         self._last_lines: list[str] = []
 
     def show(self, lines: Sequence[str], *, force: bool = False) -> None:
-        """Where there is no terminal, lines that say nothing new are left out."""
+        """Lines wider than the terminal are cut. Where there is none, lines that say nothing new
+        are left out."""
         if self._is_terminal:
             self._erase()
             self._drawn = len(lines)
+            width = get_terminal_size().columns
+            lines = [line[: width - 1] for line in lines]
         elif not force and (self._is_too_soon() or list(lines) == self._last_lines):
             return
         self._last_s = self._now()

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from tidelog.pipeline.terminal import LiveLines, painted
 
 
@@ -16,6 +18,13 @@ def test_on_a_terminal_lines_are_drawn_over_the_last_ones() -> None:
     live.show(["a", "b"])
     live.show(["c"])
     assert terminal.getvalue() == "a\nb\n\x1b[2A\x1b[Jc\n"
+
+
+def test_a_line_wider_than_the_terminal_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    terminal = Terminal()
+    LiveLines(terminal).show(["0123456789abc"])
+    assert terminal.getvalue() == "012345678\n"
 
 
 def test_elsewhere_they_come_now_and_then_and_only_when_new() -> None:

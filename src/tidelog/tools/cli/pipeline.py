@@ -114,10 +114,10 @@ def execute(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
     from tidelog.pipeline.spark_session import open_session
     from tidelog.pipeline.topics import prepare_topics
 
-    interrupt_on_signals()
     if not pipeline.remote:
         for topic in prepare_topics(pipeline):
             print(f"topic {topic} made")
+    interrupt_on_signals()
     where = pipeline.remote or pipeline.master
     print(f"{pipeline.name}: starting Spark on {where} ...", flush=True)
     started_s = time.monotonic()

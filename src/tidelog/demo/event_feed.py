@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError
@@ -17,6 +17,8 @@ from tidelog.client.errors import ClientError
 if TYPE_CHECKING:
     from tidelog.client.producer import Producer
     from tidelog.demo.shop import Event, Shop
+
+STOP_TIMEOUT_S: Final = 5.0
 
 
 class EventFeed(threading.Thread):
@@ -40,8 +42,9 @@ class EventFeed(threading.Thread):
             self.failure = failure
 
     def stop(self) -> None:
+        """A broker that is gone may keep the thread busy; as a daemon it ends with the process."""
         self._stopping.set()
-        self.join()
+        self.join(STOP_TIMEOUT_S)
 
     def _feed(self, producer: Producer) -> None:
         due_s = time.monotonic()

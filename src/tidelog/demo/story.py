@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from tidelog.demo.broker_child import BrokerChild
+from tidelog.errors import StartupError
 from tidelog.pipeline.interruption import interrupt_on_signals
 
 if TYPE_CHECKING:
@@ -167,9 +168,11 @@ class Demo:
         live.end()
 
     def _is_all_read(self, feed: EventFeed, running: RunningPipeline) -> bool:
-        running.refresh()
+        if not self.broker.is_alive:
+            raise StartupError(f"the broker has ended; see {self.broker.log_file}")
         if feed.failure is not None:
-            raise feed.failure
+            raise StartupError(f"the events could not be written: {feed.failure}")
+        running.refresh()
         if feed.is_alive():
             return False
         return all(row.rows_in >= feed.sent for row in running.figures.values())

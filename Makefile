@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml setup.py $(KERNEL)
 	touch $@
 
 run: setup
-	$(BIN)/tidelog serve --override log.dirs=.data
+	$(BIN)/tidelog demo --data .data $(if $(ONCE),--once)
 
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests

@@ -187,12 +187,9 @@ def test_windows_equal_the_answer_and_broken_rows_become_dead_letters(
 
     dead = records(topics, f"{topic_name}.dead-letter")
     reasons = {row["value"]: dict_of(row["headers"])["dead-letter.reason"].decode() for row in dead}
-    expected_reasons: dict[bytes | None, str] = {
-        **BROKEN,
-        b"home,many": "is no CSV row of (page string, stars int)",
-        None: "the record has no value",
-    }
-    assert reasons == expected_reasons
+    assert reasons.pop(None) == "the record has no value"
+    assert reasons.pop(b"home,many") == "is no CSV row of (page string, stars int)"
+    assert reasons == BROKEN
     first = next(row for row in dead if row["value"] == b'{"page": "cut')
     assert first["key"] == b"k100"
     assert dict_of(first["headers"]) == {

@@ -35,7 +35,13 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from tidelog.record.batch import LOG_OVERHEAD
+from tidelog.record.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_BIT,
+)
 from tidelog.record.errors import InvalidRecords, InvalidTimestamps
 from tidelog.record.inflation import InflationBudget
 from tidelog.replication.partition import Partition
@@ -52,6 +58,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
 FIRST_VERSION_WITH_BATCHES = 3
+LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending[Answer]:
@@ -111,8 +118,8 @@ class _Append:
 
     __slots__ = (
         "_broker",
+        "_client_id",
         "_inflation",
-        "_may_write_internal",
         "acks",
         "is_transactional",
         "refusal",
@@ -125,12 +132,11 @@ class _Append:
         self._broker = context.broker
         self.version = context.api_version
         self.acks = request.acks
-        self._may_write_internal = context.client_id == ADMIN_CLIENT_ID
+        self._client_id = context.header.client_id
         self.unflushed: list[Row] = []  # appended, to be flushed before the answer
         self.refusal: ErrorCode | None = None  # applies to every partition
         self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
-        transactional, records_bytes = _survey(request)
-        self._inflation = InflationBudget.for_request(records_bytes)
+        transactional, self._inflation = _survey(request, self.version)
         self.is_transactional = transactional
         if transactional and request.transactional_id is None:
             self.refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -164,7 +170,7 @@ class _Append:
         if partition is None:
             code = unknown or self._broker.replicas.absent_error(topic, index)
             return _failed(index, self._in_version(KafkaError(code)))
-        if topic in INTERNAL_TOPICS and not self._may_write_internal:
+        if topic in INTERNAL_TOPICS and self._client_id != ADMIN_CLIENT_ID:
             return _failed(
                 index,
                 KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients do not append to {topic}."),
@@ -218,17 +224,27 @@ def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
     return list(merged.values())
 
 
-def _survey(request: ProduceRequest) -> tuple[bool, int]:
-    """Whether there are records of a transaction, and the bytes of all records."""
-    transactional, size = False, 0
+def _survey(request: ProduceRequest, version: int) -> tuple[bool, InflationBudget | None]:
+    """Whether there are records of a transaction, and a budget if there are compressed ones.
+
+    One look at the attributes of each batch spares plain requests all further questions.
+    """
+    attributes = 0 if version >= FIRST_VERSION_WITH_BATCHES else CODEC_MASK
     for topic in request.topic_data:
         for row in topic.partition_data:
             records = row.records
-            if records is None:
-                continue
-            size += len(records)
-            transactional = transactional or is_transactional(records)
-    return transactional, size
+            if records is not None and len(records) > HEADER_SIZE:
+                attributes |= records[LOW_ATTRIBUTES_POSITION]
+    if not attributes & (CODEC_MASK | TRANSACTIONAL_BIT):
+        return False, None
+    everything = [
+        row.records
+        for topic in request.topic_data
+        for row in topic.partition_data
+        if row.records is not None
+    ]
+    budget = InflationBudget.for_request(sum(map(len, everything)))
+    return any(map(is_transactional, everything)), budget
 
 
 def _holds_no_message(records: memoryview) -> bool:

@@ -23,10 +23,10 @@ So one request is in hand at a time and nothing is received until it is answered
 Muting is lazy: the socket stays watched, and is unwatched only when it turns readable while it
 may not be read. That a peer has gone meanwhile is found by the processor's sweep.
 
-Answers of one turn leave in one vectored write. A file part leaves by sendfile, its header held
-back with MSG_MORE so that both share a segment. Sending is tried at once; only when the socket is
-full is it watched for room. While unsent answers exceed `connection_bytes_in_flight_max` the turn
-is not passed: a slow reader is not read.
+The first answer of a turn leaves at once if more frames wait, the others in one vectored write.
+A file part leaves by sendfile, its header held back with MSG_MORE so that both share a segment.
+Sending is tried at once; only when the socket is full is it watched for room. While unsent
+answers exceed `connection_bytes_in_flight_max` the turn is not passed: a slow reader is not read.
 
 Not here: TLS, SASL, quotas on bytes and requests.
 """
@@ -207,6 +207,8 @@ class Connection:
                     break
                 if count >= REQUESTS_PER_TURN or self._answer_bytes > TURN_ANSWER_BYTES:
                     break
+                if count == 1 and reader.has_frame():
+                    self._send_first()
         except InvalidFrame as error:
             self._processor.log_closing(self, str(error))
             self._close_after_answers = CloseReason.INVALID_FRAME
@@ -217,6 +219,19 @@ class Connection:
         self._serving = False
         self._processor.request_counters.requests += count
         self._deliver()
+
+    def _send_first(self) -> None:
+        """More frames wait: send the first answer now, and the peer works while we do.
+
+        If all answers left together, a client with a few requests in flight and the broker would
+        sleep in turn, and each wake-up of an idle processor costs more than a small request.
+        """
+        if self._out or self._answer_file_bytes:
+            return
+        self._out, self._answers = self._answers, []
+        self._out_bytes, self._answer_bytes = self._answer_bytes, 0
+        if self._out:
+            self._send_queued()
 
     def _deliver(self) -> None:
         """Hands the answers, and the turn unless a request is in hand, to the socket half."""

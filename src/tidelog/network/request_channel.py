@@ -134,5 +134,8 @@ class ChannelConnection(Connection):
             self._has_turn = True
             self._frames_wait = True
 
+    def _send_first(self) -> None:
+        """The socket belongs to another thread: answers go there together."""
+
     def _deliver(self) -> None:
         self._mailbox.post(partial(self._take_answers, *self._collect()))

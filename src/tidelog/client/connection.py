@@ -146,10 +146,15 @@ class Connection:
     def call(self, request: Message, version: int) -> Message:
         """Sends and waits; nothing else may be in flight."""
         assert not self.in_flight, self.in_flight
-        self.send(request, version)
+        try:
+            self.send(request, version)
+        except (ConnectionFailed, RequestTimedOut):
+            self.close()
+            raise
         return self.receive().response
 
     def send(self, request: Message, version: int, *, has_answer: bool = True) -> None:
+        """If it fails the connection stays open: answers that came before can still be received."""
         self._next_correlation_id = self._next_correlation_id + 1 & 0x7FFFFFFF
         correlation_id = self._next_correlation_id
         header = encode_request_header(request.API_KEY, version, correlation_id, self._client_id)
@@ -174,7 +179,7 @@ class Connection:
                 if rest and self._clock.monotonic() > deadline:
                     raise TimeoutError
         except OSError as problem:
-            raise self._failed(problem, "sending a request") from problem
+            raise self._problem(problem, "sending a request") from problem
 
     def is_readable(self, timeout_s: float) -> bool:
         """Whether an answer, or the end of the connection, has begun to arrive."""
@@ -249,6 +254,9 @@ class Connection:
 
     def _failed(self, problem: OSError, doing: str) -> ConnectionFailed | RequestTimedOut:
         self.close()
+        return self._problem(problem, doing)
+
+    def _problem(self, problem: OSError, doing: str) -> ConnectionFailed | RequestTimedOut:
         if isinstance(problem, TimeoutError):
             after_ms = round(self._request_timeout_s * 1000)
             return RequestTimedOut(

@@ -348,7 +348,12 @@ class Producer:
         except UnsupportedByBroker as problem:
             self._fail(problem)
         except ClientError as problem:
-            self._lose(leader, problem, batches)
+            # A broker that has hung up may have answered before: what it wrote is not sent again.
+            was_asked = any(asked is batches for asked in leader.requests)
+            if was_asked and leader.connection is not None and leader.connection.is_open:
+                self._receive_from(leader)
+            if not was_asked or any(asked is batches for asked in leader.requests):
+                self._lose(leader, problem, batches)
             return
         if self._acks == 0:
             leader.requests.clear()

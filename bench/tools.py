@@ -1,12 +1,13 @@
 """The command-line clients: kcat, and the perf tools of Apache Kafka with one of our own.
 
 Every tool is a process that is waited for; its processor time is taken from the kernel, so that a
-figure limited by the client shows. Kafka's ConsumerPerformance joins a consumer group; where a
-broker has no groups, java/AssignedConsumer.java reads with assigned partitions instead.
+figure limited by the client shows. Kafka's ConsumerPerformance joins a consumer group;
+java/AssignedConsumer.java reads with assigned partitions. Settings are the tools' own.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import subprocess
@@ -16,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.arena import Sample
+from bench.even_topic import EvenTopic
 from bench.peers import ApacheKafka
 
 TOOL_TIMEOUT_S = 300
-# a consumer may ask only for partitions it has read to their end, and waits then; 500 by default
-FETCH_WAIT_MS = 5
 ASSIGNED_CONSUMER = Path(__file__).parent / "java" / "AssignedConsumer.java"
 MEBIBYTES_SENT = re.compile(r"(\d+) records sent, .*\(([\d.]+) MB/sec\)")
 
@@ -69,12 +69,15 @@ def kcat_produce(port: int, topic: str, lines: Path) -> Sample:
     return Sample(lines.stat().st_size / run.seconds / 1e6, run.client_busy)
 
 
-def kcat_consume(port: int, topic: str, records: int, log_bytes: int) -> Sample:
-    """MB/s of a whole kcat run that reads so many records of all partitions."""
-    command = ["kcat", "-C", "-q", "-b", f"127.0.0.1:{port}", "-t", topic, "-o", "beginning"]
-    command += ["-X", f"fetch.wait.max.ms={FETCH_WAIT_MS}", "-c", str(records)]
+def kcat_consume(port: int, topic: EvenTopic, *, processors: int | None = None) -> Sample:
+    """MB/s of a whole kcat run that reads every record; held to so many processors, if any."""
+    command = ["kcat", "-C", "-q", "-b", f"127.0.0.1:{port}", "-t", topic.name]
+    command += ["-o", "beginning", "-c", str(topic.records)]
+    if processors is not None:
+        held = sorted(os.sched_getaffinity(0))[:processors]
+        command = ["taskset", "-c", ",".join(map(str, held)), *command]
     run = run_tool(command, keep_output=False)
-    return Sample(log_bytes / run.seconds / 1e6, run.client_busy)
+    return Sample(topic.value_bytes / run.seconds / 1e6, run.client_busy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +110,10 @@ class JavaTools:
             raise ToolFailed(f"ProducerPerformance did not send {records} records:\n{run.output}")
         return Sample(float(totals[-1][1]) * 1.048576, run.client_busy)
 
-    def assigned_consume(
-        self, port: int, topic: str, partitions: int, records: int, passes: int
-    ) -> Sample:
-        """MB/s of the best of several passes of one KafkaConsumer with assigned partitions."""
-        arguments = [f"127.0.0.1:{port}", topic, str(partitions), str(records), str(passes)]
+    def assigned_consume(self, port: int, topic: EvenTopic, passes: int) -> Sample:
+        """MB/s of the best of several passes of a KafkaConsumer with assigned partitions."""
+        counts = (topic.partitions, topic.records, passes)
+        arguments = [f"127.0.0.1:{port}", topic.name, *map(str, counts)]
         run = run_tool([*self._java(), str(ASSIGNED_CONSUMER), *arguments], keep_output=True)
         rates = [
             int(line.split()[1]) / float(line.split()[2]) / 1e6 for line in run.output.splitlines()
@@ -120,25 +122,22 @@ class JavaTools:
             raise ToolFailed(f"AssignedConsumer gave no rates:\n{run.output}")
         return Sample(max(rates), run.client_busy)
 
-    def group_consume(self, port: int, topic: str, records: int) -> Sample:
+    def group_consume(self, port: int, topic: EvenTopic) -> Sample:
         """MB/s of ConsumerPerformance, the time of joining the group left out.
 
         Its line: start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, then MB/s and
         records/s of the fetching alone.
         """
-        settings = self.kafka.log4j.with_name("consumer.properties")
-        settings.write_text(f"fetch.max.wait.ms={FETCH_WAIT_MS}\n")
         run = run_tool(
             [
                 *self._java(),
                 "org.apache.kafka.tools.ConsumerPerformance",
-                *("--consumer.config", str(settings)),
-                *("--bootstrap-server", f"127.0.0.1:{port}", "--topic", topic),
-                *("--messages", str(records), "--hide-header"),
+                *("--bootstrap-server", f"127.0.0.1:{port}", "--topic", topic.name),
+                *("--messages", str(topic.records), "--hide-header"),
             ],
             keep_output=True,
         )
         fields = run.output.strip().splitlines()[-1].split(",")
-        if len(fields) != 10 or int(fields[4]) < records:
+        if len(fields) != 10 or int(fields[4]) < topic.records:
             raise ToolFailed(f"ConsumerPerformance said:\n{run.output}")
         return Sample(float(fields[8]) * 1.048576, run.client_busy)

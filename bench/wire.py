@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import crc32c
+import lz4.frame as lz4_frame
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
-CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR = 19, 20, 10
+CREATE_TOPICS, DELETE_TOPICS = 19, 20
 CLIENT_ID = b"bench"
 TIMESTAMP_MS = time.time_ns() // 1_000_000
 
@@ -29,6 +30,7 @@ BATCH_HEAD = struct.Struct(">qiibI")
 BATCH_BODY = struct.Struct(">hiqqqhii")
 BATCH_HEADER_BYTES = BATCH_HEAD.size + BATCH_BODY.size
 assert BATCH_HEADER_BYTES == 61
+LZ4_CODEC = 3
 
 
 class BadAnswer(Exception):
@@ -67,27 +69,33 @@ def compact_string(text: str) -> bytes:
     return uvarint(len(encoded) + 1) + encoded
 
 
-def record_batch(value_bytes: int, records_count: int) -> Batch:
-    """An uncompressed batch of equal records: no key, no headers, create time."""
+def record_batch(value_bytes: int, records_count: int, *, lz4: bool = False) -> Batch:
+    """A batch of equal records: no key, no headers, create time."""
     value = bytes(65 + position % 26 for position in range(value_bytes))
     records = bytearray()
     for delta in range(records_count):
         body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(value_bytes) + value + b"\0"
         records += varint(len(body)) + body
-    last_delta = records_count - 1
-    body = BATCH_BODY.pack(
-        0, last_delta, TIMESTAMP_MS, TIMESTAMP_MS, -1, -1, -1, records_count
-    ) + bytes(records)
-    length = BATCH_HEADER_BYTES - 12 + len(records)
+    stored = lz4_frame.compress(records, block_linked=False) if lz4 else bytes(records)
+    attributes, last_delta = LZ4_CODEC if lz4 else 0, records_count - 1
+    body = (
+        BATCH_BODY.pack(
+            attributes, last_delta, TIMESTAMP_MS, TIMESTAMP_MS, -1, -1, -1, records_count
+        )
+        + stored
+    )
+    length = BATCH_HEADER_BYTES - 12 + len(stored)
     data = BATCH_HEAD.pack(0, length, -1, 2, crc32c.crc32c(body)) + body
     return Batch(data, records_count, value_bytes * records_count)
 
 
-def batch_filling(value_bytes: int, batch_bytes: int) -> Batch:
-    """As many records of value_bytes as fit into batch_bytes."""
+def batch_filling(value_bytes: int, batch_bytes: int, *, lz4: bool = False) -> Batch:
+    """As many records of value_bytes as fit into batch_bytes before compression."""
     one = len(record_batch(value_bytes, 1).data) - BATCH_HEADER_BYTES
     # a record's own varints grow by up to two bytes with its delta
-    return record_batch(value_bytes, max(1, (batch_bytes - BATCH_HEADER_BYTES) // (one + 2)))
+    return record_batch(
+        value_bytes, max(1, (batch_bytes - BATCH_HEADER_BYTES) // (one + 2)), lz4=lz4
+    )
 
 
 def frame(api_key: int, version: int, body: bytes, *, flexible: bool, correlation_id: int) -> bytes:

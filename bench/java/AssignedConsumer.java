@@ -15,8 +15,6 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * <p>Arguments: bootstrap servers, topic, partitions, records, passes. Prints a line for each pass:
  * records, bytes of values, seconds from the first poll to the last record. Each pass has a consumer
  * of its own, since one that reached the end has a Fetch parked there; the JVM stays and gets warm.
- * For the same reason a Fetch waits for 5 ms at most: with many partitions one that only names
- * partitions already read to their end would hold up the others for its whole wait.
  */
 public final class AssignedConsumer {
     private static final Duration POLL = Duration.ofMillis(1000);
@@ -31,7 +29,6 @@ public final class AssignedConsumer {
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", "earliest");
-        settings.put("fetch.max.wait.ms", "5");
         List<TopicPartition> partitions = new ArrayList<>();
         for (int partition = 0; partition < Integer.parseInt(arguments[2]); partition++) {
             partitions.add(new TopicPartition(topic, partition));

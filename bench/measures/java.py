@@ -1,7 +1,7 @@
-"""Kafka's own clients: ProducerPerformance, and a KafkaConsumer over the same topics.
+"""Kafka's own clients: ProducerPerformance, ConsumerPerformance and a plain KafkaConsumer.
 
-The consumer is java/AssignedConsumer.java (no group needed, warm passes in one JVM); Kafka's
-ConsumerPerformance runs besides once every peer advertises FindCoordinator.
+The plain one is java/AssignedConsumer.java: no group, and warm passes in one JVM, where
+ConsumerPerformance measures the warming up of its own JVM with it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from bench import wire
 from bench.arena import Arena, Sample, alternate, best, with_broker_cpu
+from bench.even_topic import even_topic, written
 from bench.peers import BrokerProcess
 from bench.table import Figure, Report
 from bench.tools import JavaTools
@@ -18,6 +19,7 @@ from bench.tools import JavaTools
 TITLE = "Kafka's own producer and consumer"
 TOPIC = "bench-java"
 CONSUMER_PASSES = 4
+DEFAULT_BATCH_BYTES = 16_384
 LARGE_BATCHES = {"batch.size": "131072"}
 
 
@@ -28,7 +30,7 @@ class Case:
     records: int
     partitions: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
-    consume: bool = True  # also read the topic back
+    consume: bool = True  # also read a topic of such batches
 
 
 def cases(arena: Arena) -> list[Case]:
@@ -50,50 +52,44 @@ def run(arena: Arena) -> Report:
     java = JavaTools(arena.kafka)
     figures: list[Figure] = []
     with arena.brokers() as brokers:
-        groups = all(_has_groups(broker) for broker in brokers)
         for case in cases(arena):
-            figures += _figures(arena, brokers, java, case, groups)
-    remarks = [] if groups else ["ConsumerPerformance left out: a peer has no consumer groups yet"]
-    return Report(TITLE, figures, remarks=remarks)
-
-
-def _has_groups(broker: BrokerProcess) -> bool:
-    with broker.connect() as client:
-        return wire.FIND_COORDINATOR in client.api_keys()
+            figures += _figures(arena, brokers, java, case)
+    return Report(TITLE, figures)
 
 
 def _figures(
-    arena: Arena, brokers: Sequence[BrokerProcess], java: JavaTools, case: Case, groups: bool
+    arena: Arena, brokers: Sequence[BrokerProcess], java: JavaTools, case: Case
 ) -> list[Figure]:
-    verbs = ["produce"]
-    if case.consume:
-        verbs += ["consume", "consume in a group"] if groups else ["consume"]
-    rounds = alternate(
-        brokers, arena.size.of(2, 4), lambda broker: _round(broker, java, case, groups)
-    )
+    verbs = ["produce", "consume", "consume in a group"] if case.consume else ["produce"]
+    rounds = alternate(brokers, arena.size.of(2, 4), lambda broker: _round(broker, java, case))
     return [
         Figure(f"{verb} {case.label}", "MB/s", best(rounds, position, higher=True), True, 1.0)
         for position, verb in enumerate(verbs)
     ]
 
 
-def _round(broker: BrokerProcess, java: JavaTools, case: Case, groups: bool) -> list[Sample]:
-    port, topic, records = broker.port, TOPIC, case.records
-
+def _round(broker: BrokerProcess, java: JavaTools, case: Case) -> list[Sample]:
     def produce() -> Sample:
-        return java.produce(port, topic, records, case.record_bytes, case.settings)
+        return java.produce(broker.port, TOPIC, case.records, case.record_bytes, case.settings)
+
+    with broker.connect() as client:
+        client.create_topic(TOPIC, case.partitions)
+        produced = with_broker_cpu(broker, produce)
+        client.delete_topic(TOPIC)
+    return [produced, *_consume(broker, java, case)] if case.consume else [produced]
+
+
+def _consume(broker: BrokerProcess, java: JavaTools, case: Case) -> list[Sample]:
+    batch_bytes = int(case.settings.get("batch.size", DEFAULT_BATCH_BYTES))
+    lz4 = case.settings.get("compression.type") == "lz4"
+    batch = wire.batch_filling(case.record_bytes, batch_bytes, lz4=lz4)
+    topic = even_topic(batch, case.records, case.partitions)
 
     def consume() -> Sample:
-        return java.assigned_consume(port, topic, case.partitions, records, CONSUMER_PASSES)
+        return java.assigned_consume(broker.port, topic, CONSUMER_PASSES)
 
-    def consume_in_group() -> Sample:
-        return java.group_consume(port, topic, records)
-
-    work = [produce]
-    if case.consume:
-        work += [consume, consume_in_group] if groups else [consume]
-    with broker.connect() as client:
-        client.create_topic(topic, case.partitions)
-        samples = [with_broker_cpu(broker, step) for step in work]
-        client.delete_topic(topic)
-    return samples
+    with written(broker, topic):
+        return [
+            with_broker_cpu(broker, consume),
+            with_broker_cpu(broker, lambda: java.group_consume(broker.port, topic)),
+        ]

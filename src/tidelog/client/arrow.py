@@ -16,6 +16,7 @@ timestamp type hardly change, so they are slices of constant columns made once.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -104,8 +105,8 @@ class BatchAssembler:
     def _constant(self, type: Any, value: Any, rows: int) -> Any:
         column = self._constants.get((type, value))
         if column is None or len(column) < rows:
-            made = pa.repeat(pa.scalar(value, type), max(rows, _CONSTANT_ROWS_MIN))
-            column = self._constants[type, value] = made
+            column = constant_array(type, value, max(rows, _CONSTANT_ROWS_MIN))
+            self._constants[type, value] = column
         return column.slice(0, rows)
 
 
@@ -123,6 +124,17 @@ def wanted_stretches(offsets: memoryview, runs: Sequence[Run]) -> list[tuple[int
             stretches.append((start, stop))
         first = after
     return stretches
+
+
+def constant_array(type: Any, value: str | int, count: int) -> Any:
+    """The text or int32 so many times. Not by pa.scalar: that imports pandas, a third of a second
+    for each Python worker that Spark starts."""
+    if isinstance(value, str):
+        text = value.encode()
+        ends = array("i", range(0, (count + 1) * len(text), len(text))) if text else None
+        offsets = pa.py_buffer(ends if ends is not None else bytes(4 * (count + 1)))
+        return pa.Array.from_buffers(type, count, [None, offsets, pa.py_buffer(text * count)])
+    return pa.Array.from_buffers(type, count, [None, pa.py_buffer(array("i", [value]) * count)])
 
 
 def binary_array(count: int, validity: bytearray, offsets: bytearray, data: bytearray) -> Any:

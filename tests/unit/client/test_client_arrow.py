@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from tidelog.client.arrow import (
     SCHEMA_WITH_HEADERS,
     BatchAssembler,
     Run,
+    constant_array,
     wanted_stretches,
 )
 from tidelog.record import kernel
@@ -138,3 +141,23 @@ def test_wanted_rows_are_as_few_stretches_as_possible(
     offsets = memoryview(columns_of([(None, None, [], 0)] * 4)[1]).cast("q")
     made = [Run(TP, 0, *run) for run in runs]
     assert wanted_stretches(offsets, made) == stretches
+
+
+@pytest.mark.parametrize("value", ["orders", "", "größe"])
+def test_a_constant_text_column_repeats_the_text(value: str) -> None:
+    assert constant_array(pa.string(), value, 3).to_pylist() == [value] * 3
+
+
+def test_a_constant_number_column_repeats_the_number() -> None:
+    assert constant_array(pa.int32(), -1, 3).to_pylist() == [-1] * 3
+
+
+def test_making_record_batches_does_not_import_pandas() -> None:
+    """Spark starts Python workers by the dozen; pandas would cost each a third of a second."""
+    program = (
+        "import sys\n"
+        "from tests.unit.client.test_client_arrow import *\n"
+        "assert assembled(RECORDS, Run(TP, 0, 3, 0, END)).num_rows == 3\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,0 +1,295 @@
+"""A windowed pipeline whose driver, Python worker and broker are killed (-9) while it runs.
+
+Sales of some shops go into a topic, up to 30 s out of order; `tidelog pipeline run` counts and sums
+them by shop and minute into another topic. Whenever the pipeline ends before it is done, it is
+started again, as a supervisor would. What must hold at the end: for every shop and minute the topic
+holds the answer that a batch over all events gives. The sink is at-least-once, so a window may be
+there several times; all of them must say the same.
+
+    python -m tests.support.pipeline_kill_harness [--events 1000000] [--kills 5] [--seed 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pyarrow as pa
+
+from tests.support.broker_process import BrokerProcess, dies_with_us
+from tests.support.raw_client import RawClient, create_topic
+from tidelog.client.cluster import Cluster
+from tidelog.client.fetcher import Fetcher
+from tidelog.client.offsets import latest_offsets
+from tidelog.client.producer import Producer
+from tidelog.types import TopicPartition
+
+PARTITIONS = 4
+SHOPS = 20
+EVENTS_PER_MINUTE = 5_000
+DISORDER_MS = 30_000
+OPENING_MS = 1_767_600_000_000
+MINUTE_MS = 60_000
+BATCHES = 25
+VICTIMS = ("driver", "worker", "broker")
+BATCHES_BETWEEN_KILLS = 2
+RUNS_MAX = 40
+RUN_TIMEOUT_S = 600.0
+
+DECLARATION = """\
+[pipeline]
+name = "sales"
+bootstrap = "{bootstrap}"
+trigger = "available-now"
+
+[spark]
+master = "local[2]"
+"spark.sql.shuffle.partitions" = 2
+"spark.sql.session.timeZone" = "UTC"
+
+[source.sales]
+topic = "sales"
+schema = "shop string not null, cents bigint, at bigint"
+options = {{ maxOffsetsPerTrigger = {batch_rows} }}
+
+[view.timed]
+sql = "select shop, cents, timestamp_millis(at) as at from sales"
+watermark = {{ column = "at", delay = "2 minutes" }}
+
+[view.totals]
+sql = \"\"\"
+  select unix_millis(window.start) as start, shop, count(*) as sales, sum(cents) as cents
+  from timed
+  group by window(at, '1 minute'), shop
+\"\"\"
+
+[sink.totals]
+from = "totals"
+topic = "totals"
+key = "concat(shop, '@', start)"
+"""
+
+Answer = dict[tuple[str, int], tuple[int, int]]  # (shop, minute): (sales, cents)
+
+
+class Sale(NamedTuple):
+    shop: str
+    cents: int
+    at: int
+
+
+def sales(events: int, chance: random.Random) -> Iterator[Sale]:
+    for number in range(events):
+        at = OPENING_MS + number * MINUTE_MS // EVENTS_PER_MINUTE - chance.randrange(DISORDER_MS)
+        yield Sale(f"shop-{chance.randrange(SHOPS)}", chance.randrange(1, 100_000), at)
+
+
+class PipelineKillHarness:
+    """One run: fill, run the pipeline and kill, check."""
+
+    def __init__(self, directory: Path, *, events: int, kills: int, seed: int) -> None:
+        self.events = events
+        self.kills_left = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
+        self.killed: Counter[str] = Counter()
+        self.runs = 0
+        self.repeated_windows = 0
+        self._directory = directory
+        self._random = random.Random(seed)
+        self._broker = BrokerProcess(
+            directory / "broker", {"offsets.topic.replication.factor": "1"}
+        ).start()
+        self._driver: subprocess.Popen[bytes] | None = None
+
+    def close(self) -> None:
+        self._kill_driver()
+        self._broker.kill()
+
+    def run(self) -> None:
+        self._fill()
+        declaration = DECLARATION.format(
+            bootstrap=self._broker.bootstrap, batch_rows=max(1, self.events // BATCHES)
+        )
+        (self._directory / "pipeline.toml").write_text(declaration)
+        while self._run_once() != 0:
+            assert self.runs < RUNS_MAX, f"no end after {self.runs} runs\n{self._last_words()}"
+        assert not self.kills_left, f"the pipeline ended before {self.kills_left} were killed"
+        self._check()
+
+    def _fill(self) -> None:
+        with RawClient(self._broker.bootstrap) as client:
+            create_topic(client, "sales", PARTITIONS, {})
+            create_topic(client, "totals", 1, {})
+        rows = [json.dumps(sale._asdict()).encode() for sale in sales(self.events, self._random)]
+        # one a partition, so late that every window before it closes
+        closing = Sale("closing", 0, OPENING_MS + self.events * MINUTE_MS + 10 * MINUTE_MS)
+        rows += [json.dumps(closing._asdict()).encode()] * PARTITIONS
+        partitions = pa.array([number % PARTITIONS for number in range(len(rows))], pa.int32())
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(rows, pa.binary()), partitions], ["value", "partition"]
+        )
+        with self._cluster() as cluster, Producer(cluster, topic="sales") as producer:
+            producer.write(batch)
+
+    def _cluster(self) -> Cluster:
+        return Cluster({"bootstrap.servers": self._broker.bootstrap})
+
+    def _run_once(self) -> int:
+        """One run of the pipeline to its end, whatever that is; kills when it is time to."""
+        self.runs += 1
+        command = [str(Path(sys.executable).parent / "tidelog"), "pipeline", "run"]
+        with (self._directory / "pipeline.log").open("ab") as output:
+            self._driver = subprocess.Popen(
+                dies_with_us([*command, str(self._directory)]),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+            )
+        began_with = self._batches_committed()
+        give_up_at = time.monotonic() + RUN_TIMEOUT_S
+        while self._driver.poll() is None:
+            assert time.monotonic() < give_up_at, f"the pipeline hangs\n{self._last_words()}"
+            if self.kills_left and self._batches_committed() >= began_with + BATCHES_BETWEEN_KILLS:
+                time.sleep(self._random.random() * 0.5)
+                self._kill(self.kills_left[0])
+                began_with = self._batches_committed()
+            time.sleep(0.05)
+        return self._driver.returncode
+
+    def _batches_committed(self) -> int:
+        commits = self._directory / "checkpoint" / "totals" / "commits"
+        return sum(1 for path in commits.glob("*") if path.name.isdigit())
+
+    def _kill(self, victim: str) -> None:
+        if victim == "driver":
+            self._kill_driver()
+        elif victim == "worker":
+            if not self._kill_worker():
+                return
+        else:
+            self._broker.kill()
+            self._broker.start()
+        self.killed[victim] += 1
+        self.kills_left.pop(0)
+
+    def _kill_driver(self) -> None:
+        """The command, its JVM and their workers, all at once."""
+        if self._driver is None or self._driver.poll() is not None:
+            return
+        command = psutil.Process(self._driver.pid)
+        for process in [command, *command.children(recursive=True)]:
+            _kill(process)
+        self._driver.wait(30)
+
+    def _kill_worker(self) -> bool:
+        """A process that reads for a task: forked by Spark's daemon."""
+        assert self._driver is not None
+        workers = [
+            process
+            for process in psutil.Process(self._driver.pid).children(recursive=True)
+            if _is_worker(process)
+        ]
+        if not workers:
+            return False
+        _kill(self._random.choice(workers))
+        return True
+
+    def _last_words(self) -> str:
+        return (self._directory / "pipeline.log").read_text(errors="replace")[-3000:]
+
+    def _check(self) -> None:
+        expected = self._batch_answer()
+        found: Answer = {}
+        for value in self._values("totals", 1):
+            row = json.loads(value)
+            window, totals = (row["shop"], row["start"]), (row["sales"], row["cents"])
+            if window in found:
+                self.repeated_windows += 1
+                assert found[window] == totals, f"{window} is there as {found[window]} and {totals}"
+            found[window] = totals
+        missing = expected.keys() - found.keys()
+        assert not missing, f"{len(missing)} windows are missing, such as {sorted(missing)[:3]}"
+        invented = found.keys() - expected.keys()
+        assert not invented, f"{len(invented)} windows too many, such as {sorted(invented)[:3]}"
+        wrong = [window for window in expected if expected[window] != found[window]]
+        assert not wrong, f"{len(wrong)} windows are wrong, such as {wrong[:3]}"
+
+    def _batch_answer(self) -> Answer:
+        """Over the topic as it is, without Spark."""
+        answer: Answer = {}
+        count = 0
+        for value in self._values("sales", PARTITIONS):
+            row = json.loads(value)
+            if row["shop"] == "closing":
+                continue
+            count += 1
+            window = row["shop"], row["at"] // MINUTE_MS * MINUTE_MS
+            sold, cents = answer.get(window, (0, 0))
+            answer[window] = sold + 1, cents + row["cents"]
+        assert count == self.events, f"{count} events are in the topic, {self.events} were sent"
+        return answer
+
+    def _values(self, topic: str, partitions: int) -> Iterator[bytes]:
+        with self._cluster() as cluster:
+            wanted = [TopicPartition(topic, number) for number in range(partitions)]
+            for partition, end in latest_offsets(cluster, wanted).items():
+                for batch in Fetcher(cluster).fetch_columns(partition, 0, end):
+                    yield from batch.column(1).to_pylist()
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        parent = process.parent()
+        return (
+            parent is not None
+            and "pyspark.worker" in process.cmdline()
+            and "pyspark.daemon" in " ".join(parent.cmdline())
+        )
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(signal.SIGKILL)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
+    given = parser.parse_args()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="pipeline-kills-") as directory:
+        harness = PipelineKillHarness(
+            Path(directory), events=given.events, kills=given.kills, seed=given.seed
+        )
+        try:
+            harness.run()
+        finally:
+            harness.close()
+    killed = ", ".join(f"{victim} {count}" for victim, count in harness.killed.items())
+    sys.stdout.write(
+        f"{harness.events} events, seed {given.seed}: killed {killed}; {harness.runs} runs, "
+        f"{harness.repeated_windows} windows written again, all the same; equal to the batch "
+        f"answer; {time.monotonic() - started:.0f} s\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

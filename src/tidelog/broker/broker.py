@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidelog.broker.cluster import Cluster
     from tidelog.broker.dynamic_config import DynamicConfig
     from tidelog.broker.fetch_sessions import FetchSessions
     from tidelog.broker.metadata_cache import MetadataCache
@@ -40,3 +41,4 @@ class Broker:
     fetch_sessions: FetchSessions
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    cluster: Cluster | None = None  # None for a lone broker

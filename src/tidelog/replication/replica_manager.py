@@ -8,7 +8,7 @@ which it follows (`lead`, `follow`, `stop`). What has to be done elsewhere when 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_manager import LogManager
@@ -30,6 +30,8 @@ class ReplicaManager:
         self.logs = logs
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()  # assigned here, but the log cannot be used
+        # In a cluster: whether there is such a partition, wherever it is hosted.
+        self.is_known: Callable[[str, int], bool] = lambda topic, index: False
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -44,6 +46,8 @@ class ReplicaManager:
         """What a client is told of a partition that `get` does not find."""
         if (topic, index) in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.is_known(topic, index):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def leader(self, topic: str, index: int) -> Partition:

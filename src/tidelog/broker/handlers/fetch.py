@@ -42,6 +42,7 @@ LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
 FIRST_VERSION_WITH_MAX_BYTES = 3
 FIRST_VERSION_WITH_ZSTD = 10
 CONVERTED_BYTES_MAX = 1 << 20  # in one answer, beyond the first batch of each partition
+FIRST_VERSION_FROM_FOLLOWERS = 11
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
@@ -49,12 +50,23 @@ def handle(
     context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Pending[FetchResponse]:
     broker = context.broker
+    if broker.cluster is not None:
+        replica_id = _replica_id(request)
+        if replica_id >= 0:
+            from tidelog.broker import follower_fetch  # not needed by a lone broker
+
+            return follower_fetch.handle(context, request, replica_id, broker.cluster)
     plan = broker.fetch_sessions.resolve(request, context.api_version, broker.clock.time_ms())
     fetch = _Fetch(context, request, plan)
     rows = fetch.read_all()
     if fetch.is_satisfied(rows):
         return plan.answer(rows)
     return _Parked(fetch).answer
+
+
+def _replica_id(request: FetchRequest) -> int:
+    state = request.replica_state
+    return request.replica_id if state is None else state.replica_id
 
 
 class _Fetch:
@@ -81,9 +93,7 @@ class _Fetch:
         self.version = version = context.api_version
         self.plan = plan
         self._by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-        self._replica_id = request.replica_id
-        if request.replica_state is not None:
-            self._replica_id = request.replica_state.replica_id
+        self._replica_id = _replica_id(request)
         self.bytes_read = 0
         self.failed = False  # a partition that is hosted here could not be read
         self.partitions: list[Partition] = []  # those that were read, and may be waited for
@@ -133,8 +143,11 @@ class _Fetch:
         if partition is None:
             code = self.broker.replicas.absent_error(topic, wanted.index)
             return _failed(wanted.index, self._in_version(code))
-        self.partitions.append(partition)
         version = self.version
+        if not partition.is_leader and version < FIRST_VERSION_FROM_FOLLOWERS:
+            self.failed = True
+            return _failed(wanted.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.partitions.append(partition)
         strict = version < FIRST_VERSION_WITH_MAX_BYTES
         try:
             row = partition.read(

@@ -18,6 +18,7 @@ import pytest
 from tests.support.broker_process import EXTERNAL_BOOTSTRAP, BrokerProcess
 
 pytest_plugins = ["tests.support.zookeeper"]
+pytest.register_assert_rewrite("tests.support.metadata_store_contract")
 
 if TYPE_CHECKING:
     from tests.support.raw_client import RawClient

@@ -42,3 +42,8 @@ class Broker:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     cluster: Cluster | None = None  # None for a lone broker
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether changes of topics are made here; a lone broker is its own controller."""
+        return self.cluster is None or self.cluster.is_controller

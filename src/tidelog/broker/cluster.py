@@ -26,6 +26,7 @@ from tidelog.broker.leadership_changes import LeadershipChanges
 from tidelog.broker.metadata_cache import Node
 from tidelog.controller import znodes
 from tidelog.controller.cluster.controller import ClusterController
+from tidelog.controller.cluster.pause import pause
 from tidelog.controller.metadata_store import (
     NodeExists,
     SessionState,
@@ -104,6 +105,7 @@ class Cluster:
         self.orders = asyncio.Lock()  # the controller's orders are carried out one by one
         self._listener_name = config.inter_broker_listener_name
         self._addresses: dict[int, Address] = {}
+        self._directories: list[PeerDirectory] = []
         self._to_controller = self._directory("to-controller")
         self._to_coordinators = self._directory("to-coordinators")
         self._markers = self._directory("markers")
@@ -152,12 +154,14 @@ class Cluster:
         self._is_stopping = False
 
     def _directory(self, purpose: str) -> PeerDirectory:
-        return PeerDirectory(
+        directory = PeerDirectory(
             f"broker-{self._broker_id}-{purpose}",
             loop=self._loop,
             clock=self._clock,
             timer=self._timer,
         )
+        self._directories.append(directory)
+        return directory
 
     def attach(self, broker: Broker) -> None:
         """The rest of the broker is there."""
@@ -191,6 +195,7 @@ class Cluster:
             self._endpoints,
             timestamp_ms=self._clock.time_ms(),
             rack=self._config.rack,
+            clean_shutdown=self._clean_shutdown,
         )
         said = False
         while True:
@@ -212,7 +217,7 @@ class Cluster:
                             "waiting for the registration of this broker's former life to end",
                             extra={"path": path},
                         )
-                    await self._pause(FORMER_LIFE_RETRY_S)
+                    await pause(self._timer, FORMER_LIFE_RETRY_S)
                     continue
             found = await self._store.exists(path)
             if found is not None and found.ephemeral_owner == self._store.session_id:
@@ -220,17 +225,11 @@ class Cluster:
         self.broker_epoch = found.czxid
         logger.info("registered", extra={"path": path, "broker_epoch": self.broker_epoch})
 
-    async def _pause(self, delay_s: float) -> None:
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._timer.call_later(delay_s, lambda: done.done() or done.set_result(None))
-        await done
-
     # The session
 
     def _session_changed(self, state: SessionState) -> None:
         if self._is_stopping:
             return
-        self.controller.on_broker_session(state)
         if self._cut_off_timer is not None:
             self._cut_off_timer.cancel()
             self._cut_off_timer = None
@@ -240,23 +239,26 @@ class Cluster:
         elif state is SessionState.EXPIRED:
             self.broker_epoch = NO_EPOCH
             self._clean_shutdown = True  # nothing was lost: the process has gone on
+            self.controller.on_broker_session(state)
             self._cut_off()
         elif self.broker_epoch == NO_EPOCH:
             if self._registration is None or self._registration.done():
                 self._registration = self._loop.create_task(self._register_again())
         else:
+            self.controller.on_broker_session(state)
             self._rejoin()
 
     async def _register_again(self) -> None:
         while not self._is_stopping:
             try:
                 await self._register()
+                self.controller.on_broker_session(SessionState.CONNECTED)
                 return
             except StoreClosed:
                 return  # this session has ended too: CONNECTED comes again
             except StoreError as error:
                 logger.warning("cannot register: %s %s", type(error).__name__, error)
-                await self._pause(REGISTRATION_RETRY_S)
+                await pause(self._timer, REGISTRATION_RETRY_S)
 
     def _cut_off(self) -> None:
         if not self.host.is_cut_off:
@@ -388,11 +390,20 @@ class Cluster:
             return
         backoff_s = config.get_int("controlled.shutdown.retry.backoff.ms") / 1000
         for attempt in range(1 + config.get_int("controlled.shutdown.max.retries")):
+            if not self._addresses.keys() - {self._broker_id}:
+                break  # nobody is left to take over
             if attempt:
-                await self._pause(backoff_s)
+                await pause(self._timer, backoff_s)
             if await self._try_to_hand_over():
                 return
         logger.warning("stopping without having handed over all leaderships")
+
+    def shrink_isrs(self) -> None:
+        """By the clock: followers that have lagged for too long leave the in-sync sets."""
+        for partition in tuple(self._broker.replicas):
+            leadership = partition.leadership
+            if leadership is not None and leadership.propose_to_remove_laggards():
+                self.isr_changes.submit(partition)
 
     async def _try_to_hand_over(self) -> bool:
         request = ControlledShutdownRequest(
@@ -420,19 +431,18 @@ class Cluster:
             return False
         return True
 
-    async def stop(self) -> None:
-        """After `hand_over`: ask and answer nobody any more."""
-        self._is_stopping = True
-        if self._registration is not None:
-            self._registration.cancel()
+    def quiesce(self) -> None:
+        """After `hand_over`: lead and follow nothing, so that those who wait are answered."""
         self.isr_changes.close()
         self.leadership.stop_all()
+
+    async def stop(self) -> None:
+        """Ask nobody any more."""
+        self._is_stopping = True
+        for task in (self._registration, *self._tasks):
+            if task is not None:
+                task.cancel()
         with contextlib.suppress(StoreError):
             await self.controller.stop()
-        for directory in (
-            self._to_controller,
-            self._to_coordinators,
-            self._markers,
-            self._fetching,
-        ):
+        for directory in self._directories:
             directory.close()

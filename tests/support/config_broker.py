@@ -18,6 +18,8 @@ from tidelog.controller.topics import TopicCatalogue
 class ConfigBroker:
     """Opens as a broker starts; close it and open another on the directory to restart."""
 
+    is_controller = True
+
     def __init__(
         self, directory: Path, properties: Mapping[str, str] | None = None, broker_id: int = 0
     ) -> None:

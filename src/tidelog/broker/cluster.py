@@ -350,7 +350,7 @@ class Cluster:
     def write_markers(
         self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
     ) -> None:
-        self._run(self._write_markers(broker_id, request, answered))
+        self.run(self._write_markers(broker_id, request, answered))
 
     async def _write_markers(
         self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
@@ -375,7 +375,7 @@ class Cluster:
     def _request_timeout_s(self) -> float:
         return self._config.get_int("request.timeout.ms") / 1000
 
-    def _run(self, work: Coroutine[None, None, None]) -> None:
+    def run(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from tidelog.broker.metadata_cache import MetadataCache
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
+    from tidelog.controller.cluster.cluster_topics import ClusterTopics
+    from tidelog.controller.cluster.controller import ClusterController
     from tidelog.controller.metadata_store import MetadataStore
     from tidelog.controller.producer_ids import ProducerIds
     from tidelog.controller.topics import TopicCatalogue
@@ -31,7 +33,7 @@ class Broker:
     clock: Clock
     timer: Timer
     store: MetadataStore
-    topics: TopicCatalogue
+    topics: TopicCatalogue | ClusterTopics
     dynamic_config: DynamicConfig
     metadata: MetadataCache
     logs: LogManager
@@ -41,9 +43,10 @@ class Broker:
     fetch_sessions: FetchSessions
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    cluster: Cluster | None = None  # None for a lone broker
+    controller: ClusterController | None = None  # None for a lone broker with its own store
+    cluster: Cluster | None = None  # likewise
 
     @property
-    def is_controller(self) -> bool:
-        """Whether changes of topics are made here; a lone broker is its own controller."""
-        return self.cluster is None or self.cluster.is_controller
+    def may_administer_topics(self) -> bool:
+        """In a cluster only the active controller's broker may."""
+        return self.controller is None or self.controller.is_active

@@ -21,10 +21,11 @@ from collections.abc import Coroutine, Iterable
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidelog.broker.cluster_topics import ClusterTopics
 from tidelog.broker.leadership_changes import LeadershipChanges
 from tidelog.broker.metadata_cache import Node
+from tidelog.broker.topic_updates import apply_updates
 from tidelog.controller import znodes
+from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.pause import pause
 from tidelog.controller.metadata_store import (
@@ -33,6 +34,7 @@ from tidelog.controller.metadata_store import (
     StoreClosed,
     StoreError,
 )
+from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import ErrorCode, StartupError
 from tidelog.network.peer_directory import PeerDirectory
@@ -44,7 +46,6 @@ from tidelog.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
-from tidelog.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from tidelog.replication.fetcher_settings import FetcherSettings
 from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
@@ -110,11 +111,14 @@ class Cluster:
         self._to_coordinators = self._directory("to-coordinators")
         self._markers = self._directory("markers")
         self._fetching = self._directory("fetcher")
+        self._controlled = PeerDirectory(
+            f"controller-{broker_id}", loop=loop, clock=clock, timer=timer
+        )
         self.controller = ClusterController(
             store,
             broker_id,
             settings=config,
-            peers=self._directory("controller"),
+            peers=self._controlled,
             clock=clock,
             timer=timer,
         )
@@ -137,10 +141,10 @@ class Cluster:
         self.topics = ClusterTopics(
             store,
             broker_id,
+            self.controller,
             settings=config,
+            peers=self._directory("topics"),
             rack=config.rack,
-            is_controller=lambda: self.is_controller,
-            ask_controller=self._create_topics,
         )
         self.follower_sessions = FollowerSessions(randrange)
         self.leadership: LeadershipChanges
@@ -294,9 +298,8 @@ class Cluster:
     def _set_addresses(self, addresses: dict[int, Address]) -> None:
         self._addresses = addresses
         others = {id: address for id, address in addresses.items() if id != self._broker_id}
-        for directory in (self._to_controller, self._to_coordinators, self._markers):
+        for directory in self._directories:
             directory.update(others)
-        self._fetching.update(others)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> None:
         addresses: dict[int, Address] = {}
@@ -312,7 +315,11 @@ class Cluster:
         metadata = self._broker.metadata
         metadata.controller_id = request.controller_id
         metadata.replace_nodes(nodes)
-        self.topics.apply(request)
+        self.topics.brokers = [
+            PlacementBroker(broker.id, broker.rack)
+            for broker in sorted(request.live_brokers, key=lambda broker: broker.id)
+        ]
+        apply_updates(self.topics, request.topic_states)
         if self._broker_id in addresses:
             self._welcome.set()
 
@@ -332,10 +339,6 @@ class Cluster:
         if self.is_controller:
             return await self.controller.alter_partition(request)
         response: AlterPartitionResponse = await self._ask_controller(request, CONTROLLER_TIMEOUT_S)
-        return response
-
-    async def _create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        response: CreateTopicsResponse = await self._ask_controller(request, CONTROLLER_TIMEOUT_S)
         return response
 
     def leader_of(self, topic: str, index: int) -> int | None:
@@ -444,5 +447,5 @@ class Cluster:
                 task.cancel()
         with contextlib.suppress(StoreError):
             await self.controller.stop()
-        for directory in self._directories:
+        for directory in (self._controlled, *self._directories):
             directory.close()

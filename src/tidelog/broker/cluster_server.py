@@ -113,6 +113,7 @@ class ClusterServer(Server):
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             groups=groups,
             transactions=transactions,
+            controller=cluster.controller,
             cluster=cluster,
         )
         cluster.attach(self.broker)

@@ -38,7 +38,7 @@ from tidelog.controller.metadata_store import (
     StoreError,
     StoreUnavailable,
 )
-from tidelog.controller.topics import TopicCatalogue, TopicChange, TopicImage
+from tidelog.controller.topics import TopicChange, TopicImage, TopicImages
 from tidelog.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class DynamicConfig:
             config = config.with_overrides({"broker.id": str(broker_id)})
         self._store = store
         self._broker_id = broker_id
-        self._topics: TopicCatalogue | None = None
+        self._topics: TopicImages | None = None
         self._announces = False
         self._overrides: dict[str, dict[str, str]] = {}  # by topic; the catalogue has the others
         self._log_configs: dict[str, LogConfig] = {}  # of topics with overrides, as far as asked
@@ -89,12 +89,12 @@ class DynamicConfig:
         self._overrides = {name: texts for name, texts in self._stored("topics") if texts}
         self._log_configs.clear()
 
-    def follow(self, topics: TopicCatalogue) -> None:
+    def follow(self, topics: TopicImages) -> None:
         """Learns of topics that are created with overrides, and forgets those deleted."""
         self._topics = topics
         topics.on_change(self._topic_changed)
 
-    def follow_cluster(self, topics: TopicCatalogue) -> None:
+    def follow_cluster(self, topics: TopicImages) -> None:
         """Forgets topics that are deleted; overrides are read from the store (`learn_topics`)."""
         self._announces = True
         self._topics = topics

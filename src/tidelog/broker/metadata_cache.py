@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.controller.topics import TopicCatalogue, TopicImage
+from tidelog.controller.topics import TopicImage, TopicImages
 
 
 class Node(NamedTuple):
@@ -19,7 +19,7 @@ class Node(NamedTuple):
 
 
 class MetadataCache:
-    def __init__(self, cluster_id: str, controller_id: int, topics: TopicCatalogue) -> None:
+    def __init__(self, cluster_id: str, controller_id: int, topics: TopicImages) -> None:
         self.cluster_id = cluster_id
         self.controller_id = controller_id
         self._topics = topics

@@ -1,8 +1,11 @@
-"""AlterPartition v0-v3: the leader of partitions asks the controller for other in-sync replicas.
+"""AlterPartition v0-v3: a leader asks for another in-sync set.
 
 Behaviour
-- Served by the active controller; others answer NOT_CONTROLLER. The checks are the controller's.
-Versions: v1 leader recovery state, v2 topic ids, v3 broker epochs of the replicas.
+- For brokers in a cluster. The active controller answers; everybody else, and a lone broker,
+  answers NOT_CONTROLLER.
+- The set is in the store before the answer; the new partition epoch is in it.
+Checks, in order: `controller/cluster/isr_changes.py`.
+Versions: v1 leader recovery state, v2 topic ids, v3 broker epochs of the members (KIP-903).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from tidelog.protocol.messages.alter_partition import (
 
 
 async def handle(context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
-    cluster = context.broker.cluster
-    if cluster is None or not cluster.is_controller:
+    controller = context.broker.controller
+    if controller is None:
         return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    return await cluster.controller.alter_partition(request)
+    return await controller.alter_partition(request, context.api_version)

@@ -1,9 +1,11 @@
-"""ControlledShutdown v0-v3: a broker that is about to stop asks for its leaderships to be moved.
+"""ControlledShutdown v0-v3: a broker that is about to stop gives its leaderships away.
 
 Behaviour
-- Served by the active controller; others answer NOT_CONTROLLER. The answer names the partitions
-  that the broker still leads, for want of another replica in sync.
-Versions: v0 has a header without client id, v2 broker epoch, v3 flexible.
+- For brokers in a cluster. The active controller moves what the broker leads to other replicas in
+  sync, takes it out of the in-sync sets and answers with what it still leads.
+- Everybody else, and a lone broker, answers STALE_CONTROLLER_EPOCH, as Kafka does.
+Checks, in order: broker is registered (8), broker epoch (77).
+Versions: v0 has a request header of its own, v2 broker epoch, v3 flexible.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from tidelog.protocol.messages.controlled_shutdown import (
 async def handle(
     context: RequestContext, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
-    cluster = context.broker.cluster
-    if cluster is None or not cluster.is_controller:
-        return ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    return await cluster.controller.controlled_shutdown(request)
+    controller = context.broker.controller
+    if controller is None:
+        return ControlledShutdownResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+    return await controller.controlled_shutdown(request)

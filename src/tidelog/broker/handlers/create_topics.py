@@ -8,7 +8,7 @@ Behaviour
   default.replication.factor; with a manual assignment both must be -1.
 - Internal topics may be made by hand, but not __cluster_metadata.
 - The effective configuration is in the answer from v5 on, for failed topics an empty list.
-Checks, in order: this broker is the controller (41), named twice in the request (42),
+Checks, in order: this is the active controller (41), named twice in the request (42),
 __cluster_metadata (42), 10,000 partitions a request (44), name (17), topic is new (36), name
 collides (17), configs null or bad (40), count together with an assignment (42), assignment (39),
 factor (38), count (37).
@@ -52,8 +52,8 @@ class NewTopic(NamedTuple):
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    if not context.broker.is_controller:
-        return CreateTopicsResponse(topics=[_elsewhere(name) for name in _names(request)])
+    if not context.broker.may_administer_topics:
+        return CreateTopicsResponse(topics=[_not_controller(topic) for topic in request.topics])
     times = Counter(topic.name for topic in request.topics)
     once = {topic.name: topic for topic in request.topics}
     too_many = _wanted_partitions(context, request) > PARTITIONS_PER_REQUEST_MAX
@@ -63,15 +63,9 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     return CreateTopicsResponse(topics=rows)
 
 
-def _names(request: CreateTopicsRequest) -> list[str]:
-    return list(dict.fromkeys(topic.name for topic in request.topics))
-
-
-def _elsewhere(name: str) -> CreatableTopicResult:
+def _not_controller(topic: CreatableTopic) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=name,
-        error_code=ErrorCode.NOT_CONTROLLER,
-        error_message=ErrorCode.NOT_CONTROLLER.text,
+        name=topic.name, error_code=ErrorCode.NOT_CONTROLLER, error_message=None
     )
 
 

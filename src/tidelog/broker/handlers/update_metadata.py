@@ -1,13 +1,12 @@
-"""UpdateMetadata v0-v8: the controller says who the brokers are and who leads what.
+"""UpdateMetadata v5-v8: the controller says who the brokers are and who leads what.
 
 Behaviour
 - Live brokers are replaced as a whole, partitions one by one; leader -2 removes a partition, and a
   topic goes with its last one. Groups then forget its offsets.
 - Metadata, FindCoordinator and DescribeCluster answer from what was said here.
 Checks, in order: broker epoch (77), controller epoch (11).
-Versions: v1 endpoints, v2 racks, v3 listener names, v4 offline replicas, v5 broker epoch and by
-topic, v6 flexible, v7 topic ids, v8 type and KRaft flag.
-Not done: v0-v4, which Kafka has not sent since 2.2; full requests of a KRaft controller.
+Versions: v6 flexible, v7 topic ids, v8 type and KRaft flag. Kafka has sent none before v5 since 2.2.
+Not done: full requests of a KRaft controller.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Checks, in order: transactional id, acks, topic and partition hosted and led her
 the coordinators (17; Kafka's admin client, by its client id, may), the transaction, enough replicas
 in sync, then those of the log's validator.
 Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
-v8 record errors, v9 flexible, v10 current leader, v11 TRANSACTION_ABORTABLE,
+v8 record errors, v9 flexible, v10 the leader where this broker is not it (KIP-951), v11 TRANSACTION_ABORTABLE,
 v12 adds partitions to the transaction (KIP-890), v13 topic ids.
 """
 
@@ -31,6 +31,8 @@ from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -47,7 +49,7 @@ from tidelog.record.batch import (
 )
 from tidelog.record.errors import InvalidRecords, InvalidTimestamps
 from tidelog.record.inflation import InflationBudget
-from tidelog.replication.delayed_commit import DelayedCommit
+from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition, Uuid
@@ -60,6 +62,7 @@ Row = tuple[PartitionProduceResponse, Partition]
 
 ALL = -1
 ADMIN_CLIENT_ID = "__admin_client"
+FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
 FIRST_VERSION_WITH_BATCHES = 3
@@ -81,6 +84,8 @@ def _append_all(
         topics = _distinct(topics)
     responses = [append.topic(topic) for topic in topics]
     response = ProduceResponse(responses=responses)
+    if append.misdirected and append.version >= FIRST_VERSION_WITH_LEADERS:
+        _tell_leaders(context, append.misdirected, response)
     if append.unflushed or append.uncommitted:
         return _Later(context.broker, append, response).answer(request.timeout_ms)
     return append.answer(response)
@@ -127,6 +132,7 @@ class _Append:
         "_inflation",
         "acks",
         "is_transactional",
+        "misdirected",
         "refusal",
         "refused",
         "uncommitted",
@@ -142,6 +148,7 @@ class _Append:
         self.unflushed: list[Row] = []  # appended, to be flushed before the answer
         # Appended, to be held by all in-sync replicas up to an offset before the answer.
         self.uncommitted: list[tuple[PartitionProduceResponse, Partition, int]] = []
+        self.misdirected: list[tuple[str, PartitionProduceResponse]] = []  # led elsewhere
         self.refusal: ErrorCode | None = None  # applies to every partition
         self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
         transactional, self._inflation = _survey(request, self.version)
@@ -175,11 +182,8 @@ class _Append:
         if self.refusal is not None:
             return _failed(index, KafkaError(self.refusal))
         partition = self._broker.replicas.get(topic, index)
-        if partition is None:
-            code = unknown or self._broker.replicas.absent_error(topic, index)
-            return _failed(index, self._in_version(KafkaError(code)))
-        if not partition.is_leader:
-            return _failed(index, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        if partition is None or not partition.is_leader:
+            return self._not_led(topic, index, unknown, is_hosted=partition is not None)
         if topic in INTERNAL_TOPICS and self._client_id != ADMIN_CLIENT_ID:
             return _failed(
                 index,
@@ -210,6 +214,17 @@ class _Append:
             self.unflushed.append((answer, partition))
         return answer
 
+    def _not_led(
+        self, topic: str, index: int, unknown: ErrorCode | None, *, is_hosted: bool
+    ) -> PartitionProduceResponse:
+        code = unknown or self._broker.replicas.absent_error(topic, index)
+        if is_hosted:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answer = _failed(index, self._in_version(KafkaError(code)))
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self.misdirected.append((topic, answer))
+        return answer
+
     def _in_version(self, error: KafkaError) -> KafkaError:
         """Old clients do not know KAFKA_STORAGE_ERROR and would not retry."""
         if (
@@ -227,6 +242,27 @@ class _Append:
                 if row.error_code:
                     return CloseConnection(f"acks=0 produce failed, error {row.error_code:d}")
         return None
+
+
+def _tell_leaders(
+    context: RequestContext,
+    misdirected: list[tuple[str, PartitionProduceResponse]],
+    response: ProduceResponse,
+) -> None:
+    from tidelog.broker.current_leader import current_leader, endpoints  # a lone broker leads all
+
+    leader_ids = set()
+    for topic, row in misdirected:
+        leader = current_leader(context.broker, topic, row.index)
+        if leader is not None:
+            leader_ids.add(leader.leader_id)
+            row.current_leader = LeaderIdAndEpoch(
+                leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
+            )
+    response.node_endpoints = [
+        NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+        for node in endpoints(context.broker, leader_ids, context.connection.listener_name)
+    ]
 
 
 def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -301,16 +337,16 @@ class _Later:
 
     def answer(self, timeout_ms: int) -> Pending[Answer]:
         append = self._append
-        commit = DelayedCommit(self._broker.timer, self._one_done)
-        self._pending: Pending[Answer] = Pending(on_hurry=commit.hurry)
+        delayed = DelayedAnswer(self._broker.timer, self._one_done)
+        self._pending: Pending[Answer] = Pending(on_hurry=delayed.hurry)
         self._remaining = len(append.unflushed) + 1
         for row, partition in append.unflushed:
             self._flush(row, partition)
         for row, partition, offset in append.uncommitted:
-            commit.wait_for(partition, offset, partial(_settle, row))
+            delayed.wait_for(partial(partition.when_committed, offset), partial(_settle, row))
             if partition.flush_due:
                 self._broker.flusher.flush(partition.log, partial(_flushed, partition))
-        commit.park(timeout_ms)
+        delayed.park(timeout_ms)
         return self._pending
 
     def _flush(self, row: PartitionProduceResponse, partition: Partition) -> None:

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Iterable
+from enum import Enum
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -71,9 +72,17 @@ CONTROLLER_TIMEOUT_S: Final = 30.0
 FORMER_LIFE_RETRY_S: Final = 0.1
 REGISTRATION_RETRY_S: Final = 0.5
 WELCOME_TIMEOUT_S: Final = 60.0
+UNREACHABLE_PAUSE_S: Final = 0.2
+UNREACHABLE_TRIES_MAX: Final = 20
 # Of the session timeout: when the loss of the connection is noticed, up to two thirds of the
 # session have passed already.
 CUT_OFF_SHARE: Final = 1 / 3
+
+
+class Handover(Enum):
+    DONE = "others lead what this broker led"
+    INCOMPLETE = "for some partitions no other replica is in sync"
+    UNREACHABLE = "no controller answers, or another one has taken its place"
 
 
 class Address(NamedTuple):
@@ -391,15 +400,31 @@ class Cluster:
         config = self._config
         if not config["controlled.shutdown.enable"] or self.broker_epoch == NO_EPOCH:
             return
-        backoff_s = config.get_int("controlled.shutdown.retry.backoff.ms") / 1000
-        for attempt in range(1 + config.get_int("controlled.shutdown.max.retries")):
-            if not self._addresses.keys() - {self._broker_id}:
-                break  # nobody is left to take over
-            if attempt:
-                await pause(self._timer, backoff_s)
-            if await self._try_to_hand_over():
+        tries_left = 1 + config.get_int("controlled.shutdown.max.retries")
+        unreachable_left = UNREACHABLE_TRIES_MAX
+        while tries_left and unreachable_left and self._has_others:
+            handover = await self._try_to_hand_over()
+            if handover is Handover.DONE:
                 return
+            if handover is Handover.UNREACHABLE:
+                unreachable_left -= 1
+                await pause(self._timer, UNREACHABLE_PAUSE_S)
+                continue
+            tries_left -= 1
+            if tries_left:
+                await self._pause_between_tries()
         logger.warning("stopping without having handed over all leaderships")
+
+    @property
+    def _has_others(self) -> bool:
+        return bool(self._addresses.keys() - {self._broker_id})
+
+    async def _pause_between_tries(self) -> None:
+        """Not for long if nobody is left to take over."""
+        over_ms = self._config.get_int("controlled.shutdown.retry.backoff.ms")
+        deadline = self._clock.monotonic() + over_ms / 1000
+        while self._has_others and self._clock.monotonic() < deadline:
+            await pause(self._timer, UNREACHABLE_PAUSE_S)
 
     def shrink_isrs(self) -> None:
         """By the clock: followers that have lagged for too long leave the in-sync sets."""
@@ -408,7 +433,7 @@ class Cluster:
             if leadership is not None and leadership.propose_to_remove_laggards():
                 self.isr_changes.submit(partition)
 
-    async def _try_to_hand_over(self) -> bool:
+    async def _try_to_hand_over(self) -> Handover:
         request = ControlledShutdownRequest(
             broker_id=self._broker_id, broker_epoch=self.broker_epoch
         )
@@ -419,20 +444,20 @@ class Cluster:
                 response = await self._ask_controller(request, CONTROLLER_TIMEOUT_S)
         except (OSError, StoreError) as error:
             logger.warning("the controller cannot be asked to take over: %s", error)
-            return False
+            return Handover.UNREACHABLE
         assert isinstance(response, ControlledShutdownResponse)
         if response.error_code:
             logger.warning(
                 "the controller does not take over: %s", ErrorCode.of(response.error_code).name
             )
-            return False
+            return Handover.UNREACHABLE
         if response.remaining_partitions:
             logger.warning(
                 "partitions without another leader",
                 extra={"partitions": len(response.remaining_partitions)},
             )
-            return False
-        return True
+            return Handover.INCOMPLETE
+        return Handover.DONE
 
     def quiesce(self) -> None:
         """After `hand_over`: lead and follow nothing, so that those who wait are answered."""

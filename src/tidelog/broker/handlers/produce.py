@@ -15,8 +15,8 @@ Checks, in order: transactional id, acks, topic and partition hosted and led her
 the coordinators (17; Kafka's admin client, by its client id, may), the transaction, enough replicas
 in sync, then those of the log's validator.
 Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
-v8 record errors, v9 flexible, v10 the leader where this broker is not it (KIP-951), v11 TRANSACTION_ABORTABLE,
-v12 adds partitions to the transaction (KIP-890), v13 topic ids.
+v8 record errors, v9 flexible, v10 the leader where this broker is not it (KIP-951), v11
+TRANSACTION_ABORTABLE, v12 adds partitions to the transaction (KIP-890), v13 topic ids.
 """
 
 from __future__ import annotations

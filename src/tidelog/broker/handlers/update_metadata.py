@@ -5,8 +5,8 @@ Behaviour
   topic goes with its last one. Groups then forget its offsets.
 - Metadata, FindCoordinator and DescribeCluster answer from what was said here.
 Checks, in order: broker epoch (77), controller epoch (11).
-Versions: v6 flexible, v7 topic ids, v8 type and KRaft flag. Kafka has sent none before v5 since 2.2.
-Not done: full requests of a KRaft controller.
+Versions: v6 flexible, v7 topic ids, v8 type and KRaft flag.
+Not done: v0-v4, which no Kafka since 2.2 sends; full requests of a KRaft controller.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from tidelog.errors import StartupError
 
 COMMANDS: Final = {
     "serve": "run a broker in the foreground",
+    "dev": "run a cluster on this machine: ZooKeeper and some brokers",
     "zookeeper": "run a ZooKeeper server for development, from pyspark's jars",
     "pipeline": "make, check and run data pipelines on Spark",
     "demo": "see it all work: a broker, a shop's events, a pipeline, a check",

@@ -119,7 +119,10 @@ class Cluster:
         self._to_controller = self._directory("to-controller")
         self._to_coordinators = self._directory("to-coordinators")
         self._markers = self._directory("markers")
-        self._fetching = self._directory("fetcher")
+        # SO_RCVBUF only where it is asked for: the system finds a better size by itself.
+        key = "replica.socket.receive.buffer.bytes"
+        buffer_bytes = config.get_int(key) if key in config.originals else -1
+        self._fetching = self._directory("fetcher", buffer_bytes)
         self._controlled = PeerDirectory(
             f"controller-{broker_id}", loop=loop, clock=clock, timer=timer
         )
@@ -141,7 +144,7 @@ class Cluster:
             replica_lag_time_max_ms=config.get_int("replica.lag.time.max.ms"),
         )
         self.fetchers = ReplicaFetchers(
-            FetcherSettings.of(config, broker_id, lambda: self.broker_epoch),
+            self._fetcher_settings(config),
             self._fetching,
             flusher,
             loop=loop,
@@ -166,12 +169,13 @@ class Cluster:
         self._clean_shutdown = False
         self._is_stopping = False
 
-    def _directory(self, purpose: str) -> PeerDirectory:
+    def _directory(self, purpose: str, receive_buffer_bytes: int = -1) -> PeerDirectory:
         directory = PeerDirectory(
             f"broker-{self._broker_id}-{purpose}",
             loop=self._loop,
             clock=self._clock,
             timer=self._timer,
+            receive_buffer_bytes=receive_buffer_bytes,
         )
         self._directories.append(directory)
         return directory
@@ -180,6 +184,16 @@ class Cluster:
         """The rest of the broker is there."""
         self._broker = broker
         self.leadership = LeadershipChanges(broker, self.host, self.fetchers)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Dynamic configuration has changed."""
+        fetchers = config.get_int("num.replica.fetchers")
+        if fetchers != self._config.get_int("num.replica.fetchers"):
+            self.fetchers.configure(self._fetcher_settings(config))
+        self._config = config
+
+    def _fetcher_settings(self, config: BrokerConfig) -> FetcherSettings:
+        return FetcherSettings.of(config, self._broker_id, lambda: self.broker_epoch)
 
     # Coming
 

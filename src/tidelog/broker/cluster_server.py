@@ -165,6 +165,10 @@ class ClusterServer(Server):
             # where they are not.
             runtime.partition_count = runtime.partition_count or len(image.partitions)
 
+    def _broker_config_changed(self, config: BrokerConfig) -> None:
+        super()._broker_config_changed(config)
+        self._cluster.configure(config)
+
     async def leave(self) -> None:
         await self._cluster.hand_over()
         self._config_changes.close()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
+LATE_S = 0.001  # to the deadline: not worth waiting for
 
 
 def handle(
@@ -43,7 +44,8 @@ def handle(
     named = session.update(request, context.api_version)
     finder = _Finder(context.broker)
     for entry in named:
-        session.note(entry, finder.find, cluster.host, now_ms)
+        session.note(entry, finder.find, now_ms)
+    session.let_join(cluster.host.isr_changes)
     follower.last_fetch_ms = now_ms
     fetch = _FollowerFetch(context, request, session)
     answer = session.read_news(fetch.max_bytes)
@@ -162,7 +164,7 @@ class _FollowerFetch:
         self._session.stop_waiting()
         try:
             answer = self._session.read_news(self.max_bytes)
-            late = self._broker.clock.monotonic() >= self._deadline
+            late = self._deadline - self._broker.clock.monotonic() < LATE_S
             response = self.response(answer) if late or self.is_satisfied(answer) else None
         except BaseException:
             self._answer.fail()

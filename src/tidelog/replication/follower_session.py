@@ -5,8 +5,12 @@ have news. A request names only what has changed and an answer looks only at wha
 partitions cost nothing, however many there are. News is
 
 - that the fetcher has named the partition: its position is noted, checked and read on from;
-- that the partition has grown, or is led no more: this wakes a fetch that waits;
+- that the partition has grown: this wakes a fetch that waits, once there are min_bytes;
+- that it is led no more, or records were deleted: this is answered at once;
 - that the high watermark has moved: told with the next answer, not worth an answer of its own.
+
+Partitions where the follower is not in sync yet are looked at with every request, named or not:
+what kept it out may have passed.
 
 A session ends with its connection. A fetcher that has lost its session begins a new one.
 """
@@ -28,7 +32,7 @@ from tidelog.types import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
     from tidelog.replication.partition import Partition
-    from tidelog.replication.partition_host import FollowerBroker, PartitionHost
+    from tidelog.replication.partition_host import FollowerBroker, IsrChanges
     from tidelog.replication.remote_replica import RemoteReplica
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
@@ -74,7 +78,7 @@ class SessionPartition:
         self._session.news_of(self, size_bytes)
 
     def high_watermark_moved(self) -> None:
-        self._session.news[self] = None
+        self._session.news.setdefault(self, False)
 
     def leave(self) -> None:
         if self.remote is not None and self.remote.listener is self:
@@ -84,14 +88,25 @@ class SessionPartition:
 class FollowerSession:
     """Touched only on the broker loop."""
 
-    __slots__ = ("_bytes_missing", "_wake", "epoch", "follower", "news", "partitions", "session_id")
+    __slots__ = (
+        "_bytes_missing",
+        "_out_of_sync",
+        "_wake",
+        "epoch",
+        "follower",
+        "news",
+        "partitions",
+        "session_id",
+    )
 
     def __init__(self, session_id: int, follower: FollowerBroker) -> None:
         self.session_id = session_id
         self.follower = follower
         self.epoch = 1  # that the next request must carry
         self.partitions: dict[Key, SessionPartition] = {}
-        self.news: dict[SessionPartition, None] = {}  # to be looked at, oldest first
+        # To be looked at, oldest first, and whether it is to be told at once.
+        self.news: dict[SessionPartition, bool] = {}
+        self._out_of_sync: dict[SessionPartition, None] = {}
         self._wake: Callable[[], object] | None = None  # of a fetch that waits
         self._bytes_missing = 0
 
@@ -119,9 +134,9 @@ class FollowerSession:
                     entry.leave()
         return named
 
-    def note(self, entry: SessionPartition, find: Find, host: PartitionHost, now_ms: int) -> None:
+    def note(self, entry: SessionPartition, find: Find, now_ms: int) -> None:
         """Checks where the fetcher stands and counts it, if that can be; it is news either way."""
-        self.news[entry] = None
+        self.news[entry] = False
         entry.error, entry.divergence = ErrorCode.NONE, None
         try:
             entry.partition = partition = find(*entry.key)
@@ -131,19 +146,38 @@ class FollowerSession:
                     entry.fetch_offset, entry.last_fetched_epoch
                 )
             if entry.divergence is None:
-                if partition.follower_fetches(self.follower.broker_id, entry, now_ms):
-                    host.isr_changes.submit(partition)
+                partition.follower_fetches(self.follower.broker_id, entry, now_ms)
                 assert partition.leadership is not None
                 entry.remote = partition.leadership.remotes[self.follower.broker_id]
                 entry.remote.listener = entry
+                if self.follower.broker_id not in partition.leadership.isr:
+                    self._out_of_sync[entry] = None
         except KafkaError as error:
             entry.error = error.code
+
+    def let_join(self, isr_changes: IsrChanges) -> None:
+        """Ask for a larger ISR where the follower has come far enough."""
+        for entry in tuple(self._out_of_sync):
+            partition, remote = entry.partition, entry.remote
+            leadership = None if partition is None else partition.leadership
+            if (
+                partition is None
+                or remote is None
+                or leadership is None
+                or leadership.remotes.get(remote.broker_id) is not remote
+                or remote.broker_id in leadership.isr
+                or remote.listener is not entry
+            ):
+                del self._out_of_sync[entry]
+            elif leadership.propose_to_add(remote):
+                isr_changes.submit(partition)
 
     def close(self) -> None:
         for entry in self.partitions.values():
             entry.leave()
         self.partitions.clear()
         self.news.clear()
+        self._out_of_sync.clear()
         self._wake = None
 
     # Waiting
@@ -156,7 +190,10 @@ class FollowerSession:
         self._wake = None
 
     def news_of(self, entry: SessionPartition, size_bytes: int) -> None:
-        self.news[entry] = None
+        if not size_bytes:
+            self.news[entry] = True
+        else:
+            self.news.setdefault(entry, False)
         if self._wake is not None:
             self._bytes_missing -= size_bytes
             if self._bytes_missing <= 0 or not size_bytes:
@@ -168,11 +205,12 @@ class FollowerSession:
     def read_news(self, max_bytes: int) -> FollowerAnswer:
         answer = FollowerAnswer()
         told: list[SessionPartition] = []
-        for entry in tuple(self.news):
+        for entry, is_urgent in tuple(self.news.items()):
             row = _read(entry, answer, max_bytes)
             if row is None:
                 continue  # no room left: it stays news
             told.append(entry)
+            answer.is_urgent = answer.is_urgent or is_urgent
             answer.add(entry, row)
         answer.told = told
         return answer

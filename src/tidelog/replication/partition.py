@@ -310,11 +310,8 @@ class Partition:
 
     # Followers, where this broker leads
 
-    def follower_fetches(self, replica_id: int, wanted: FollowerPosition, now_ms: int) -> bool:
-        """A follower asks for an offset, so it holds all below, and the same as this log does.
-
-        Whether the ISR is to grow. A follower that diverges is told by `read_for_follower`.
-        """
+    def follower_fetches(self, replica_id: int, wanted: FollowerPosition, now_ms: int) -> None:
+        """A follower asks for an offset, so it holds all below, and the same as this log does."""
         leadership = self.leadership
         remote = None if leadership is None else leadership.remotes.get(replica_id)
         if leadership is None or remote is None:
@@ -328,10 +325,8 @@ class Partition:
         remote.fetches(offset, wanted.log_start_offset, now_ms, log.log_end_offset)
         if self._low_watermarks is not None:
             self._settle_low_watermarks()
-        expands = leadership.propose_to_add(remote)
         if offset != offset_before:
             self.advance_high_watermark(log.recovery_point if self.flush_due else None)
-        return expands
 
     def divergence(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
         """Where a reader's log parts from this one, if its last batch is of another history."""

@@ -335,7 +335,7 @@ def test_records_deleted_on_the_leader_go_from_every_replica(start_cluster: Star
     eventually(lambda: cluster.view("t")[0].isr == (1, 2, 3))
     writer = Writer(cluster, "t", 1).start()
     writer.stop()
-    deleted = cluster.admin().delete_records([TopicPartition("t", 0, 5)], request_timeout=20)
+    deleted = cluster.admin.delete_records([TopicPartition("t", 0, 5)], request_timeout=20)
     for future in deleted.values():
         assert future.result(20).low_watermark == 5
     cluster.brokers[1].stop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,6 +76,7 @@ class ClusterProcess:
     def bootstrap(self) -> str:
         return ",".join(broker.bootstrap for broker in self.brokers.values() if broker.port)
 
+    @cached_property
     def admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
@@ -85,7 +87,7 @@ class ClusterProcess:
 
         config = {key.replace("_", "."): value for key, value in configs.items()}
         topic = NewTopic(name, partitions, factor, config=config)
-        for made in self.admin().create_topics([topic]).values():
+        for made in self.admin.create_topics([topic]).values():
             made.result(30)
         eventually(lambda: len(self.view(name)) == partitions)
 
@@ -94,18 +96,18 @@ class ClusterProcess:
 
         config = {key.replace("_", "."): value for key, value in configs.items()}
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=config)
-        for made in self.admin().create_topics([topic]).values():
+        for made in self.admin.create_topics([topic]).values():
             made.result(30)
 
     def view(self, topic: str) -> dict[int, PartitionView]:
-        metadata = self.admin().list_topics(topic, timeout=10)
+        metadata = self.admin.list_topics(topic, timeout=10)
         return {
             partition.id: PartitionView(partition.leader, tuple(partition.isrs))
             for partition in metadata.topics[topic].partitions.values()
         }
 
     def controller_id(self) -> int:
-        return int(self.admin().list_topics(timeout=10).controller_id)
+        return int(self.admin.list_topics(timeout=10).controller_id)
 
     def leader_of(self, topic: str, partition: int = 0) -> BrokerProcess:
         return self.brokers[self.view(topic)[partition].leader]
@@ -206,6 +208,7 @@ def read_all(
             "bootstrap.servers": cluster.bootstrap,
             "group.id": f"reader-of-{topic}",
             "enable.partition.eof": True,
+            "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             **QUIET,
             **config,

@@ -295,9 +295,13 @@ class Cluster:
     def _rejoin(self) -> None:
         if self.host.is_cut_off:
             self.host.is_cut_off = False
-            for partition in self._broker.replicas:
-                if partition.leadership is not None:
-                    partition.advance_high_watermark()
+            self._advance_high_watermarks()
+
+    def _advance_high_watermarks(self) -> None:
+        """What held them back may have gone, and no fetch may come to find that out."""
+        for partition in tuple(self._broker.replicas):
+            if partition.leadership is not None:
+                partition.advance_high_watermark()
 
     def heard_from_controller(self) -> None:
         """An order for this very life of the broker: it is part of the cluster."""
@@ -334,7 +338,8 @@ class Cluster:
                 if endpoint.listener == self._listener_name:
                     addresses[broker.id] = Address(endpoint.host, endpoint.port)
         self._set_addresses(addresses)
-        self.host.set_alive(set(addresses))
+        if self.host.set_alive(set(addresses)):
+            self._advance_high_watermarks()
         metadata = self._broker.metadata
         metadata.controller_id = request.controller_id
         metadata.replace_nodes(nodes)
@@ -444,8 +449,11 @@ class Cluster:
         """By the clock: followers that have lagged for too long leave the in-sync sets."""
         for partition in tuple(self._broker.replicas):
             leadership = partition.leadership
-            if leadership is not None and leadership.propose_to_remove_laggards():
+            if leadership is None:
+                continue
+            if leadership.propose_to_remove_laggards():
                 self.isr_changes.submit(partition)
+            partition.advance_high_watermark()
 
     async def _try_to_hand_over(self) -> Handover:
         request = ControlledShutdownRequest(

@@ -16,10 +16,10 @@ the leader what this broker holds now.
 
 A pause is RETRY_MS at first, twice as long each time, and replica.fetch.backoff.ms at most: when
 leadership moves, the new leader often hears of it a moment later than its followers. After a lost
-connection, and the same pause, the session begins anew. So it does when a partition is to be
-followed while the leader lets a Fetch wait: the leader would not hear of it before that ends. A log
-that demands a flush (flush.messages) is asked for again once it is flushed: the leader counts what
-it is told.
+connection, and the same pause, the session begins anew. So it does when a partition is to be asked
+for while the leader lets a Fetch without it wait: the leader would not hear of it before that ends.
+Where logs demand a flush (flush.messages) the next Fetch waits for it: the leader counts what it is
+told.
 """
 
 from __future__ import annotations
@@ -99,8 +99,10 @@ class ReplicaFetcher:
         self._connecting: asyncio.Task[None] | None = None
         self._is_under_way = False  # a Fetch is not answered yet
         self._fetch_count = 0
+        self._impatient_of = -1  # the Fetch that is not waited for much longer
         self._backoff: TimerHandle | None = None
         self._failures = 0  # to reach the leader, one after another
+        self._flushing = 0  # logs; the next Fetch waits for them
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -113,13 +115,7 @@ class ReplicaFetcher:
         """From its log end on, under the epoch it has now."""
         key = _key(partition)
         self._followed[key] = FollowedPartition(partition)
-        self._changed[key] = None
-        self._forgotten.pop(key, None)
-        if self._is_under_way:
-            waiting = partial(self._start_over, self._fetch_count)
-            self._timer.call_later(IMPATIENCE_MS / 1000, waiting)
-        else:
-            self._go_on()
+        self._name_soon(key)
 
     def unfollow(self, partition: Partition) -> None:
         key = _key(partition)
@@ -143,6 +139,17 @@ class ReplicaFetcher:
         if self._session_id != NO_SESSION:
             self._forgotten[key] = None
 
+    def _name_soon(self, key: Key) -> None:
+        """Ask for the partition, even if the leader lets a Fetch without it wait."""
+        self._changed[key] = None
+        self._forgotten.pop(key, None)
+        if not self._is_under_way:
+            self._go_on()
+        elif self._impatient_of != self._fetch_count:
+            self._impatient_of = self._fetch_count
+            waiting = partial(self._start_over, self._fetch_count)
+            self._timer.call_later(IMPATIENCE_MS / 1000, waiting)
+
     def _start_over(self, fetch_count: int) -> None:
         """Unless the Fetch that was under way has been answered meanwhile."""
         if self._is_under_way and self._fetch_count == fetch_count and self._connection is not None:
@@ -156,7 +163,9 @@ class ReplicaFetcher:
     # Asking
 
     def _go_on(self) -> None:
-        if self._closed or self._is_under_way or self._backoff is not None or not self._followed:
+        if self._closed or self._is_under_way or self._flushing or not self._followed:
+            return
+        if self._backoff is not None:
             return
         if self._connection is not None and self._connection.open:
             self._fetch(self._connection)
@@ -336,18 +345,18 @@ class ReplicaFetcher:
     def _resume(self, key: Key, followed: FollowedPartition) -> None:
         followed.is_paused = False
         if self._followed.get(key) is followed:
-            self._forgotten.pop(key, None)
-            self._changed[key] = None
-            self._go_on()
+            self._name_soon(key)
 
     def _flush(self, key: Key, followed: FollowedPartition) -> None:
         """What the leader is told counts as held: it must be on disk where that is demanded."""
 
         def flushed(error: OSError | None) -> None:
-            if error is None:
-                self._resume(key, followed)
+            self._flushing -= 1
+            if error is None and self._followed.get(key) is followed:
+                self._changed[key] = None
+            self._go_on()
 
-        followed.is_paused = True
+        self._flushing += 1
         self._flusher.flush(followed.partition.log, flushed)
 
     def _pause_all(self) -> None:

@@ -202,7 +202,7 @@ class Partition:
             if len(leadership.maximal_isr) > 1:
                 return info  # followers must have it first
         if log.unflushed_messages < log.config.flush_messages:
-            self.advance_high_watermark()
+            self.advance_high_watermark(log.log_end_offset)
         return info
 
     def require_enough_in_sync(self) -> None:
@@ -237,12 +237,16 @@ class Partition:
     def advance_high_watermark(self, up_to_offset: int | None = None) -> None:
         """Let readers see what is committed, as far as it has come.
 
-        After a flush `up_to_offset` is what was flushed. Waiting fetches are then told of all
-        unseen bytes; one that is woken too early looks, and waits again.
+        `up_to_offset` is how far this replica counts: to the log end, or where a flush is due to
+        what has been flushed. Waiting fetches are told of all unseen bytes; one that is woken too
+        early looks, and waits again.
         """
         log = self.log
         end_offset = log.log_end_offset
-        offset = end_offset if up_to_offset is None else up_to_offset
+        if up_to_offset is not None:
+            offset = up_to_offset
+        else:
+            offset = log.recovery_point if self.flush_due else end_offset
         if self.leadership is not None:
             offset = self.leadership.committed_end(offset)
         if log.high_watermark < offset:
@@ -331,7 +335,7 @@ class Partition:
         if self._low_watermarks is not None:
             self._settle_low_watermarks()
         if offset != offset_before:
-            self.advance_high_watermark(log.recovery_point if self.flush_due else None)
+            self.advance_high_watermark()
 
     def divergence(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
         """Where a reader's log parts from this one, if its last batch is of another history."""

@@ -64,8 +64,13 @@ class PartitionHost:
             follower = self._followers[broker_id] = FollowerBroker(broker_id)
         return follower
 
-    def set_alive(self, broker_ids: set[int]) -> None:
+    def set_alive(self, broker_ids: set[int]) -> bool:
+        """Whether that changes anything."""
         for broker_id in broker_ids:
             self.follower(broker_id)
+        changed = False
         for follower in self._followers.values():
-            follower.is_alive = follower.broker_id in broker_ids
+            is_alive = follower.broker_id in broker_ids
+            changed = changed or follower.is_alive != is_alive
+            follower.is_alive = is_alive
+        return changed

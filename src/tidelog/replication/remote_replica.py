@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from tidelog.replication.partition_host import FollowerBroker
 
 UNKNOWN_OFFSET: Final = -1
+NEVER_MS: Final = -(1 << 60)
 
 
 class NewsListener(Protocol):
@@ -25,6 +26,7 @@ class NewsListener(Protocol):
 
 class RemoteReplica:
     __slots__ = (
+        "_is_heard",
         "_last_fetch_leader_end_offset",
         "_last_fetch_ms",
         "broker",
@@ -41,18 +43,20 @@ class RemoteReplica:
         self.listener: NewsListener | None = None
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
-        self.last_caught_up_ms = 0
-        self._last_fetch_ms = 0
+        self.last_caught_up_ms = NEVER_MS
+        self._is_heard = False  # it has fetched in this epoch
+        self._last_fetch_ms = NEVER_MS
         self._last_fetch_leader_end_offset = UNKNOWN_OFFSET
 
     def new_epoch(self, now_ms: int, leader_end_offset: int, *, in_sync: bool) -> None:
         """The same leader goes on with a new epoch; what the follower holds is known still."""
-        self.last_caught_up_ms = self._last_fetch_ms = now_ms if in_sync else 0
+        self.last_caught_up_ms = self._last_fetch_ms = now_ms if in_sync else NEVER_MS
+        self._is_heard = False
         self._last_fetch_leader_end_offset = leader_end_offset
 
     def begin(self, now_ms: int, *, in_sync: bool) -> None:
         """A new leader knows nothing of its followers, but gives those in sync their time."""
-        self.last_caught_up_ms = now_ms if in_sync else 0
+        self.last_caught_up_ms = now_ms if in_sync else NEVER_MS
 
     def fetches(
         self, offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int
@@ -61,13 +65,14 @@ class RemoteReplica:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self._last_fetch_leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self._last_fetch_ms)
+        self._is_heard = True
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
         self._last_fetch_ms = now_ms
         self._last_fetch_leader_end_offset = leader_end_offset
 
     def leader_appended(self, end_offset_before: int, size_bytes: int) -> None:
-        if self.log_end_offset == end_offset_before:
+        if self.log_end_offset == end_offset_before and self._is_heard:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.broker.last_fetch_ms)
         if self.listener is not None:
             self.listener.has_news(size_bytes)

@@ -348,3 +348,19 @@ async def test_a_leader_that_missed_another_ones_time_forgets_what_it_knew_of_it
     cluster.nodes[1].obey(cluster.state)
     assert outcomes == []
     assert cluster.leader.partition.log.high_watermark == 0
+
+
+@in_loop
+async def test_a_follower_that_stopped_cleanly_is_not_waited_for(tmp_path: Path) -> None:
+    """It is out of the ISR and stands where it stood when it stopped, caught up by then."""
+    cluster = await started(tmp_path)
+    cluster.produce([b"a"])
+    await cluster.run()
+    cluster.nodes[3].fetchers.close()
+    cluster.elect(1, (1, 2))
+    cluster.nodes[1].obey(cluster.state)
+    cluster.nodes[2].obey(cluster.state)
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"b"], outcomes)
+    await cluster.run()
+    assert outcomes == [ErrorCode.NONE]

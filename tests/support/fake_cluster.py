@@ -8,7 +8,8 @@ restarted, and made to answer errors.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from tidelog.controller import znodes
 from tidelog.controller.cluster.context import STRICT_MIN_ISR_FEATURE
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.embedded_store import EmbeddedStore
-from tidelog.controller.metadata_store import Create, NodeExists, SessionState
+from tidelog.controller.metadata_store import Create, NodeExists, Operation, SessionState
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -183,6 +184,7 @@ class FakeCluster:
         self.controllers: dict[int, ClusterController] = {}
         self.peers: dict[int, FakePeers] = {}
         self.cut_off: set[int] = set()
+        self.written: list[tuple[int, Operation]] = []  # by which broker; only what was accepted
         self.calls = 0
         self.store.multi_now([Create(path, make_parents=True) for path in znodes.PERSISTENT_PATHS])
 
@@ -192,11 +194,11 @@ class FakeCluster:
         racks: Mapping[int, str] | None = None,
         strict_min_isr: bool = False,
         clean_shutdown: bool = True,
+        settle: bool = True,
     ) -> None:
         for broker_id in broker_ids:
-            session = BrokerSession(self.store)
+            session = BrokerSession(self.store, partial(self._note, broker_id))
             self.sessions[broker_id] = session
-            self.registration = {"strict_min_isr": strict_min_isr, "clean": clean_shutdown}
             await self.register(
                 broker_id,
                 rack=(racks or {}).get(broker_id),
@@ -214,7 +216,11 @@ class FakeCluster:
             )
             self.controllers[broker_id] = controller
             await controller.start()
-            await self.settle()
+            if settle:
+                await self.settle()
+
+    def _note(self, broker_id: int, operations: Sequence[Operation]) -> None:
+        self.written += [(broker_id, operation) for operation in operations]
 
     async def register(
         self,
@@ -238,7 +244,7 @@ class FakeCluster:
         _, stat = await self.store.get(path)
         self.brokers[broker_id] = FakeBroker(broker_id, stat.czxid)
 
-    async def kill(self, *broker_ids: int) -> None:
+    async def kill(self, *broker_ids: int, settle: bool = True) -> None:
         """The process is gone, and its session with it."""
         for broker_id in broker_ids:
             del self.brokers[broker_id]
@@ -247,6 +253,26 @@ class FakeCluster:
             await controller.stop()
             session = self.sessions.pop(broker_id)
             await session.close()
+        if settle:
+            await self.settle()
+
+    async def pause(self, broker_id: int) -> None:
+        """The process stands still until the store has given it up, and then goes on unaware."""
+        session = self.sessions[broker_id]
+        session.deaf = True
+        await session.expire()
+        session.renew()
+        await self.settle()
+
+    async def wake(self, broker_id: int, **registration: Any) -> None:
+        """A paused broker learns that its session has expired, and registers again."""
+        session, controller = self.sessions[broker_id], self.controllers[broker_id]
+        await session.expire()
+        controller.on_broker_session(SessionState.EXPIRED)
+        session.renew()
+        session.deaf = False
+        await self.register(broker_id, **registration)
+        controller.on_broker_session(SessionState.CONNECTED)
         await self.settle()
 
     async def settle(self) -> None:
@@ -263,6 +289,18 @@ class FakeCluster:
             if quiet >= QUIET_ROUNDS:
                 return
         raise AssertionError("the cluster does not come to rest")
+
+    async def meanwhile(self, story: Coroutine[Any, Any, Any], *, ms: int) -> None:
+        """Runs the story, time going on in steps for those who wait for it."""
+        task = asyncio.get_running_loop().create_task(story)
+        for _ in range(100):
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.001)  # the store's thread
+            if task.done():
+                break
+            self.clock.advance(ms=ms)
+        await task
 
     @property
     def active(self) -> ClusterController:
@@ -377,11 +415,13 @@ class FakeCluster:
         await self.settle()
         return response
 
-    async def shut_down(self, broker_id: int) -> ControlledShutdownResponse:
+    async def shut_down(
+        self, broker_id: int, to: ClusterController | None = None
+    ) -> ControlledShutdownResponse:
         request = ControlledShutdownRequest(
             broker_id=broker_id, broker_epoch=self.brokers[broker_id].epoch
         )
-        response = await self.active.controlled_shutdown(request)
+        response = await (to or self.active).controlled_shutdown(request)
         await self.settle()
         return response
 

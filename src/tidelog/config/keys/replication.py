@@ -24,14 +24,12 @@ KEYS: Final = (
         True,
         "Whether leadership goes back to preferred replicas by itself.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "controller.socket.timeout.ms",
         INT,
         30_000,
         "How long the controller waits for a broker's answer.",
-        inert=True,
     ),
     Key(
         "delete.records.purgatory.purge.interval.requests",
@@ -62,7 +60,6 @@ KEYS: Final = (
         "How often the balance of leaderships is checked.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "leader.imbalance.per.broker.percentage",
@@ -70,7 +67,6 @@ KEYS: Final = (
         10,
         "Share of partitions a broker may lack as preferred leader before leadership is moved.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "num.replica.fetchers",

@@ -166,6 +166,7 @@ class ClusterController:
         finally:
             if not begun:
                 self._resign()
+                self._queue.put(Event("give back", self._elect))
 
     async def _look_again(self) -> None:
         """Who is the controller now? If this broker was and is not any more, its term is over."""

@@ -1,4 +1,4 @@
-"""Stories of a cluster, told to its controllers: brokers come and go, topics are made and deleted."""
+"""Stories of a cluster: brokers come and go, topics are made and deleted, controllers fail."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_topic() -> None:
 
 def test_a_topic_of_before_topic_ids() -> None:
     decoded = znodes.decode_topic(b'{"version":1,"partitions":{"0":[1]}}')
-    assert decoded == (None, {0: [1]})
+    assert decoded == (None, {0: [1]}, {}, {})
 
 
 def test_partition_state() -> None:

@@ -142,6 +142,8 @@ class ClusterController:
                 return
             except ControllerMoved:
                 continue
+            except StoreClosed:
+                return  # the next session brings another election
             except StoreUnavailable:
                 await pause(self._timer, RETRY_BACKOFF_S)
 

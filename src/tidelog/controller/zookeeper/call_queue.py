@@ -21,7 +21,8 @@ How long a call waits
 When the session has expired, all calls made in it fail with StoreClosed.
 
 Touched only on the broker's loop. It learns of a loss after it happened, and so names the
-connection that it means: the session refuses requests that are meant for an earlier one.
+connection that it means: the session refuses requests that are meant for an earlier one. All that
+it took is answered, or failed, before the loss is told.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Line(Protocol):
     @property
     def zxid_seen(self) -> int: ...
 
-    def send(self, request: Any, answered: Answered, connection_number: int) -> None: ...
+    def send(self, request: Any, answered: Answered, connection_number: int) -> bool:
+        """False if that connection is gone: then nothing was sent."""
 
     def drop_connection(self, connection_number: int) -> None: ...
 
@@ -180,8 +182,7 @@ class CallQueue:
             self._send_waiting()
 
     def connected(self, connection: Connection) -> None:
-        assert not self._in_flight, "they are lost before the connection is"
-        assert self._alone is None
+        assert self._oldest_unanswered() is None, "it is lost before the connection is"
         self._connection = connection
         self._waiting.extendleft(reversed(self._lost))
         self._lost.clear()
@@ -189,6 +190,7 @@ class CallQueue:
         self._send_waiting()
 
     def disconnected(self) -> None:
+        assert self._oldest_unanswered() is None, "it is lost before the connection is"
         self._connection = None
         self._stop_silence_timer()
         deadline = self._clock.monotonic() + self._session_timeout_s
@@ -227,18 +229,20 @@ class CallQueue:
         )
 
     def _send(self, call: Call, connection: Connection) -> None:
+        request = call.request(self._line)
+        if not self._line.send(request, partial(self._answered, call), connection.number):
+            self._back_to_the_head(call)
+            return
         call.sent_at = self._clock.monotonic()
         self._in_flight.append(call)
         self._being_written |= call.written
         self._watch_for_silence()
-        self._line.send(call.request(self._line), partial(self._answered, call), connection.number)
 
     def _answered(self, call: Call, answer: Any, error: Exception | None) -> None:
         self._in_flight.remove(call)
         self._being_written -= call.written
         if isinstance(error, requests.LOST):
-            call.lost()
-            self._lost.append(call)
+            self._lose(call)
         elif error is not None:
             _fail(call, requests.store_error(error, call.path))
         else:
@@ -248,7 +252,6 @@ class CallQueue:
     def _advance(self, steps: Steps[Any], answer: Any, error: Exception | None) -> None:
         call = self._alone
         assert call is not None
-        assert self._connection is not None
         try:
             request = steps.send(answer) if error is None else steps.throw(error)
         except StopIteration as stop:
@@ -261,26 +264,46 @@ class CallQueue:
             self._alone = None
             _fail(call, requests.store_error(unexpected, call.path))
         else:
-            call.sent_at = self._clock.monotonic()
-            self._watch_for_silence()
-            self._line.send(request, partial(self._step_answered, steps), self._connection.number)
+            self._send_step(call, steps, request)
             return
         self._send_waiting()
+
+    def _send_step(self, call: Call, steps: Steps[Any], request: Any) -> None:
+        assert self._connection is not None
+        if not self._line.send(
+            request, partial(self._step_answered, steps), self._connection.number
+        ):
+            steps.close()
+            self._alone = None
+            self._back_to_the_head(call)
+            return
+        call.sent_at = self._clock.monotonic()
+        self._watch_for_silence()
 
     def _step_answered(self, steps: Steps[Any], answer: Any, error: Exception | None) -> None:
         call = self._alone
         assert call is not None
-        if isinstance(error, requests.LOST):
+        if isinstance(error, requests.LOST + requests.ENDED):
             steps.close()
             self._alone = None
-            call.lost()
-            self._lost.append(call)
-        elif isinstance(error, requests.ENDED):
-            steps.close()
-            self._alone = None
-            _fail(call, requests.store_error(error, call.path))
+            if isinstance(error, requests.LOST):
+                self._lose(call)
+            else:
+                _fail(call, requests.store_error(error, call.path))
         else:
             self._advance(steps, answer, error)
+
+    def _lose(self, call: Call) -> None:
+        call.lost()
+        self._lost.append(call)
+        if self._connection is not None:  # where only the session has moved, it goes with that
+            self._line.drop_connection(self._connection.number)
+            self._connection = None
+
+    def _back_to_the_head(self, call: Call) -> None:
+        """The connection is gone, as we are about to be told."""
+        self._waiting.appendleft(call)
+        self._connection = None
 
     def _watch_deadlines(self) -> None:
         if self._give_up_timer is None:

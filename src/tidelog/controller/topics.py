@@ -157,11 +157,12 @@ class TopicCatalogue:
                 states[parts[3]] = {}
             elif len(parts) == 7:
                 states[parts[3]][int(parts[5])] = (znodes.decode_state(data), stat.version)
-        for name, (topic_id, replicas) in assignments.items():
+        for name, assignment in assignments.items():
+            topic_id = assignment.topic_id
             if topic_id is None:  # made by a Kafka before 2.8
                 topic_id = Uuid.random()
                 self._given_an_id.add(name)
-            partitions = _partition_images(replicas, states[name])
+            partitions = _partition_images(assignment.partitions, states[name])
             self._put(TopicImage(name, topic_id, partitions, configs.get(name, {})))
 
     def start_broker_epoch(self) -> None:
@@ -489,22 +490,24 @@ async def _after(
 
 
 def _partition_images(
-    replicas: Mapping[int, list[int]],
+    replicas: Mapping[int, Sequence[int]],
     states: Mapping[int, tuple[znodes.PartitionState, int]],
 ) -> list[PartitionImage]:
     images = []
     for partition in sorted(replicas):
         known = states.get(partition)
         if known is None:
-            image = PartitionImage(partition, NO_LEADER, -1, replicas[partition], [], NO_STATE)
+            image = PartitionImage(
+                partition, NO_LEADER, -1, list(replicas[partition]), [], NO_STATE
+            )
         else:
             state, version = known
             image = PartitionImage(
                 partition,
                 state.leader,
                 state.leader_epoch,
-                replicas[partition],
-                state.isr,
+                list(replicas[partition]),
+                list(state.isr),
                 version,
             )
         images.append(image)

@@ -46,6 +46,8 @@ from tidelog.config.listeners import (
 )
 from tidelog.config.properties import load_properties
 
+_MIB: Final = 1 << 20
+
 # Subject and rows, in the order of docs/config.md.
 SUBJECTS: Final = (
     ("Server", server),
@@ -289,6 +291,11 @@ class BrokerConfig:
             raise ConfigError(
                 "log.cleaner.min.compaction.lag.ms must not be above "
                 "log.cleaner.max.compaction.lag.ms"
+            )
+        if self["log.cleaner.dedupe.buffer.size"] <= _MIB * self["log.cleaner.threads"]:
+            raise ConfigError(
+                "log.cleaner.dedupe.buffer.size must be at least 1 MiB for each of "
+                "log.cleaner.threads"
             )
         if self["replica.fetch.wait.max.ms"] > self["replica.socket.timeout.ms"]:
             raise ConfigError(

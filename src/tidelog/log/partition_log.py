@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ from tidelog.record.errors import BatchAboveSegment
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
+    from tidelog.log.cleaner.cleaned_segment import CleanedSegment
     from tidelog.record._pure import Scan
     from tidelog.record.inflation import InflationBudget
 
@@ -60,9 +61,11 @@ class PartitionLog:
         "_max_segment_ms",
         "_reader",
         "_sync",
+        "cleaner_offset",
         "config",
         "epochs",
         "high_watermark",
+        "is_being_cleaned",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -104,6 +107,8 @@ class PartitionLog:
         self.snapshots = snapshots
         self.epochs = epochs
         self._appended_epoch = -1  # of the last batch appended by this process
+        self.cleaner_offset = -1  # the first dirty offset; -1 before the first cleaning
+        self.is_being_cleaned = False  # while it is, retention keeps off
 
     @property
     def directory(self) -> Path:
@@ -124,6 +129,11 @@ class PartitionLog:
     @property
     def recovery_point(self) -> int:
         return self._sync.recovery_point
+
+    @property
+    def truncations(self) -> int:
+        """Grows with every one."""
+        return self._sync.truncations
 
     @property
     def size_bytes(self) -> int:
@@ -332,13 +342,23 @@ class PartitionLog:
 
     def aborted_transactions(self, offset: int, result: ReadResult) -> list[AbortedTxn]:
         """Those that touch the records of `result`, which `read(offset, ...)` gave."""
+        return self._with_txn_indexes(
+            lambda: self._reader.aborted_transactions(offset, result, self.log_end_offset)
+        )
+
+    def aborted_before(self, offset: int) -> list[AbortedTxn]:
+        """All aborted transactions that begin below `offset`."""
+        return self._with_txn_indexes(lambda: self._reader.aborted_before(offset))
+
+    def _with_txn_indexes(self, look: Callable[[], list[AbortedTxn]]) -> list[AbortedTxn]:
+        """What `look` finds in the transaction indexes, rebuilt if it finds them damaged."""
         try:
             try:
-                return self._reader.aborted_transactions(offset, result, self.log_end_offset)
+                return look()
             except CorruptIndex as problem:
                 logger.warning("rebuilding a transaction index: %s", problem)
                 self._rebuild_txn_indexes()
-                return self._reader.aborted_transactions(offset, result, self.log_end_offset)
+                return look()
         except OSError as error:
             raise self._storage_error("read", error) from error
 
@@ -506,6 +526,29 @@ class PartitionLog:
             self._save_epochs()
         return count
 
+    def replace_segments(self, cleaned: CleanedSegment, replaced: Sequence[LogSegment]) -> None:
+        """Put a cleaned segment in the place of neighbouring inactive ones.
+
+        Readers in the middle of an old segment keep its open file. A crash between any two of the
+        renames leaves what loading can finish or undo; after an error the log is to go offline.
+        """
+        start = self.segments.index(replaced[0])
+        end = start + len(replaced)
+        assert self.segments[start:end] == tuple(replaced), replaced
+        assert end < len(self.segments), "the active segment is never cleaned"
+        paths: list[str] = []
+        try:
+            cleaned.become_swap()
+            for segment in replaced:
+                paths += segment.mark_deleted()
+                if segment.base_offset != cleaned.base_offset:
+                    paths += self.snapshots.mark_deleted(segment.base_offset)
+            new = cleaned.go_live(self._host.clock.time_ms())
+        except OSError as error:
+            raise self._storage_error("replace segments of", error) from error
+        self._set_segments((*self.segments[:start], new, *self.segments[end:]))
+        self._host.delete_later(paths, self.config.file_delete_delay_ms)
+
     def _delete_files(self, doomed: Sequence[LogSegment]) -> None:
         paths: list[str] = []
         try:
@@ -558,6 +601,7 @@ class PartitionLog:
     def _end_at(self, offset: int) -> None:
         self.log_end_offset = offset
         self._sync.truncated(offset)
+        self.cleaner_offset = min(self.cleaner_offset, offset)
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.epochs.truncate_from_end(offset)
         self._appended_epoch = -1

@@ -39,6 +39,7 @@ MEASURES = (
     "start",
     "memory",
     "recovery",
+    "compaction",
     "scaling",
     "spark",
 )

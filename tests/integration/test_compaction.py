@@ -47,7 +47,7 @@ def read(bootstrap: str, topic: str) -> list[tuple[int, bytes, bytes | None]]:
                 continue
             error = message.error()
             if error is None:
-                found.append((message.offset(), message.key(), message.value()))
+                found.append((message.offset() or 0, message.key() or b"", message.value()))
             elif error.code() == KafkaError._PARTITION_EOF:
                 return found
             else:

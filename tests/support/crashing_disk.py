@@ -47,8 +47,8 @@ class CrashingDisk:
         self._real["builtin"] = builtins.open
         os.open = self._open
         os.pwrite = self._pwrite
-        os.fsync = self._fsync
-        os.fdatasync = self._fsync
+        for name in ("fsync", "fdatasync"):
+            setattr(os, name, self._fsync)
         for name in ("rename", "replace", "unlink", "utime", "truncate"):
             setattr(os, name, self._plain(name))
         builtins.open = self._builtin_open  # type: ignore[assignment]
@@ -60,7 +60,7 @@ class CrashingDisk:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        builtins.open = self._real.pop("builtin")  # type: ignore[assignment]
+        builtins.open = self._real.pop("builtin")
         for name, function in self._real.items():
             setattr(os, name, function)
         if self.is_dead:

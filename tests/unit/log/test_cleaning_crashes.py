@@ -72,7 +72,7 @@ class Story:
 
     def live(self, steps: list[Step]) -> None:
         for kind, *rest in steps:
-            {"write": self._write, "end": self._end, "roll": self._roll}[kind](*rest)
+            getattr(self, f"_{kind}")(*rest)
 
     def _write(self, rows: list[tuple[bytes, bytes | None]], codec: Codec, producer: Any) -> None:
         timestamp = START_MS + len(self.written)

@@ -364,6 +364,20 @@ def test_indexes_of_a_cleaned_segment_are_those_that_a_rebuild_would_give(
     assert log.offset_for_timestamp(START_MS + 90) == (START_MS + 90, 90)
 
 
+def test_a_time_is_found_at_a_record_that_is_there(workshop: LogWorkshop) -> None:
+    config = replace(COMPACTED, message_timestamp_type="LogAppendTime")
+    log = workshop.create(config)
+    write(log, (b"a", b"1"), (b"b", b"1"))
+    write(log, (b"c", b"1"), producer_id=1, producer_epoch=0, base_sequence=0)
+    workshop.clock.advance(ms=10)
+    write(log, (b"a", b"2"), (b"c", b"2"))
+    log.roll()
+    clean(log, workshop.clock)
+    assert [batch.header.records_count for batch in stored_batches(log)] == [1, 0, 2]
+    assert log.offset_for_timestamp(START_MS) == (START_MS, 1)
+    assert log.offset_for_timestamp(START_MS + 1) == (START_MS + 10, 3)
+
+
 def test_a_cleaned_segment_has_the_modification_time_of_the_last_it_replaces(
     workshop: LogWorkshop,
 ) -> None:

@@ -498,7 +498,7 @@ class PartitionLog:
         """A cleaned one for neighbouring inactive ones; after an error the log must go offline."""
         start = self.segments.index(replaced[0])
         end = start + len(replaced)
-        assert self.segments[start:end] == tuple(replaced) and end < len(self.segments), replaced
+        assert self.segments[start:end] == tuple(replaced) != self.segments[start:], replaced
         try:
             new, paths = swap_in(cleaned, replaced, self.snapshots, self._host.clock.time_ms())
         except OSError as error:

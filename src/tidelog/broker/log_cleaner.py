@@ -30,7 +30,6 @@ from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
 from tidelog.log.checkpoints import CLEANER_FILE
 from tidelog.log.cleaner.cleaner_manager import CleanerManager, Round
-from tidelog.log.cleaner.cleaning import LogCleaning
 from tidelog.log.cleaner.errors import CannotClean, CleaningAborted
 from tidelog.log.cleaner.settings import CleanerSettings
 from tidelog.log.cleaner.throttle import IoThrottle
@@ -133,6 +132,8 @@ class LogCleaner:
 
     async def _clean(self, begun: Round) -> int:
         """The new first dirty offset."""
+        from tidelog.log.cleaner.cleaning import LogCleaning  # not needed to start a broker
+
         cleaning = LogCleaning(
             begun.plan, self._settings, self._throttle, self._clock, partial(self._check, begun)
         )

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tidelog.clock import Clock
 from tidelog.log.cleaner.cleanable import DirtyLog, examine
-from tidelog.log.cleaner.cleaned_segment import CleanedSegment
 from tidelog.log.cleaner.errors import CleaningAborted
 from tidelog.log.cleaner.planning import CleaningPlan, plan_cleaning
-from tidelog.log.cleaner.source_segment import SourceSegment
 from tidelog.log.log_errors import StorageError
 from tidelog.log.partition_log import PartitionLog
 from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.log.cleaner.cleaned_segment import CleanedSegment
+    from tidelog.log.cleaner.source_segment import SourceSegment
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,10 @@ ranges all the same; one that lists nothing is asked again at version 0.
     OffsetCommit         2-9    0.9 (10 names topics by id only)
     FindCoordinator      0-6    0.9 (4 from 3.0: several groups at once)
     InitProducerId       0-5    0.11
+    WriteTxnMarkers      0-1    0.11 (2 is for coordinators)
+    DescribeProducers    0      2.8
+    DescribeTransactions 0      3.0
+    ListTransactions     0-2    3.0 (1 from 3.8: duration; 2 from 4.1: pattern)
 
 Produce 13 and Fetch 13 and later name topics by id; without an id the versions before are used.
 """
@@ -33,6 +37,10 @@ SPOKEN: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.OFFSET_COMMIT: (2, 9),
     ApiKey.FIND_COORDINATOR: (0, 6),
     ApiKey.INIT_PRODUCER_ID: (0, 5),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.WRITE_TXN_MARKERS: (0, 1),
 }
 
 LAST_BY_NAME: Final[Mapping[ApiKey, int]] = {ApiKey.PRODUCE: 12, ApiKey.FETCH: 12}

@@ -36,6 +36,7 @@ MEASURES = (
     "kcat",
     "confluent",
     "java",
+    "groups",
     "start",
     "memory",
     "recovery",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,10 +50,22 @@ class Tools:
     def transactions(self, *arguments: str) -> str:
         return self._run("org.apache.kafka.tools.TransactionsCommand", *arguments)
 
+    def produce_in_transactions(self, topic: str, records: int) -> None:
+        """Kafka's own producer; a transaction takes a tenth of a second."""
+        self._java(
+            "org.apache.kafka.tools.ProducerPerformance",
+            *("--topic", topic, "--num-records", str(records), "--record-size", "10"),
+            *("--throughput", str(records), "--transactional-id", topic),
+            *("--transaction-duration-ms", "100"),
+            *("--producer-props", f"bootstrap.servers={self._bootstrap}"),
+        )
+
     def _run(self, tool: str, *arguments: str) -> str:
-        command = ["java", "-Xmx256m", "-cp", f"{self._libs}/*", tool]
+        return self._java(tool, "--bootstrap-server", self._bootstrap, *arguments)
+
+    def _java(self, tool: str, *arguments: str) -> str:
         done = subprocess.run(
-            [*command, "--bootstrap-server", self._bootstrap, *arguments],
+            ["java", "-Xmx256m", "-cp", f"{self._libs}/*", tool, *arguments],
             capture_output=True,
             text=True,
             timeout=TOOL_TIMEOUT_S,
@@ -289,3 +302,25 @@ class TestTransactions:
         with RawClient(broker.bootstrap) as client:
             found = fetch(client, hanging, isolation_level=1)
             assert found.last_stable_offset == found.high_watermark == RECORDS + 2
+
+    def test_transactions_of_kafkas_own_producer_are_committed(
+        self, tools: Tools, broker: BrokerProcess, topic: str
+    ) -> None:
+        """4.3 speaks transaction.version 2, 3.9 does not."""
+        tools.produce_in_transactions(topic, 1_000)
+        (row,) = rows(tools.transactions("describe", "--transactional-id", topic))
+        assert row["TransactionState"] == "CompleteCommit"
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": f"{topic}-reader",
+                "isolation.level": "read_committed",
+            }
+        )
+        consumer.assign([TopicPartition(topic, index, RECORDS) for index in range(PARTITIONS)])
+        found = 0
+        deadline = time.monotonic() + WITHIN_S
+        while found < 1_000 and time.monotonic() < deadline:
+            found += sum(each.error() is None for each in consumer.consume(1_000, 0.2))
+        consumer.close()
+        assert found == 1_000

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import SharedBroker, StartBroker
+from tests.support.console import Console
 from tests.support.eventually import eventually
 from tests.support.raw_batch import batch, now_ms
 from tests.support.raw_client import (
@@ -29,26 +30,9 @@ QUICK_TIMEOUTS = {
 }
 
 
-class Console:
-    """Runs the command and reads its table."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
-        self._capsys = capsys
-        self._bootstrap = bootstrap
-        self.errors = ""
-
-    def __call__(self, *arguments: str, code: int = 0) -> list[dict[str, str]]:
-        done = main(["transactions", "--bootstrap-server", self._bootstrap, *arguments])
-        printed = self._capsys.readouterr()
-        self.errors = printed.err
-        assert done == code, printed.err
-        lines = [[cell.strip() for cell in line.split("\t")] for line in printed.out.splitlines()]
-        return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
-
-
 @pytest.fixture
 def console(capsys: pytest.CaptureFixture[str], bootstrap: str) -> Console:
-    return Console(capsys, bootstrap)
+    return Console(capsys, "transactions", bootstrap)
 
 
 @pytest.fixture
@@ -111,7 +95,7 @@ def test_transaction_is_seen_while_it_hangs_and_aborted_at_its_timeout(
     start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = start_broker(QUICK_TIMEOUTS)
-    console = Console(capsys, broker.bootstrap)
+    console = Console(capsys, "transactions", broker.bootstrap)
     with RawClient(broker.bootstrap) as client:
         create_topic(client, "t")
         abandoned = open_transaction(broker.bootstrap, "t", **{"transaction.timeout.ms": 1500})
@@ -149,7 +133,7 @@ class TestOneThatNobodyWillEnd:
             )
             row = produce(client, "t", records, transactional_id="gone", acks=-1)
             assert row.error_code == 0, row
-            yield Console(capsys, broker.bootstrap), client
+            yield Console(capsys, "transactions", broker.bootstrap), client
 
     def test_it_is_found_and_aborted(self, stuck: tuple[Console, RawClient]) -> None:
         console, client = stuck

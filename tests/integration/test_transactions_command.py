@@ -72,6 +72,11 @@ def test_list_can_be_narrowed(console: Console, hanging: str) -> None:
     assert hanging in ids
 
 
+def test_filter_that_a_broker_does_not_know_is_an_error(console: Console) -> None:
+    console("list", "--transactional-id-pattern", "a.*", code=1)
+    assert "LIST_TRANSACTIONS" in console.errors
+
+
 def test_brokers_may_be_named_after_the_verb(
     capsys: pytest.CaptureFixture[str], bootstrap: str
 ) -> None:

@@ -39,10 +39,10 @@ class MemberOptions:
     bootstrap: str
     group: str
     topic: str
-    strategy: str  # range, roundrobin, sticky or cooperative-sticky; the server's: range, uniform
+    strategy: str  # range, roundrobin, sticky or cooperative-sticky; consumer: uniform or range
     session_timeout_ms: int = 6000
     instance: str | None = None
-    protocol: str = "classic"  # or consumer (KIP-848), whose session timeout is the broker's
+    protocol: str = "classic"  # or consumer (KIP-848), which only confluent has
 
 
 @dataclass
@@ -227,25 +227,21 @@ class Report:
 def run_confluent(options: MemberOptions, report: Report) -> None:
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    if options.protocol == "consumer":
-        membership: dict[str, Any] = {
-            "group.protocol": "consumer",
-            "group.remote.assignor": options.strategy,
-        }
-    else:
-        membership = {
-            "partition.assignment.strategy": options.strategy,
-            "session.timeout.ms": options.session_timeout_ms,
-            "heartbeat.interval.ms": 300,
-        }
     config = {
         "bootstrap.servers": options.bootstrap,
         "group.id": options.group,
-        **membership,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
         "topic.metadata.refresh.interval.ms": 1000,
     }
+    if options.protocol == "consumer":
+        config |= {"group.protocol": "consumer", "group.remote.assignor": options.strategy}
+    else:
+        config |= {
+            "partition.assignment.strategy": options.strategy,
+            "session.timeout.ms": options.session_timeout_ms,
+            "heartbeat.interval.ms": 300,
+        }
     if options.instance:
         config["group.instance.id"] = options.instance
     consumer = Consumer(config)

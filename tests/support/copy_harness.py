@@ -39,6 +39,12 @@ STUCK_AFTER_S = 12.0
 READ_WITHIN_S = 60.0
 DELAY_MAX_S = 0.08  # about two transactions
 BROKER_OVERRIDES = {
+    # The coordinators' topics are compacted all the time.
+    "offsets.topic.segment.bytes": "16384",
+    "transaction.state.log.segment.bytes": "16384",
+    "log.cleaner.backoff.ms": "50",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.delete.retention.ms": "0",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",

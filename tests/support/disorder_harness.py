@@ -75,6 +75,12 @@ SETTLED_WITHIN_S = 20.0
 LONG_TIMEOUT_MS, SHORT_TIMEOUT_MS = 60_000, 700
 COUNTED = ("EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
 BROKER_OVERRIDES = {
+    # The coordinators' topics are compacted all the time.
+    "offsets.topic.segment.bytes": "16384",
+    "transaction.state.log.segment.bytes": "16384",
+    "log.cleaner.backoff.ms": "50",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.delete.retention.ms": "0",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",

@@ -180,7 +180,7 @@ class GroupCoordinator:
         try:
             answer = self._join(self._shard(group_id), group_id, joining)
         except KafkaError as error:
-            answer = join_error(error.code, joining.member_id)
+            answer = join_error(store_error(error.code), joining.member_id)
         if isinstance(answer, JoinGroupResponse):
             return in_version(answer, joining.version)
         return answer
@@ -233,7 +233,10 @@ class GroupCoordinator:
         """An outcome for each (member id, instance id, reason)."""
         group = self._shard(group_id).groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return self._classic_members.leave(group, leaving)
+            try:
+                return self._classic_members.leave(group, leaving)
+            except KafkaError as error:
+                raise KafkaError(store_error(error.code), error.message) from error
         outcomes = []
         for member_id, group_instance_id, reason in leaving:
             code = ErrorCode.NONE

@@ -186,7 +186,7 @@ class _Parser:
         if char == "(":
             return self._group()
         if char == "[":
-            return Chars(self._cased(self._class()))
+            return Chars(self._class())
         if char == ".":
             return Chars(ALPHABET)
         if char in "^$":
@@ -283,7 +283,8 @@ class _Parser:
         while is_first or not self._accept("]"):
             chars |= self._class_item()
             is_first = False
-        return ALPHABET - chars if is_negated else frozenset(chars)
+        cased = self._cased(frozenset(chars))
+        return ALPHABET - cased if is_negated else cased
 
     def _class_item(self) -> frozenset[str]:
         if self._accept("[:"):
@@ -291,7 +292,7 @@ class _Parser:
             name = self._take_until(":]")
             if name not in _POSIX_CLASSES:
                 raise InvalidPattern(f"[:{name}:] is not known")
-            named = _POSIX_CLASSES[name]
+            named = self._cased(_POSIX_CLASSES[name])
             return ALPHABET - named if is_negated else named
         if self._peek() == "\\" and self._peek(2)[1:].lower() in _PERL_CLASSES:
             self._take()

@@ -33,7 +33,7 @@ patterns = st.recursive(
         ),
     ),
     max_leaves=8,
-)
+).filter(lambda pattern: sum(map(pattern.count, "*+{")) <= 3)  # with more, `re` may stall
 
 
 @settings(max_examples=500)
@@ -75,6 +75,7 @@ def test_a_pattern_means_what_it_means_to_python(pattern: str, candidates: list[
         ("a{,2}", "a", False),
         ("a{2", "a", False),
         ("a*?b+?c??", "aab", True),
+        ("(?:(a+){2})?", "a", False),
         ("é|a", "a", True),
         ("[à-ü]", "a", False),
         (r"\s", "a", False),

@@ -342,7 +342,7 @@ class _Compiler:
         self._steps = 0
 
     def compile(self, node: Node) -> tuple[int, int]:
-        """First and last state of the node's part; the last one consumes nothing."""
+        """First and last state of the node's part; nothing leads out of the last one yet."""
         self._steps += 1
         if self._steps > STATES_MAX:
             raise InvalidPattern("it is too large")
@@ -391,11 +391,11 @@ class _Compiler:
             last = end
         if node.high is None:
             start, end = self.compile(node.item)
-            loop = self._add(_State())
+            loop, out = self._add(_State()), self._add(_State())
             self.states[last].then.append(loop)
-            self.states[loop].then.append(start)
+            self.states[loop].then += [start, out]
             self.states[end].then.append(loop)
-            return first, loop
+            return first, out
         exits = [last]
         for _ in range(node.high - node.low):
             start, end = self.compile(node.item)

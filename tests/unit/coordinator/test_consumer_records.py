@@ -7,8 +7,8 @@ import pytest
 from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ClassicSide, ConsumerMember
-from tidelog.coordinator.group.consumer.records import ResolvedPattern, SubscribedTopic
 from tidelog.coordinator.group.consumer.states import MemberState
+from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
 from tidelog.coordinator.group.records import GROUP_RECORD_TYPES
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.protocol.messages.consumer_group_records import (

@@ -22,11 +22,16 @@ from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.membership import Sender
-from tidelog.coordinator.group.coordinator import HeartbeatAnswer
-from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tidelog.replication.pending import Pending
 
 
-def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> HeartbeatAnswer:
+def handle(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
     sender = Sender(
         version=context.api_version,
         client_id=context.client_id or "",

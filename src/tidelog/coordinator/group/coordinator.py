@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.coordinator.group import records, removal
 from tidelog.coordinator.group.consumer import offset_rules
-from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.consumer.membership import ConsumerMembership, Sender
-from tidelog.coordinator.group.consumer.records import group_tombstones
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
 from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, in_version, join_error
 from tidelog.coordinator.group.membership import (
@@ -40,10 +38,6 @@ from tidelog.coordinator.group.states import GroupState
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.record.batch import NO_PRODUCER_ID, Codec
@@ -54,11 +48,17 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinator.group.consumer.assignors.spec import Assignor
+    from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
+    from tidelog.coordinator.group.consumer.membership import ConsumerMembership, Sender
     from tidelog.coordinator.group.consumer.topics import Topics
     from tidelog.coordinator.group.member import Member
     from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
     from tidelog.coordinator.group.shard import AnyGroup
     from tidelog.coordinator.stored_record import CoordinatorRecord
+    from tidelog.protocol.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
     from tidelog.protocol.messages.heartbeat import HeartbeatRequest
     from tidelog.protocol.messages.sync_group import SyncGroupRequest
     from tidelog.replication.flusher import LogFlusher
@@ -70,7 +70,6 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TOMBSTONES_PER_BATCH: Final = 1000
 
 NewOffset = tuple[str, int, "CommittedOffset"]  # topic, partition
-HeartbeatAnswer = ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]
 
 Answer = TypeVar("Answer")
 
@@ -120,16 +119,31 @@ class GroupCoordinator:
         self._membership = Membership(
             self.runtime, self._rebalances, clock, lambda: self.settings, new_uuid
         )
-        self._consumers = ConsumerMembership(
+        self._topics = topics
+        self._topics_version = 0  # counts created topics: patterns may stand for more
+        self._timer = timer
+        self._new_uuid = new_uuid
+
+    @cached_property
+    def _consumers(self) -> ConsumerMembership:
+        from tidelog.coordinator.group.consumer.membership import ConsumerMembership
+
+        return ConsumerMembership(
             self.runtime,
             self._rebalances,
-            topics,
-            clock,
-            timer,
+            self._topics,
+            self._clock,
+            self._timer,
             lambda: self.settings,
-            new_uuid,
+            lambda: self._topics_version,
+            self._new_uuid,
         )
-        self._classic_members = ClassicMembers(self.runtime, self._consumers, clock, new_uuid)
+
+    @cached_property
+    def _classic_members(self) -> ClassicMembers:
+        from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
+
+        return ClassicMembers(self.runtime, self._consumers, self._clock, self._new_uuid)
 
     def configure(self, config: BrokerConfig) -> None:
         self.settings = GroupSettings.of(config)
@@ -193,7 +207,7 @@ class GroupCoordinator:
         if not group.members:
             if joining.member_id != UNKNOWN_MEMBER_ID:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            self.runtime.write(shard.index, group_tombstones(group))
+            self.runtime.write(shard.index, removal.consumer_group_tombstones(group))
             return self._membership.join(shard, group_id, joining)
         answer, flushed = self._classic_members.join(shard, group, joining)
         return _once_flushed(
@@ -251,15 +265,17 @@ class GroupCoordinator:
 
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, sender: Sender
-    ) -> HeartbeatAnswer:
+    ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
+        from tidelog.coordinator.group.consumer.membership import heartbeat_error
+
         try:
             if not self.settings.consumer.is_enabled:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             shard = self.runtime.shard_for(request.group_id)
             answer, flushed = self._consumers.heartbeat(shard, request, sender)
         except KafkaError as error:
-            return _heartbeat_error(store_error(error.code), error.message)
-        return _once_flushed(answer, flushed, _heartbeat_error)
+            return heartbeat_error(store_error(error.code), error.message)
+        return _once_flushed(answer, flushed, heartbeat_error)
 
     # Offsets
 
@@ -300,9 +316,7 @@ class GroupCoordinator:
         version: int | None,
     ) -> None:
         places = [(topic, partition) for topic, partition, _ in offsets]
-        offset_rules.require_commit(
-            group, member_id, epoch, places, self._consumers.topics, version=version
-        )
+        offset_rules.require_commit(group, member_id, epoch, places, self._topics, version=version)
 
     def commit_transactional_offsets(
         self,
@@ -412,15 +426,20 @@ class GroupCoordinator:
         return outcomes
 
     def topic_created(self, topic: str) -> None:
-        self._consumers.topic_created(topic)
+        self._topics_version += 1
+        self.topic_changed(topic)
 
     def topic_changed(self, topic: str) -> None:
-        """It has more partitions."""
-        self._consumers.topic_changed(topic)
+        """Consumer groups that are subscribed to it look at it with their next heartbeat."""
+        for _, group in self._all_groups():
+            if isinstance(group, ConsumerGroup) and (
+                group.is_subscribed_to(topic) or topic in group.subscription_metadata
+            ):
+                group.subscription_is_stale = True
 
     def topic_deleted(self, topic: str) -> None:
         """Its offsets go, so that a topic made under the same name starts afresh."""
-        self._consumers.topic_changed(topic)
+        self.topic_changed(topic)
         for shard, group in self._all_groups():
             offsets = shard.offsets.get(group.group_id)
             gone = [] if offsets is None else removal.of_topic(offsets, topic)
@@ -507,10 +526,6 @@ class GroupCoordinator:
         for shard in self.runtime.active_shards():
             for group in tuple(shard.groups.values()):
                 yield shard, group
-
-
-def _heartbeat_error(code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message or code.text)
 
 
 def _once_flushed(

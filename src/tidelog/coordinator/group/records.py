@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelog.coordinator.group.consumer.records import CONSUMER_GROUP_RECORD_TYPES
 from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset
-from tidelog.coordinator.stored_record import CoordinatorRecord, RecordTypes
+from tidelog.coordinator.stored_record import Classes, CoordinatorRecord, RecordTypes
 from tidelog.protocol.messages.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -23,13 +22,20 @@ from tidelog.protocol.messages.classic_group_records import (
     OffsetCommitValue,
 )
 
+
+def _consumer_group_types() -> Classes:
+    from tidelog.coordinator.group.consumer.records import CONSUMER_GROUP_RECORD_TYPES
+
+    return CONSUMER_GROUP_RECORD_TYPES
+
+
 GROUP_RECORD_TYPES: Final = RecordTypes(
     {
         0: (OffsetCommitKey, OffsetCommitValue),
         1: (OffsetCommitKey, OffsetCommitValue),
         2: (GroupMetadataKey, GroupMetadataValue),
-        **CONSUMER_GROUP_RECORD_TYPES,
-    }
+    },
+    _consumer_group_types,
 )
 
 _OFFSET_VERSION: Final = 3

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from tidelog.coordinator.group import records
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.consumer.records import group_tombstones
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinator.group.offsets import NO_EXPIRY, GroupOffsets
 from tidelog.coordinator.group.states import GroupState
@@ -88,10 +87,16 @@ def tombstones(
     made = [records.offset_tombstone(group_id, topic, partition) for topic, partition in doomed]
     if is_forgotten_without(shard, group, doomed):
         if isinstance(group, ConsumerGroup):
-            made.extend(group_tombstones(group))
+            made.extend(consumer_group_tombstones(group))
         elif group.generation_id > 0:
             made.append(records.group_tombstone(group_id))
     return made
+
+
+def consumer_group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
+    from tidelog.coordinator.group.consumer.records import group_tombstones  # no need to start
+
+    return group_tombstones(group)
 
 
 def is_forgotten_without(

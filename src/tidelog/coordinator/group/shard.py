@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group.consumer.group import ConsumerGroup
+from tidelog.coordinator.group.consumer.group import GROUP_EPOCH_RECORD, ConsumerGroup
 from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.offsets import GroupOffsets
 from tidelog.coordinator.group.records import committed_offset
@@ -23,7 +23,6 @@ from tidelog.protocol.messages.classic_group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tidelog.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
 from tidelog.record.batch import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class GroupShard:
             if group is not None:
                 self._remove(group)
             self.groups[group_id] = group = ConsumerGroup(group_id, self.index)
-        if value is None and type(key) is ConsumerGroupMetadataKey:
+        if value is None and key.RECORD_TYPE == GROUP_EPOCH_RECORD:
             self._remove_but_for_offsets(group)
         else:
             group.replay(record)

@@ -25,11 +25,7 @@ from tidelog.coordinator.group.consumer.conversion import (
 from tidelog.coordinator.group.consumer.draft import Draft
 from tidelog.coordinator.group.consumer.group import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinator.group.consumer.member import NO_REGEX, ClassicSide, ConsumerMember
-from tidelog.coordinator.group.consumer.membership import (
-    ConsumerMembership,
-    require_holder,
-    unknown_member,
-)
+from tidelog.coordinator.group.consumer.membership import ConsumerMembership
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit
 from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, join_error
@@ -104,7 +100,7 @@ class ClassicMembers:
         if instance_id is None:
             return group.members.get(member_id) or ConsumerMember(member_id)
         if not is_unknown:
-            return require_holder(group, member_id, instance_id)
+            return group.must_find_static(member_id, instance_id)
         holder = group.static_member(instance_id)
         return ConsumerMember(member_id) if holder is None else draft.replace(holder, member_id)
 
@@ -236,12 +232,14 @@ def _joined(member: ConsumerMember, generation_id: int) -> JoinGroupResponse:
 def _require_classic(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> tuple[ConsumerMember, ClassicSide]:
-    if instance_id is not None:
-        member: ConsumerMember | None = require_holder(group, member_id, instance_id)
+    if instance_id is None:
+        member = group.must_find(member_id)
     else:
-        member = group.members.get(member_id)
-    if member is None or member.classic is None:
-        raise unknown_member(group, member_id)
+        member = group.must_find_static(member_id, instance_id)
+    if member.classic is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} does not use the classic protocol."
+        )
     return member, member.classic
 
 
@@ -263,9 +261,7 @@ def _leaving_member(
 ) -> ConsumerMember:
     """An admin may name a static member, of either protocol, by its instance id alone."""
     if instance_id is not None and member_id == UNKNOWN_MEMBER_ID:
-        member = group.static_member(instance_id)
-        if member is None:
-            raise unknown_member(group, member_id)
-        return member
+        member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
+        return group.must_find(member_id)
     member, _ = _require_classic(group, member_id, instance_id)
     return member

@@ -15,8 +15,8 @@ member. Touched only on the broker loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.coordinator.group.consumer.assignment import (
     NOTHING,
@@ -25,32 +25,19 @@ from tidelog.coordinator.group.consumer.assignment import (
     partitions_of,
 )
 from tidelog.coordinator.group.consumer.member import LEAVE_EPOCH, NO_REGEX, ConsumerMember
-from tidelog.coordinator.group.consumer.records import ResolvedPattern, SubscribedTopic
 from tidelog.coordinator.group.consumer.states import ConsumerGroupState
-from tidelog.protocol.messages.consumer_group_records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
+from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
+from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.coordinator.group.consumer.timers import MemberTimers
     from tidelog.coordinator.stored_record import CoordinatorRecord
+    from tidelog.protocol.messages import consumer_group_records as stored
     from tidelog.types import Uuid
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 NO_TARGET_EPOCH: Final = 0
+GROUP_EPOCH_RECORD: Final = 3  # its tombstone ends the group
 
 
 class ConsumerGroup:
@@ -140,6 +127,28 @@ class ConsumerGroup:
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
+    def must_find(self, member_id: str) -> ConsumerMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return member
+
+    def must_find_static(self, member_id: str, instance_id: str) -> ConsumerMember:
+        """Who holds the instance id, which must be this member."""
+        holder = self.static_member(instance_id)
+        if holder is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if holder.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                f"{holder.member_id}.",
+            )
+        return holder
+
     def is_held(self, topic_id: Uuid, partition: int) -> bool:
         return partition in self._owners.get(topic_id, ())
 
@@ -192,68 +201,88 @@ class ConsumerGroup:
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Any record about the group, except that the tombstone of its epoch is the shard's."""
-        key, value = record.key, record.value
-        if isinstance(key, ConsumerGroupMemberMetadataKey):
-            assert value is None or isinstance(value, ConsumerGroupMemberMetadataValue)
-            self._replay_member(key.member_id, value)
-        elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
-            assert value is None or isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
-            self._replay_assignment(key.member_id, value)
-        elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
-            assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
-            self._replay_target(key.member_id, value)
-        elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
-            assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
-            self.target_epoch = NO_TARGET_EPOCH if value is None else value.assignment_epoch
-        elif isinstance(key, ConsumerGroupMetadataKey):
-            assert isinstance(value, ConsumerGroupMetadataValue)
-            self.group_epoch = value.epoch
-        elif isinstance(key, ConsumerGroupPartitionMetadataKey):
-            assert value is None or isinstance(value, ConsumerGroupPartitionMetadataValue)
-            self._replay_subscription(value)
-        else:
-            assert isinstance(key, ConsumerGroupRegularExpressionKey), key
-            assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
-            self._replay_pattern(key.regular_expression, value)
+        _REPLAYED_BY[record.key.RECORD_TYPE](self, record.key, record.value)
+
+    def _replay_epoch(
+        self, key: stored.ConsumerGroupMetadataKey, value: stored.ConsumerGroupMetadataValue
+    ) -> None:
+        self.group_epoch = value.epoch
+
+    def _replay_subscription(
+        self,
+        key: stored.ConsumerGroupPartitionMetadataKey,
+        value: stored.ConsumerGroupPartitionMetadataValue | None,
+    ) -> None:
+        rows = () if value is None else value.topics
+        self.subscription_metadata = {
+            row.topic_name: SubscribedTopic(row.topic_id, row.num_partitions) for row in rows
+        }
 
     def _replay_member(
-        self, member_id: str, value: ConsumerGroupMemberMetadataValue | None
+        self,
+        key: stored.ConsumerGroupMemberMetadataKey,
+        value: stored.ConsumerGroupMemberMetadataValue | None,
     ) -> None:
         self._subscribed_topics = self._regexes = None
-        if value is not None:
-            member = self.members.get(member_id) or ConsumerMember(member_id)
-            self.members[member_id] = member = member.with_metadata(value)
-            if member.instance_id is not None:
-                self.static_members[member.instance_id] = member_id
+        member_id = key.member_id
+        if value is None:
+            self._forget(member_id)
             return
+        member = self.members.get(member_id) or ConsumerMember(member_id)
+        self.members[member_id] = member = member.with_metadata(value)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
+
+    def _forget(self, member_id: str) -> None:
         removed = self.members.pop(member_id, None)
         if removed is None:
             return
         self._disown(removed)
-        if self.static_members.get(removed.instance_id or "") == member_id:
-            del self.static_members[removed.instance_id or ""]
+        instance_id = removed.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
         timers = self.timers.pop(member_id, None)
         if timers is not None:
             timers.cancel()
 
-    def _replay_assignment(
-        self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    def _replay_target_epoch(
+        self,
+        key: stored.ConsumerGroupTargetAssignmentMetadataKey,
+        value: stored.ConsumerGroupTargetAssignmentMetadataValue | None,
     ) -> None:
-        before = self.members.get(member_id)
+        self.target_epoch = NO_TARGET_EPOCH if value is None else value.assignment_epoch
+
+    def _replay_target(
+        self,
+        key: stored.ConsumerGroupTargetAssignmentMemberKey,
+        value: stored.ConsumerGroupTargetAssignmentMemberValue | None,
+    ) -> None:
         if value is None:
-            if before is not None:
-                self._disown(before)
-                self.members[member_id] = before._replace(
-                    member_epoch=LEAVE_EPOCH,
-                    previous_member_epoch=LEAVE_EPOCH,
-                    assigned=NOTHING_HELD,
-                    revoking=NOTHING_HELD,
-                )
-            return
+            self.target.pop(key.member_id, None)
+        else:
+            self.target[key.member_id] = partitions_of(value.topic_partitions)
+
+    def _replay_assignment(
+        self,
+        key: stored.ConsumerGroupCurrentMemberAssignmentKey,
+        value: stored.ConsumerGroupCurrentMemberAssignmentValue | None,
+    ) -> None:
+        member_id = key.member_id
+        before = self.members.get(member_id)
         if before is None:
+            if value is None:
+                return
             before = ConsumerMember(member_id)
-            self._subscribed_topics = None
+            self._subscribed_topics = self._regexes = None
         self._disown(before)
+        if value is None:
+            self.members[member_id] = before._replace(
+                member_epoch=LEAVE_EPOCH,
+                previous_member_epoch=LEAVE_EPOCH,
+                assigned=NOTHING_HELD,
+                revoking=NOTHING_HELD,
+            )
+            return
         self.members[member_id] = after = before.with_assignment(value)
         for held in (after.assigned, after.revoking):
             for topic_id, partitions in held.items():
@@ -270,30 +299,29 @@ class ConsumerGroup:
                 if not owners:
                     self._owners.pop(topic_id, None)
 
-    def _replay_target(
-        self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
-    ) -> None:
-        if value is None:
-            self.target.pop(member_id, None)
-        else:
-            self.target[member_id] = partitions_of(value.topic_partitions)
-
-    def _replay_subscription(self, value: ConsumerGroupPartitionMetadataValue | None) -> None:
-        rows = () if value is None else value.topics
-        self.subscription_metadata = {
-            row.topic_name: SubscribedTopic(row.topic_id, row.num_partitions) for row in rows
-        }
-
     def _replay_pattern(
-        self, regex: str, value: ConsumerGroupRegularExpressionValue | None
+        self,
+        key: stored.ConsumerGroupRegularExpressionKey,
+        value: stored.ConsumerGroupRegularExpressionValue | None,
     ) -> None:
         self._subscribed_topics = None
         if value is None:
-            self.patterns.pop(regex, None)
+            self.patterns.pop(key.regular_expression, None)
         else:
-            self.patterns[regex] = ResolvedPattern(
+            self.patterns[key.regular_expression] = ResolvedPattern(
                 frozenset(value.topics), value.version, value.timestamp
             )
+
+
+_REPLAYED_BY: Final[Mapping[int, Callable[[ConsumerGroup, Any, Any], None]]] = {
+    GROUP_EPOCH_RECORD: ConsumerGroup._replay_epoch,
+    4: ConsumerGroup._replay_subscription,
+    5: ConsumerGroup._replay_member,
+    6: ConsumerGroup._replay_target_epoch,
+    7: ConsumerGroup._replay_target,
+    8: ConsumerGroup._replay_assignment,
+    16: ConsumerGroup._replay_pattern,
+}
 
 
 def preferred_assignor(members: Mapping[str, ConsumerMember], default: str) -> str:

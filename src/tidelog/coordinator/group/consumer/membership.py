@@ -35,6 +35,7 @@ from tidelog.coordinator.group.consumer.pattern_resolution import PatternResolut
 from tidelog.coordinator.group.consumer.patterns import InvalidPattern, TopicPattern
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit, MemberTimers
+from tidelog.coordinator.group.consumer.topics import ResolvedPattern
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode, KafkaError
@@ -78,6 +79,7 @@ class ConsumerMembership:
         clock: Clock,
         timer: Timer,
         settings: Callable[[], GroupSettings],
+        topics_version: Callable[[], int],
         new_uuid: Callable[[], str],
     ) -> None:
         self._runtime = runtime
@@ -88,7 +90,7 @@ class ConsumerMembership:
         self._settings = settings
         self._new_uuid = new_uuid
         self._resolution = PatternResolution(timer)
-        self._topics_version = 0  # counts created topics: patterns may stand for more
+        self._topics_version = topics_version  # counts created topics
 
     @property
     def assignors(self) -> dict[str, Assignor]:
@@ -129,11 +131,9 @@ class ConsumerMembership:
         group, joins = draft.group, request.member_epoch == JOIN_EPOCH
         if request.instance_id is not None:
             return self._static_member(draft, member_id, request.instance_id, request)
-        member = group.members.get(member_id)
-        if member is None:
-            if not joins:
-                raise unknown_member(group, member_id)
+        if joins and member_id not in group.members:
             return ConsumerMember(member_id)
+        member = group.must_find(member_id)
         checks.require_epoch(member, request.member_epoch, request.topic_partitions)
         return member
 
@@ -149,7 +149,7 @@ class ConsumerMembership:
             checks.require_epoch(holder, request.member_epoch, request.topic_partitions)
             return holder
         if request.member_epoch != JOIN_EPOCH:
-            holder = require_holder(draft.group, member_id, instance_id)
+            holder = draft.group.must_find_static(member_id, instance_id)
             checks.require_epoch(holder, request.member_epoch, request.topic_partitions)
             return holder
         if holder is None:
@@ -265,11 +265,9 @@ class ConsumerMembership:
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group."
             )
         if request.instance_id is None:
-            member = group.members.get(request.member_id)
-            if member is None:
-                raise unknown_member(group, request.member_id)
+            member = group.must_find(request.member_id)
         else:
-            member = require_holder(group, request.member_id, request.instance_id)
+            member = group.must_find_static(request.member_id, request.instance_id)
         answer = ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch
         )
@@ -384,20 +382,7 @@ class ConsumerMembership:
             )
             self.timers(group, member_id).heard_from(RETRY_MS)
 
-    # Topics and patterns
-
-    def topic_created(self, name: str) -> None:
-        self._topics_version += 1
-        self.topic_changed(name)
-
-    def topic_changed(self, name: str) -> None:
-        """Groups that are subscribed to it look at it with their next heartbeat."""
-        for shard in self._runtime.active_shards():
-            for group in shard.groups.values():
-                if isinstance(group, ConsumerGroup) and (
-                    group.is_subscribed_to(name) or name in group.subscription_metadata
-                ):
-                    group.subscription_is_stale = True
+    # Patterns
 
     def maybe_resolve(self, group: ConsumerGroup) -> None:
         """New patterns at once; known ones when there are new topics, or after a while."""
@@ -409,13 +394,13 @@ class ConsumerMembership:
             regexes <= group.patterns.keys()
             and since_ms <= self._settings().consumer.regex_refresh_interval_ms
             and (
-                group.patterns_version == self._topics_version
+                group.patterns_version == self._topics_version()
                 or since_ms <= PATTERNS_MIN_INTERVAL_MS
             )
         ):
             return
         group.is_resolving = True
-        version = self._topics_version
+        version = self._topics_version()
         self._resolution.resolve(
             regexes, self.topics.topics, partial(self._resolved, group, version)
         )
@@ -430,7 +415,7 @@ class ConsumerMembership:
         for regex, topics in resolved.items():
             known = group.patterns.get(regex)
             if regex in wanted and (known is None or known.topics != topics):
-                found = records.ResolvedPattern(topics, version, now_ms)
+                found = ResolvedPattern(topics, version, now_ms)
                 draft.add(records.resolved_pattern(group.group_id, regex, found))
         if draft.records:
             draft.refresh(self.topics, raise_epoch=True)
@@ -475,25 +460,8 @@ def _require_pattern(regex: str) -> None:
         ) from error
 
 
-def unknown_member(group: ConsumerGroup, member_id: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        f"Member {member_id} is not a member of group {group.group_id}.",
-    )
-
-
-def require_holder(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
-    """The static member, which must have this member id."""
-    holder = group.static_member(instance_id)
-    if holder is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if holder.member_id != member_id:
-        raise KafkaError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member "
-            f"{holder.member_id}.",
-        )
-    return holder
+def heartbeat_error(code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message or code.text)
 
 
 def _are_same(before: Held, after: Held) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.group.consumer.membership import unknown_member
 from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -33,9 +32,7 @@ def require_commit(
     """`version` is that of OffsetCommit; None for offsets of a transaction."""
     if epoch < 0 and not group.members:
         return
-    member = group.members.get(member_id)
-    if member is None:
-        raise unknown_member(group, member_id)
+    member = group.must_find(member_id)
     if version is not None and member.classic is None and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -67,9 +64,7 @@ def require_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> No
     """Whoever names no member may read."""
     if member_id is None and epoch < 0:
         return
-    member = group.members.get(member_id or "")
-    if member is None:
-        raise unknown_member(group, member_id or "")
+    member = group.must_find(member_id or "")
     if epoch != member.member_epoch:
         raise _stale(member, epoch)
 

@@ -15,7 +15,7 @@ of them into type 3 instead, which is read as "not known", so that the group loo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidelog.coordinator.group.consumer.assignment import Held, Partitions
 from tidelog.coordinator.stored_record import CoordinatorRecord
@@ -40,11 +40,11 @@ from tidelog.protocol.messages.consumer_group_records import (
     TopicPartition,
     TopicPartitions,
 )
-from tidelog.types import Uuid
 
 if TYPE_CHECKING:
     from tidelog.coordinator.group.consumer.group import ConsumerGroup
     from tidelog.coordinator.group.consumer.member import ConsumerMember
+    from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
 
 CONSUMER_GROUP_RECORD_TYPES = {
     3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
@@ -55,19 +55,6 @@ CONSUMER_GROUP_RECORD_TYPES = {
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
-
-
-class SubscribedTopic(NamedTuple):
-    topic_id: Uuid
-    partition_count: int
-
-
-class ResolvedPattern(NamedTuple):
-    """The topics that a pattern stood for when it was last looked at."""
-
-    topics: frozenset[str]
-    version: int  # of the topics, counted by the broker
-    timestamp_ms: int
 
 
 def group_epoch(group_id: str, epoch: int) -> CoordinatorRecord:

@@ -1,11 +1,10 @@
-"""The topics as the group coordinator sees them; the broker's catalogue is one."""
+"""The topics as the group coordinator sees them, and what groups remember of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from tidelog.coordinator.group.consumer.records import SubscribedTopic
 from tidelog.types import Uuid
 
 
@@ -21,11 +20,26 @@ class Topic(Protocol):
 
 
 class Topics(Protocol):
+    """The broker's catalogue is one."""
+
     @property
     def topics(self) -> Mapping[str, Topic]: ...
 
     @property
     def by_id(self) -> Mapping[Uuid, Topic]: ...
+
+
+class SubscribedTopic(NamedTuple):
+    topic_id: Uuid
+    partition_count: int
+
+
+class ResolvedPattern(NamedTuple):
+    """The topics that a pattern stood for when it was last looked at."""
+
+    topics: frozenset[str]
+    version: int  # of the topics, counted by the broker
+    timestamp_ms: int
 
 
 def subscription_of(topics: Topics, names: Iterable[str]) -> dict[str, SubscribedTopic]:

@@ -26,7 +26,7 @@ class KioSample:
 
     def frame(self, correlation_id: int, client_id: str) -> bytes:
         """What follows the frame's length."""
-        request = load_entity_schema(self.api, self.version, EntityType.request)
+        request: Any = load_entity_schema(self.api, self.version, EntityType.request)
         header = request.__header_schema__(
             request_api_key=self.api_key,
             request_api_version=self.version,
@@ -40,7 +40,7 @@ class KioSample:
 
     def response(self, frame: bytes) -> Any:
         """The answer, every byte of which was read."""
-        response = load_entity_schema(self.api, self.version, EntityType.response)
+        response: Any = load_entity_schema(self.api, self.version, EntityType.response)
         _, header_size = entity_reader(response.__header_schema__)(frame, 0)
         answer, size = entity_reader(response)(frame, header_size)
         assert header_size + size == len(frame)

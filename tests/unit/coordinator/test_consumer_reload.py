@@ -158,13 +158,14 @@ def test_any_group_settles_once_its_members_do_as_they_are_told(tmp_path: Path, 
     if isinstance(life.stage.groups.group_or_none(GROUP), Group):
         life.do("advance 20000")
     life.do("join a topics=one,two")
+    group = life.stage.consumer_or_none(GROUP)
+    assert group is not None
     for _ in range(40):  # the silent ones, whom no client speaks for, are removed meanwhile
         life.settle()
-        group = life.stage.groups.group_or_none(GROUP)
-        assert isinstance(group, ConsumerGroup)
         if group.state is ConsumerGroupState.STABLE:
             break
     assert group.state is ConsumerGroupState.STABLE
+    assert life.stage.groups.group_or_none(GROUP) is group
     subscribed = {
         (topic.topic_id, number)
         for topic in group.subscription_metadata.values()

@@ -69,7 +69,7 @@ class ClassicMembers:
         """The answer, and what it has to wait for."""
         is_unknown = joining.member_id == UNKNOWN_MEMBER_ID
         member_id = self._new_uuid() if is_unknown else joining.member_id
-        self._membership.require_room(group, member_id)
+        self._membership.require_room(group, member_id, joining.group_instance_id)
         subscription = _require_supported(group, joining)
         if (
             is_unknown

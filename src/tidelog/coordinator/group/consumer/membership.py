@@ -107,7 +107,7 @@ class ConsumerMembership:
             return self._leave(shard, request)
         draft = self._draft(shard, request.group_id, request.member_epoch == JOIN_EPOCH)
         member_id = request.member_id or self._new_uuid()
-        self.require_room(draft.group, member_id)
+        self.require_room(draft.group, member_id, request.instance_id)
         before = self._member(draft, member_id, request)
         after = _told_by(before, request, sender)
         self.update(draft, before, after)
@@ -162,9 +162,11 @@ class ConsumerMembership:
             )
         return draft.replace(holder, member_id)
 
-    def require_room(self, group: ConsumerGroup, member_id: str) -> None:
+    def require_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+        """For one more; a static member that comes back is none."""
         max_size = self._settings().consumer.max_size
-        if len(group.members) >= max_size and member_id not in group.members:
+        is_known = member_id in group.members or instance_id in group.static_members
+        if len(group.members) >= max_size and not is_known:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {max_size} members.",

@@ -99,20 +99,20 @@ async def test_a_member_joins_and_is_told_epoch_interval_and_partitions(
 ) -> None:
     answer = stage.join()
     assert (answer.error_code, answer.error_message) == (0, None)
-    assert (answer.member_id, answer.member_epoch) == ("m", 1)
+    assert (answer.member_id, answer.member_epoch) == ("m", 2)
     assert answer.heartbeat_interval_ms == 5000
     assert answer.assignment is not None
     (row,) = answer.assignment.topic_partitions
     assert row.topic_id == stage.broker.topics.topics["t"].topic_id
     assert row.partitions == [0, 1, 2]
-    assert stage.beat(member_epoch=1, topic_partitions=[]).assignment is None
+    assert stage.beat(member_epoch=2, topic_partitions=[]).assignment is None
 
 
 @on_stage()
 async def test_version_0_is_given_its_member_id(stage: ConsumerStage) -> None:
     given = stage.join(version=0, member_id="").member_id
     assert given
-    assert stage.beat(version=0, member_id=given, member_epoch=1).error_code == 0
+    assert stage.beat(version=0, member_id=given, member_epoch=2).error_code == 0
 
 
 @on_stage()
@@ -150,10 +150,10 @@ async def test_a_group_is_described_with_epochs_members_and_assignments(
     stage.join(member_id="n", instance_id="i")
     (group,) = stage.describe("g", include_authorized_operations=True)
     assert (group.error_code, group.group_id, group.group_state) == (0, "g", "Reconciling")
-    assert (group.group_epoch, group.assignment_epoch, group.assignor_name) == (2, 2, "uniform")
+    assert (group.group_epoch, group.assignment_epoch, group.assignor_name) == (3, 3, "uniform")
     assert group.authorized_operations > 0
     first, second = group.members
-    assert (first.member_id, first.member_epoch, first.rack_id) == ("m", 1, "r")
+    assert (first.member_id, first.member_epoch, first.rack_id) == ("m", 2, "r")
     assert (first.client_id, first.client_host) == ("test", "/127.0.0.1")
     assert (first.subscribed_topic_names, first.subscribed_topic_regex) == (["t"], "")
     assert first.member_type == 1
@@ -243,10 +243,10 @@ async def test_offsets_of_subscribed_topics_are_not_deleted(stage: ConsumerStage
 @pytest.mark.parametrize(
     ("member_id", "epoch", "code"),
     [
-        ("m", 1, ErrorCode.NONE),
+        ("m", 2, ErrorCode.NONE),
         (None, -1, ErrorCode.NONE),
-        ("m", 2, ErrorCode.STALE_MEMBER_EPOCH),
-        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("m", 3, ErrorCode.STALE_MEMBER_EPOCH),
+        ("x", 2, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
 def test_offsets_are_read_with_the_members_epoch(
@@ -272,11 +272,11 @@ async def test_topics_that_are_made_grown_and_deleted_reach_the_members(
 ) -> None:
     stage.join(subscribed_topic_names=["t", "later"])
     await stage.stage.topic("later", 2)
-    answer = stage.beat(member_epoch=1, topic_partitions=[])
-    assert answer.member_epoch == 2
+    answer = stage.beat(member_epoch=2, topic_partitions=[])
+    assert answer.member_epoch == 3
     assert answer.assignment is not None
     assert sum(len(row.partitions) for row in answer.assignment.topic_partitions) == 5
     await stage.broker.topics.delete("later")
-    answer = stage.beat(member_epoch=2, topic_partitions=[])
+    answer = stage.beat(member_epoch=3, topic_partitions=[])
     assert answer.assignment is not None
     assert [len(row.partitions) for row in answer.assignment.topic_partitions] == [3]

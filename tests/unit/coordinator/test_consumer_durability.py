@@ -24,7 +24,7 @@ def test_an_answer_waits_for_the_flush_that_flush_messages_demands(tmp_path: Pat
     life.do("join a topics=t")
     assert life.said == [], "answered before it was safe"
     life.stage.flusher.end()
-    assert life.said == ["a epoch=1 owns t-0,t-1"]
+    assert life.said == ["a epoch=2 owns t-0,t-1"]
     life.do("beat a")
     assert life.stage.flusher.waiting == [], "nothing new, nothing to flush"
 
@@ -36,7 +36,7 @@ def test_a_classic_members_answer_waits_too(tmp_path: Path) -> None:
     life.do("cjoin c topics=t version=3")
     assert len(life.said) == 1
     life.stage.flusher.end()
-    assert life.said[1:] == ["c joined generation=2"]
+    assert life.said[1:] == ["c joined generation=3"]
 
 
 def test_a_flush_that_fails_is_an_error_and_ends_the_partition(tmp_path: Path) -> None:

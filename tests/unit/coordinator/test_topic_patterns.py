@@ -14,7 +14,7 @@ from tests.support.clock import FakeClock
 from tidelog.coordinator.group.consumer.pattern_resolution import PatternResolution
 from tidelog.coordinator.group.consumer.patterns import InvalidPattern, TopicPattern
 
-names = st.text("ab._-1A", min_size=1, max_size=8)
+names = st.text("ab._-1A", min_size=1, max_size=5)
 atoms = st.sampled_from(
     ["a", "b", "1", "A", ".", r"\.", "-", "_", "[ab]", "[^a]", "[a-z0-9]", r"\d", r"\w", r"\W",
      r"[\d_]", "^", "$", r"\b", r"\B"]
@@ -33,10 +33,10 @@ patterns = st.recursive(
         ),
     ),
     max_leaves=8,
-).filter(lambda pattern: sum(map(pattern.count, "*+{")) <= 3)  # with more, `re` may stall
+).filter(lambda pattern: sum(map(pattern.count, "*+{")) <= 2)  # with more, `re` may stall
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(patterns, st.lists(names, min_size=1, max_size=5))
 def test_a_pattern_means_what_it_means_to_python(pattern: str, candidates: list[str]) -> None:
     ours, theirs = TopicPattern(pattern), re.compile(pattern, re.ASCII)

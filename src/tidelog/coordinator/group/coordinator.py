@@ -209,11 +209,14 @@ class GroupCoordinator:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             self.runtime.write(shard.index, removal.consumer_group_tombstones(group))
             return self._membership.join(shard, group_id, joining)
-        answer, flushed = self._classic_members.join(shard, group, joining)
+        try:
+            answer, flushed = self._classic_members.join(shard, group, joining)
+        except KafkaError as error:
+            return join_error(store_error(error.code), UNKNOWN_MEMBER_ID)
         return _once_flushed(
             answer,
             flushed,
-            lambda code: in_version(join_error(code, joining.member_id), joining.version),
+            lambda code: in_version(join_error(code, UNKNOWN_MEMBER_ID), joining.version),
         )
 
     def sync_group(self, request: SyncGroupRequest) -> SyncAnswer:

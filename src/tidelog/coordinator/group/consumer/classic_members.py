@@ -259,9 +259,9 @@ def _should_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
 def _leaving_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> ConsumerMember:
-    """An admin may name a static member, of either protocol, by its instance id alone."""
-    if instance_id is not None and member_id == UNKNOWN_MEMBER_ID:
-        member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
+    """Of either protocol: admins remove members so, static ones by their instance id alone."""
+    if instance_id is None:
         return group.must_find(member_id)
-    member, _ = _require_classic(group, member_id, instance_id)
-    return member
+    if member_id == UNKNOWN_MEMBER_ID:
+        return group.must_find(group.static_members.get(instance_id, UNKNOWN_MEMBER_ID))
+    return group.must_find_static(member_id, instance_id)

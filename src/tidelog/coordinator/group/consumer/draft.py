@@ -16,7 +16,7 @@ The steps, shared by ConsumerGroupHeartbeat and by JoinGroup of classic members:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.assignment import NOTHING
@@ -28,6 +28,8 @@ from tidelog.coordinator.group.consumer.topics import Topics, subscription_of
 
 if TYPE_CHECKING:
     from tidelog.coordinator.stored_record import CoordinatorRecord
+
+FIRST_EPOCH: Final = 1  # of a new group: a member is never in epoch 0
 
 
 class Draft:
@@ -97,8 +99,9 @@ class Draft:
         if subscription != group.subscription_metadata:
             self.add(records.subscription_metadata(group.group_id, subscription))
             raise_epoch = True
-        if raise_epoch:
-            self.add(records.group_epoch(group.group_id, group.group_epoch + 1))
+        epoch = max(group.group_epoch, FIRST_EPOCH) + raise_epoch
+        if epoch != group.group_epoch:
+            self.add(records.group_epoch(group.group_id, epoch))
 
     def retarget(self, assignors: Mapping[str, Assignor]) -> None:
         """`assignors` has the default first."""

@@ -183,9 +183,8 @@ class ConsumerMembership:
         has_changed = before.subscribed_topic_names != after.subscribed_topic_names or (
             not awaits_pattern and draft.group.topics_of(after) != topics_before
         )
-        raise_epoch = has_changed or group.group_epoch == 0  # a member is never in epoch 0
-        if raise_epoch or group.subscription_is_stale:
-            draft.refresh(self.topics, raise_epoch=raise_epoch)
+        if has_changed or group.subscription_is_stale:
+            draft.refresh(self.topics, raise_epoch=has_changed)
 
     def _follow_up(
         self, group: ConsumerGroup, before: ConsumerMember, reached: ConsumerMember

@@ -82,6 +82,9 @@ class MemberProcess:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
+    def events_of(self, what: str) -> list[dict[str, Any]]:
+        return [event for event in tuple(self.events) if event["what"] == what]
+
     @property
     def owned(self) -> set[int]:
         held: set[int] = set()

@@ -193,7 +193,7 @@ class Server:
         replicas = ReplicaManager(broker_id, logs)
         flusher = LogFlusher(self._loop, partial(_flush_failed, replicas))
         groups, transactions = self._coordinators(
-            dynamic_config.broker_config, replicas, flusher, producer_ids
+            dynamic_config.broker_config, replicas, flusher, producer_ids, topics
         )
         self.broker = Broker(
             broker_id=broker_id,
@@ -225,8 +225,11 @@ class Server:
         replicas: ReplicaManager,
         flusher: LogFlusher,
         producer_ids: ProducerIds,
+        topics: TopicCatalogue,
     ) -> tuple[GroupCoordinator, TransactionCoordinator]:
-        groups = GroupCoordinator(config, clock=self._clock, timer=self._timer, flusher=flusher)
+        groups = GroupCoordinator(
+            config, clock=self._clock, timer=self._timer, flusher=flusher, topics=topics
+        )
         transactions = TransactionCoordinator(
             config,
             MarkerWriter(replicas, groups.runtime, flusher, self._clock),
@@ -287,6 +290,10 @@ class Server:
     def _topic_changed(self, change: TopicChange, image: TopicImage) -> None:
         if change is not TopicChange.DELETED:
             self._host(image)
+            if change is TopicChange.CREATED:
+                self.broker.groups.topic_created(image.name)
+            else:
+                self.broker.groups.topic_changed(image.name)
             return
         if image.name == CONSUMER_OFFSETS:
             self.broker.groups.resign()

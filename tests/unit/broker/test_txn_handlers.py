@@ -277,7 +277,7 @@ async def test_clients_are_told_of_transaction_version_2(tmp_path: Path) -> None
         answer = api_versions.handle(stage.stage.context(4), request)
         finalized = answer.finalized_features[0]
         assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
-        assert [each.name for each in answer.supported_features] == ["transaction.version"]
+        assert "transaction.version" in [each.name for each in answer.supported_features]
         older = api_versions.handle(stage.stage.context(3), request)
         assert not older.supported_features
         answer.encode(4)

@@ -318,6 +318,20 @@ async def test_without_a_connection_a_call_gives_up_after_the_session_timeout() 
 
 
 @in_loop
+async def test_a_call_that_is_lost_again_and_again_counts_from_the_first_time() -> None:
+    stage = connected()
+    write = stage.write(Create("/a"))
+    for _ in range(3):
+        stage.disconnect()
+        stage.clock.advance(ms=SESSION_TIMEOUT_MS // 4)
+        stage.connect()
+        assert not write.done()
+    stage.disconnect()
+    stage.clock.advance(ms=SESSION_TIMEOUT_MS // 4)
+    assert isinstance(error_of(write), OutcomeUnknown)
+
+
+@in_loop
 async def test_with_a_connection_a_call_waits_as_long_as_others_are_answered() -> None:
     stage = connected(in_flight_max=1)
     reads = [stage.read(f"/{n}") for n in range(10)]

@@ -15,7 +15,8 @@ only one of this session that changed its nodes, so a node is written by one cal
 
 How long a call waits
 - Without a connection: the session timeout, from the loss or from when it was made, whichever is
-  later. Then StoreUnavailable, or OutcomeUnknown for a write that had been sent.
+  later. Then StoreUnavailable, or OutcomeUnknown for a write that had been sent. One that is lost
+  again and again counts from the first time: it may be what breaks the connection.
 - With one: for its answer. If the oldest has none after two thirds of the session timeout, the
   connection is dropped, since the server is silent.
 When the session has expired, all calls made in it fail with StoreClosed.
@@ -76,6 +77,7 @@ class ReadCall:
         self.path = path
         self.deadline = 0.0
         self.sent_at = 0.0
+        self.losses = 0
         self._read = read
         self._decode = decode
 
@@ -95,9 +97,6 @@ class ReadCall:
     def unavailable(self) -> StoreUnavailable:
         return StoreUnavailable(self.path)
 
-    def lost(self) -> None:
-        """It changed nothing, so there is nothing to remember."""
-
 
 class WriteCall:
     """A multi."""
@@ -109,10 +108,10 @@ class WriteCall:
         self.path = operations[0].path if operations else "/"
         self.deadline = 0.0
         self.sent_at = 0.0
+        self.losses = 0
         self._operations = operations
         self._chroot = chroot
         self._zxid_before: int | None = None  # None until it has been sent
-        self._lost = False
         self._makes_parents = any(isinstance(o, Create) and o.make_parents for o in operations)
         self.written = frozenset(o.path for o in operations if not isinstance(o, Check))
 
@@ -121,11 +120,11 @@ class WriteCall:
         return requests.transaction(self._operations, self._chroot.full)
 
     def steps_or_none(self, line: Line, session_id: int) -> Steps[list[Outcome]] | None:
-        if not self._lost and not self._makes_parents:
+        if not self.losses and not self._makes_parents:
             return None
         self._remember(line)
         assert self._zxid_before is not None
-        lost = LostAnswer(session_id, self._zxid_before) if self._lost else None
+        lost = LostAnswer(session_id, self._zxid_before) if self.losses else None
         return write_steps.write(self._operations, self._chroot, lost)
 
     def result(self, answer: Any) -> list[Outcome]:
@@ -136,10 +135,7 @@ class WriteCall:
         return requests.outcomes(answer, self._chroot.below)
 
     def unavailable(self) -> StoreUnavailable:
-        return OutcomeUnknown(self.path) if self._lost else StoreUnavailable(self.path)
-
-    def lost(self) -> None:
-        self._lost = True
+        return OutcomeUnknown(self.path) if self.losses else StoreUnavailable(self.path)
 
     def _remember(self, line: Line) -> None:
         if self._zxid_before is None:
@@ -195,7 +191,8 @@ class CallQueue:
         self._stop_silence_timer()
         deadline = self._clock.monotonic() + self._session_timeout_s
         for call in (*self._lost, *self._waiting):
-            call.deadline = deadline
+            if call.losses < 2:
+                call.deadline = deadline
         self._watch_deadlines()
 
     def ended(self) -> None:
@@ -294,7 +291,7 @@ class CallQueue:
             self._advance(steps, answer, error)
 
     def _lose(self, call: Call) -> None:
-        call.lost()
+        call.losses += 1
         self._lost.append(call)
         if self._connection is not None:  # where only the session has moved, it goes with that
             self._line.drop_connection(self._connection.number)

@@ -51,8 +51,8 @@ async def test_a_created_topic_is_in_the_image_and_in_the_store(tmp_path: Path) 
         PartitionImage(1, 0, 0, [0], [0], 0),
     ]
     nodes = contents(store)
-    assignment = znodes.decode_topic(nodes["/brokers/topics/t"])
-    assert assignment == znodes.TopicAssignment(image.topic_id, {0: [0], 1: [0]})
+    topic = znodes.decode_topic(nodes["/brokers/topics/t"])
+    assert topic == (image.topic_id, {0: [0], 1: [0]}, {}, {})
     state = znodes.decode_state(nodes["/brokers/topics/t/partitions/1/state"])
     assert state == znodes.PartitionState(0, 0, 1, [0])
     assert znodes.decode_config(nodes["/config/topics/t"]) == {"retention.ms": "5000"}

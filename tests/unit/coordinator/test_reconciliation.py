@@ -48,7 +48,7 @@ ROWS = [
     Row("has given up", UNREVOKED, {1}, {2}, {1}, {1}, N, STABLE, 8, {1}, N),
     Row("has, and gets more", UNREVOKED, {1}, {2}, {1}, {1, 3}, N, STABLE, 8, {1, 3}, N),
     Row("has, and waits", UNREVOKED, {1}, {2}, {1}, {1, 3}, {3}, UNRELEASED, 8, {1}, N),
-    Row("is asked for more", UNREVOKED, {1, 3}, {2}, {1, 3}, {1}, N, UNREVOKED, 6, {1}, {3}),
+    Row("is asked for more", UNREVOKED, {1, 3}, {2}, {1, 3}, {1}, N, UNREVOKED, 5, {1}, {3}),
     Row("goes on waiting", UNRELEASED, {1}, N, {1}, {1, 2}, {2}, UNRELEASED, 8, {1}, N),
     Row("need not wait", UNRELEASED, {1}, N, {1}, {1, 2}, N, STABLE, 8, {1, 2}, N),
     Row("target was changed", UNRELEASED, {1}, N, {1}, {3}, {2}, UNREVOKED, 5, N, {1}),
@@ -75,7 +75,7 @@ def step(row: Row, target_epoch: int = 8) -> ConsumerMember:
     target = {TOPIC: frozenset(row.target)}
     rows = [] if row.state is MemberState.UNKNOWN else owned(row.owns)
     return reconcile(
-        member, target_epoch, target, lambda _, number: number in row.others | mine, rows
+        member, target_epoch, target, {TOPIC}, lambda _, number: number in row.others | mine, rows
     )
 
 
@@ -91,7 +91,8 @@ def test_a_heartbeat_moves_a_member(row: Row) -> None:
 
 def test_a_member_that_has_reached_its_target_stays_as_it_is() -> None:
     member = ConsumerMember("m", 8, 7, STABLE, held({1}))
-    assert reconcile(member, 8, {TOPIC: frozenset({1, 2})}, lambda *_: False, None) is member
+    target = {TOPIC: frozenset({1, 2})}
+    assert reconcile(member, 8, target, {TOPIC}, lambda *_: False, None) is member
 
 
 def test_partitions_keep_the_epoch_in_which_they_were_given() -> None:
@@ -104,20 +105,39 @@ def test_the_previous_epoch_is_remembered() -> None:
     assert (after.previous_member_epoch, after.member_epoch) == (5, 8)
 
 
-def test_a_partition_that_it_gives_up_and_gets_back_is_free_first() -> None:
-    """Its owner is the member itself: it waits one heartbeat, as for anybody else's."""
+def test_a_partition_that_it_has_given_up_may_be_given_back_at_once() -> None:
     after = step(Row("", UNREVOKED, {1}, {2}, {1}, {1, 2}, N, STABLE, 8, N, N))
-    assert after.state is UNRELEASED
-    assert numbers(after.assigned) == {1}
+    assert after.state is STABLE
+    assert numbers(after.assigned) == {1, 2}
+
+
+OTHER = Uuid(bytes(15) + b"x")
+
+
+def test_a_topic_it_is_no_longer_subscribed_to_is_given_up_at_once() -> None:
+    member = ConsumerMember("m", 8, 7, STABLE, {TOPIC: {1: 5}, OTHER: {2: 5}})
+    target = {TOPIC: frozenset({1}), OTHER: frozenset({2})}
+    after = reconcile(member, 8, target, {TOPIC}, lambda *_: True, None)
+    assert (after.state, after.member_epoch) == (UNREVOKED, 8)
+    assert (after.assigned, after.revoking) == ({TOPIC: {1: 5}}, {OTHER: {2: 5}})
+    done = reconcile(after, 8, target, {TOPIC}, lambda *_: True, owned({1}))
+    assert (done.state, done.assigned, done.revoking) == (STABLE, {TOPIC: {1: 5}}, {})
+
+
+def test_it_is_given_up_on_top_of_what_is_being_given_up() -> None:
+    member = ConsumerMember("m", 5, 4, UNREVOKED, {OTHER: {2: 5}}, {TOPIC: {1: 5}})
+    after = reconcile(member, 8, {}, {TOPIC}, lambda *_: True, owned({1}))
+    assert (after.state, after.member_epoch, after.assigned) == (UNREVOKED, 5, {})
+    assert after.revoking == {TOPIC: {1: 5}, OTHER: {2: 5}}
 
 
 def test_a_member_in_an_unknown_state_that_owns_something_is_fenced() -> None:
     member = ConsumerMember("m", 5, 4, MemberState.UNKNOWN)
     with pytest.raises(KafkaError) as refused:
-        reconcile(member, 8, {}, lambda *_: False, owned({1}))
+        reconcile(member, 8, {}, (), lambda *_: False, owned({1}))
     assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
     with pytest.raises(KafkaError):
-        reconcile(member, 8, {}, lambda *_: False, None)
+        reconcile(member, 8, {}, (), lambda *_: False, None)
 
 
 def test_a_state_that_only_newer_kafkas_have_is_unknown() -> None:

@@ -70,6 +70,8 @@ class ClassicMembers:
         is_unknown = joining.member_id == UNKNOWN_MEMBER_ID
         member_id = self._new_uuid() if is_unknown else joining.member_id
         self._membership.require_room(group, member_id, joining.group_instance_id)
+        if not self._membership.allows_both_protocols:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         subscription = _require_supported(group, joining)
         if (
             is_unknown

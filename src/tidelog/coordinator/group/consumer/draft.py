@@ -113,7 +113,7 @@ class Draft:
         known = group.subscription_metadata
         specs = {
             member_id: MemberSpec(
-                frozenset(known[t].topic_id for t in group.topics_of(member) if t in known),
+                group.topic_ids_of(member),
                 group.target.get(member_id, NOTHING),
                 member.instance_id,
             )
@@ -129,8 +129,11 @@ class Draft:
     def reconcile(self, member_id: str, owned: Owned) -> ConsumerMember:
         group = self.group
         member = group.members[member_id]
+        if not self.records and member.is_reconciled_to(group.target_epoch):
+            return member  # nothing is new: nearly always
         target = group.target.get(member_id, NOTHING)
-        after = reconcile(member, group.target_epoch, target, group.is_held, owned)
+        subscribed = group.topic_ids_of(member)
+        after = reconcile(member, group.target_epoch, target, subscribed, group.is_held, owned)
         if after != member:
             self.add(records.current_assignment(group.group_id, after))
         return after

@@ -180,6 +180,11 @@ class ConsumerGroup:
             return member.subscribed_topic_names
         return member.subscribed_topic_names | resolved.topics
 
+    def topic_ids_of(self, member: ConsumerMember) -> frozenset[Uuid]:
+        """Of those of its topics that exist."""
+        known = self.subscription_metadata
+        return frozenset(known[name].topic_id for name in self.topics_of(member) if name in known)
+
     @property
     def subscribed_topics(self) -> frozenset[str]:
         if self._subscribed_topics is None:

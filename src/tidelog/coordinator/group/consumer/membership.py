@@ -37,6 +37,7 @@ from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit, MemberTimers
 from tidelog.coordinator.group.consumer.topics import ResolvedPattern
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
+from tidelog.coordinator.group.settings import MigrationPolicy
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
@@ -310,6 +311,12 @@ class ConsumerMembership:
         return self._runtime.write(group.shard_index, draft.records)
 
     # Downgrade
+
+    @property
+    def allows_both_protocols(self) -> bool:
+        """Whether a group may have members of either protocol at a time."""
+        policy = self._settings().consumer.migration_policy
+        return policy is not MigrationPolicy.DISABLED
 
     def _becomes_classic(self, group: ConsumerGroup, gone: Collection[str]) -> bool:
         """Whether the last member of the consumer protocol goes, and others stay."""

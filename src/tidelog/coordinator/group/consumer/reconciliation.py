@@ -10,13 +10,13 @@ it holds of its target and gets what is free of the rest:
     no                           yes                  UNRELEASED_PARTITIONS   the target's
     no                           no                   STABLE                  the target's
 
-A member that has given up everything asked for is one epoch further, even if the next target asks
-for more. One that does not say what it owns is taken to own everything still.
+One that does not say what it owns is taken to own everything still. Topics that it is no longer
+subscribed to are given up at once, even in an epoch whose target it has reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from tidelog.coordinator.group.consumer.assignment import (
@@ -43,41 +43,55 @@ _NEXT_STATE: Final[Mapping[tuple[bool, bool], MemberState]] = {
 
 
 def reconcile(
-    member: ConsumerMember, target_epoch: int, target: Partitions, is_held: IsHeld, owned: Owned
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Partitions,
+    subscribed: Collection[Uuid],
+    is_held: IsHeld,
+    owned: Owned,
 ) -> ConsumerMember:
     """The member after this heartbeat; `is_held` says whether any member holds a partition."""
-    own_epoch = member.member_epoch
     if member.state is MemberState.STABLE:
-        if own_epoch == target_epoch:
+        if member.member_epoch == target_epoch and member.assigned.keys() <= set(subscribed):
             return member
     elif member.state is MemberState.UNREVOKED_PARTITIONS:
         if _owns_any(owned, member.revoking):
-            return member
-        own_epoch += 1
+            return _give_up_more(member, subscribed)
     elif member.state is MemberState.UNKNOWN and (owned is None or any(True for _ in owned)):
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
             "The member is in a state that this broker does not know. It must give up all its "
             "partitions and rejoin.",
         )
-    return _next(member, own_epoch, target_epoch, target, is_held, owned)
+    wanted = {topic_id: target[topic_id] for topic_id in target if topic_id in subscribed}
+    return _next(member, target_epoch, wanted, is_held, owned)
+
+
+def _give_up_more(member: ConsumerMember, subscribed: Collection[Uuid]) -> ConsumerMember:
+    """Topics that it is no longer subscribed to, on top of what it is giving up."""
+    dropped = {each: held for each, held in member.assigned.items() if each not in subscribed}
+    if not dropped:
+        return member
+    revoking = {topic_id: dict(held) for topic_id, held in member.revoking.items()}
+    for topic_id, held in dropped.items():
+        revoking.setdefault(topic_id, {}).update(held)
+    kept = {each: held for each, held in member.assigned.items() if each in subscribed}
+    return member._replace(assigned=kept, revoking=revoking)
 
 
 def _next(
     member: ConsumerMember,
-    own_epoch: int,
     target_epoch: int,
     target: Partitions,
     is_held: IsHeld,
     owned: Owned,
 ) -> ConsumerMember:
     kept, surplus = _split(member.assigned, target)
-    free, are_held = _wanted(member.assigned, target, is_held)
+    free, are_held = _wanted(member, target, is_held)
     state = _NEXT_STATE[bool(surplus) and _owns_any(owned, surplus), are_held]
     if state is MemberState.UNREVOKED_PARTITIONS:
         return member._replace(
             state=state,
-            member_epoch=own_epoch,
             previous_member_epoch=member.member_epoch,
             assigned=kept,
             revoking=surplus,
@@ -108,17 +122,18 @@ def _split(
 
 
 def _wanted(
-    assigned: Held, target: Partitions, is_held: IsHeld
+    member: ConsumerMember, target: Partitions, is_held: IsHeld
 ) -> tuple[dict[Uuid, list[int]], bool]:
-    """What it can have now, and whether somebody holds more of its target."""
+    """What it can have now, and whether somebody else holds more of its target."""
     free: dict[Uuid, list[int]] = {}
     are_held = False
     for topic_id, numbers in target.items():
-        present = assigned.get(topic_id, ())
+        present = member.assigned.get(topic_id, ())
+        given_up = member.revoking.get(topic_id, ())
         for number in sorted(numbers):
             if number in present:
                 continue
-            if is_held(topic_id, number):
+            if number not in given_up and is_held(topic_id, number):
                 are_held = True
             else:
                 free.setdefault(topic_id, []).append(number)

@@ -13,6 +13,7 @@ import os
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 
+from tidelog.log.index_file import CorruptIndex
 from tidelog.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment
@@ -160,6 +161,28 @@ def rebuild_txn_index(
             aborted = table.replay(row)
             if aborted is not None:
                 segment.add_aborted(aborted)
+
+
+def rebuild_damaged_txn_indexes(
+    snapshots: SnapshotFiles,
+    segments: Sequence[LogSegment],
+    *,
+    log_start_offset: int,
+    now_ms: int,
+    expiration_ms: int,
+) -> None:
+    for segment in segments:
+        try:
+            segment.txn_index.entries()
+        except CorruptIndex:
+            rebuild_txn_index(
+                segment,
+                snapshots,
+                segments,
+                log_start_offset=log_start_offset,
+                now_ms=now_ms,
+                expiration_ms=expiration_ms,
+            )
 
 
 def replay_producers(

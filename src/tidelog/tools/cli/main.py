@@ -18,6 +18,9 @@ from tidelog.errors import StartupError
 
 COMMANDS: Final = {
     "serve": "run a broker in the foreground",
+    "zookeeper": "run a ZooKeeper server for development, from pyspark's jars",
+    "groups": "list, describe, reset and delete consumer groups",
+    "transactions": "list, describe and abort transactions, find those that hang",
     "pipeline": "make, check and run data pipelines on Spark",
     "demo": "see it all work: a broker, a shop's events, a pipeline, a check",
 }

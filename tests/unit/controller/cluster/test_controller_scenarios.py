@@ -17,7 +17,7 @@ from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
-from tidelog.types import TopicPartition
+from tidelog.types import TopicPartition, Uuid
 
 T0 = TopicPartition("t", 0)
 
@@ -166,7 +166,7 @@ async def test_a_new_controller_starts_from_what_an_apache_kafka_has_written(
 async def test_nodes_that_make_no_sense_do_not_stop_the_controller(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path)
     await cluster.store.create("/brokers/topics/bad", b"{")
-    await cluster.store.create("/brokers/topics/odd", znodes.encode_topic(_an_id(), [[1]]))
+    await cluster.store.create("/brokers/topics/odd", znodes.encode_topic(Uuid.random(), [[1]]))
     await cluster.store.create("/brokers/topics/odd/partitions/0/state", b"?", make_parents=True)
     await cluster.store.create("/isr_change_notification/isr_change_0000000001", b"?")
     await cluster.store.create("/admin/reassign_partitions", b"?")
@@ -176,10 +176,6 @@ async def test_nodes_that_make_no_sense_do_not_stop_the_controller(tmp_path: Pat
     assert (await cluster.state("t")).leader == 1
     assert await cluster.store.exists("/admin/reassign_partitions") is None
     await cluster.close()
-
-
-def _an_id() -> znodes.Uuid:
-    return znodes.Uuid.random()
 
 
 @in_loop

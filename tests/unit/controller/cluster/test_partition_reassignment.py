@@ -43,13 +43,15 @@ async def reassign(
     replicas: Sequence[int] | None,
     partition: int = 0,
     topic: str = "t",
-    **fields: bool,
+    *,
+    may_change_factor: bool = True,
 ) -> int:
     row = ReassignablePartition(
         partition_index=partition, replicas=None if replicas is None else list(replicas)
     )
     request = AlterPartitionReassignmentsRequest(
-        topics=[ReassignableTopic(name=topic, partitions=[row])], **fields
+        topics=[ReassignableTopic(name=topic, partitions=[row])],
+        allow_replication_factor_change=may_change_factor,
     )
     response = await cluster.active.alter_partition_reassignments(request)
     response.encode(1)
@@ -154,22 +156,22 @@ async def test_a_later_reassignment_supersedes_the_first(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("replicas", "fields", "code"),
+    ("replicas", "may_change_factor", "code"),
     [
-        ([], {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ([1, 1], {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ([-1], {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ([1, 9], {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ([1], {"allow_replication_factor_change": False}, ErrorCode.INVALID_REPLICATION_FACTOR),
-        ([3, 4], {"allow_replication_factor_change": False}, ErrorCode.NONE),
+        ([], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([1, 1], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([-1], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([1, 9], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([1], False, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ([3, 4], False, ErrorCode.NONE),
     ],
 )
 @in_loop
 async def test_refused(
-    tmp_path: Path, replicas: list[int], fields: dict[str, bool], code: ErrorCode
+    tmp_path: Path, replicas: list[int], may_change_factor: bool, code: ErrorCode
 ) -> None:
     async with cluster_with_topic(tmp_path) as cluster:
-        assert await reassign(cluster, replicas, **fields) == code
+        assert await reassign(cluster, replicas, may_change_factor=may_change_factor) == code
 
 
 @in_loop

@@ -19,6 +19,9 @@ from tidelog.errors import StartupError
 COMMANDS: Final = {
     "serve": "run a broker in the foreground",
     "pipeline": "make, check and run data pipelines on Spark",
+    "dump-log": "show what is in segment, index and snapshot files",
+    "verify-log": "check a data directory and say what recovery would do",
+    "repair-log": "do what recovery would do, keeping a copy of what it changes",
     "demo": "see it all work: a broker, a shop's events, a pipeline, a check",
 }
 
@@ -54,7 +57,7 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def command_module(command: str) -> str:
-    return f"tidelog.tools.cli.{command}"
+    return f"tidelog.tools.cli.{command.replace('-', '_')}"
 
 
 def fail(message: str) -> int:

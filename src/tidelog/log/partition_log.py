@@ -37,9 +37,10 @@ from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
 from tidelog.log.producer_state import BatchMetadata, ProducerStateTable
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_creation import new_segment
-from tidelog.log.snapshot_files import SnapshotFiles, load_producers, rebuild_txn_index
+from tidelog.log.snapshot_files import SnapshotFiles, load_producers
 from tidelog.log.time_lookup import TimestampOffset
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.txn_index_check import TxnIndexCheck
 from tidelog.log.validator import AppendOrigin, validate_for_append
 from tidelog.record.errors import BatchAboveSegment
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
@@ -70,6 +71,7 @@ class PartitionLog:
         "snapshots",
         "topic_id",
         "topic_partition",
+        "was_compacted",
     )
 
     def __init__(
@@ -88,11 +90,13 @@ class PartitionLog:
         producers: ProducerStateTable,
         snapshots: SnapshotFiles,
         epochs: EpochCache,
+        was_compacted: bool = False,
     ) -> None:
         self._directory = directory
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.config = config
+        self.was_compacted = was_compacted  # so that gaps between offsets are no damage
         self._max_segment_ms = config.max_segment_ms
         self._host = host
         self._set_segments(segments)
@@ -134,7 +138,9 @@ class PartitionLog:
         return self._active
 
     def update_config(self, config: LogConfig) -> None:
+        self.was_compacted = self.was_compacted or self.config.compact
         self.config = config
+        self._reader.gaps_allowed = self.was_compacted or config.compact
         self._max_segment_ms = config.max_segment_ms
         for segment in self.segments:
             segment.index_interval_bytes = config.index_interval_bytes
@@ -332,29 +338,21 @@ class PartitionLog:
 
     def aborted_transactions(self, offset: int, result: ReadResult) -> list[AbortedTxn]:
         """Those that touch the records of `result`, which `read(offset, ...)` gave."""
+        segment = result.segment
         try:
+            is_old = segment is not None and segment.unverified is not None
+            if is_old and self._txn_index_check().before_reading(segment):
+                self._reader.forget_aborted()
             try:
                 return self._reader.aborted_transactions(offset, result, self.log_end_offset)
-            except CorruptIndex as problem:
-                logger.warning("rebuilding a transaction index: %s", problem)
-                self._rebuild_txn_indexes()
+            except CorruptIndex:
+                self._txn_index_check().rebuild_damaged()
                 return self._reader.aborted_transactions(offset, result, self.log_end_offset)
         except OSError as error:
             raise self._storage_error("read", error) from error
 
-    def _rebuild_txn_indexes(self) -> None:
-        for segment in self.segments:
-            try:
-                segment.txn_index.entries()
-            except CorruptIndex:
-                rebuild_txn_index(
-                    segment,
-                    self.snapshots,
-                    self.segments,
-                    log_start_offset=self.log_start_offset,
-                    now_ms=self._host.clock.time_ms(),
-                    expiration_ms=self._host.producer_expiration_ms,
-                )
+    def _txn_index_check(self) -> TxnIndexCheck:
+        return TxnIndexCheck(self.segments, self.snapshots, self._host, self.log_start_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         try:
@@ -432,7 +430,9 @@ class PartitionLog:
     def _set_segments(self, segments: Sequence[LogSegment]) -> None:
         self.segments: tuple[LogSegment, ...] = tuple(segments)
         self._active = self.segments[-1]
-        self._reader = LogReader(self.segments)
+        self._reader = LogReader(
+            self.segments, gaps_allowed=self.was_compacted or self.config.compact
+        )
 
     # Shortening
 

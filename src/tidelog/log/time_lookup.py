@@ -14,6 +14,8 @@ from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, BatchHeader, TimestampType
 from tidelog.record.errors import CorruptRecords
 
+_INT64_MAX = (1 << 63) - 1
+
 
 class TimestampOffset(NamedTuple):
     timestamp: int
@@ -34,12 +36,23 @@ def _first_in(segment: LogSegment, timestamp: int, start_offset: int) -> Timesta
     position = segment.position_for_timestamp(timestamp, start_offset)
     while True:
         batch = segment.find_batch_by_timestamp(timestamp, position, start_offset)
+        if segment.unverified is not None:
+            _require_good(segment, position, batch)
         if batch is None:
             return None
         found = _first_in_batch(segment, batch, timestamp, start_offset)
         if found is not None:
             return found
         position = batch.position + batch.size
+
+
+def _require_good(segment: LogSegment, position: int, batch: FoundBatch | None) -> None:
+    """What was passed over and what was found, by headers that nobody has checked yet."""
+    assert segment.unverified is not None
+    end = segment.size if batch is None else batch.position + batch.size
+    length = end - position
+    if segment.unverified.good_length(segment, position, length, _INT64_MAX) < length:
+        raise segment.no_batch_at(position)
 
 
 def with_max_timestamp(

@@ -1,0 +1,123 @@
+"""What has been checked of a segment that was there before this start.
+
+A start after a clean stop reads no old batches, one after a kill only those from the recovery point
+on. What happened to the rest of the files in the meantime must not reach a reader as good data.
+Therefore the first read of old bytes checks them: checksums, that offsets grow and stay below those
+of the next segment. Later reads of the same bytes cost nothing, nor do bytes this process wrote.
+
+A reader gets the good batches before damage, and CORRUPT_MESSAGE at it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.log.offset_order import culprit, first_reaching, moved_up
+from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
+from tidelog.record import kernel
+from tidelog.record.errors import CorruptRecords
+
+if TYPE_CHECKING:
+    from tidelog.log.segment import LogSegment
+
+logger = logging.getLogger(__name__)
+
+_TRANSACTIONAL_BIT = 0x10
+
+
+class Unverified:
+    """Of one segment; touched only on the broker loop."""
+
+    __slots__ = (
+        "_broken_at",
+        "_checked_from",
+        "_checked_to",
+        "_why",
+        "end",
+        "has_open_transactions",
+        "has_transactions",
+        "txn_index_checked",
+    )
+
+    def __init__(self, end: int) -> None:
+        self.end = end  # bytes beyond it are this process's own
+        self._checked_from = 0  # what lies between these two is good
+        self._checked_to = 0
+        self._broken_at = -1  # the first damage met so far
+        self._why = ""
+        self.has_transactions = False  # among the batches checked so far
+        self.txn_index_checked = False
+        self.has_open_transactions = False  # at the end of the segment; known when it is checked
+
+    def good_length(
+        self, segment: LogSegment, position: int, length: int, limit_offset: int
+    ) -> int:
+        """How much of the batches from `position` on may be served: `length` or less.
+
+        CorruptRecords when the first of them is damaged already. Offsets must stay below
+        `limit_offset`. A batch cut off at the end of the slice is the next read's business.
+        """
+        end = position + length
+        if position >= self.end or (self._checked_from <= position and end <= self._checked_to):
+            return length
+        scan = SegmentScan(
+            segment.file.fileno(),
+            segment.base_offset,
+            end,
+            segment.index_interval_bytes,
+            verify_crc=True,
+            position=position,
+        )
+        for piece in scan:
+            if any(row[7] & _TRANSACTIONAL_BIT for row in piece.producers):
+                self.has_transactions = True
+        good = self._good_end(segment, scan, limit_offset)
+        self._note_checked(position, good)
+        if good == scan.position and self._is_cut_off_only(segment, scan):
+            return length
+        if good <= position:
+            raise CorruptRecords(f"{segment.file.path} holds {self._why} at position {good}")
+        return good - position
+
+    def _good_end(self, segment: LogSegment, scan: SegmentScan, limit_offset: int) -> int:
+        good = scan.position
+        if scan.next_offset > limit_offset:
+            good = min(
+                moved_up(segment, good, limit_offset), first_reaching(segment, good, limit_offset)
+            )
+            self._note_broken(segment, good, "a batch whose offset belongs to the next segment")
+        elif scan.why == kernel.BAD_OFFSET:
+            good = min(good, culprit(segment, good))
+            self._note_broken(segment, good, WHY_STOPPED[scan.why])
+        elif not self._is_cut_off_only(segment, scan):
+            self._note_broken(segment, good, WHY_STOPPED[scan.why])
+        return good
+
+    def _is_cut_off_only(self, segment: LogSegment, scan: SegmentScan) -> bool:
+        """Whether the scan ended with the slice, and not with damage."""
+        if scan.position == scan.size:
+            return True
+        if scan.why != kernel.INCOMPLETE:
+            return False
+        head = segment.file.read_at(scan.position, 12)
+        size = 12 + int.from_bytes(head[8:12], "big", signed=True)
+        return len(head) == 12 and scan.position + size <= segment.size
+
+    def _note_checked(self, start: int, end: int) -> None:
+        if self._checked_from <= start <= self._checked_to:
+            self._checked_to = max(self._checked_to, end)
+        else:
+            self._checked_from, self._checked_to = start, end
+
+    def _note_broken(self, segment: LogSegment, position: int, why: str) -> None:
+        self._why = why
+        if position != self._broken_at:
+            self._broken_at = position
+            logger.error(
+                "%s holds %s at position %d; nothing is served from there. "
+                "`tidelog verify-log` shows, `tidelog repair-log` cuts it",
+                segment.file.path,
+                why,
+                position,
+            )

@@ -42,11 +42,10 @@ class ReadResult:
 class LogReader:
     """Made anew whenever the log's segments change."""
 
-    __slots__ = ("_aborting", "_active", "_base_offsets", "_hints", "gaps_allowed", "segments")
+    __slots__ = ("_aborting", "_active", "_base_offsets", "_hints", "segments")
 
-    def __init__(self, segments: tuple[LogSegment, ...], *, gaps_allowed: bool = True) -> None:
+    def __init__(self, segments: tuple[LogSegment, ...]) -> None:
         self.segments = segments
-        self.gaps_allowed = gaps_allowed  # as compaction leaves them
         self._base_offsets = tuple(segment.base_offset for segment in segments)
         self._active = segments[-1]
         # Those with aborted transactions; None until asked for.
@@ -132,8 +131,8 @@ class LogReader:
     def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
         for segment in self._segments_from(offset):
             found = segment.find_batch(offset)
-            if segment.unverified is not None and segment.base_offset <= offset:
-                self._check_gap(segment, offset, found)
+            if segment.unverified is not None:
+                self._check_gap(segment, max(offset, segment.base_offset), found)
             if found is not None:
                 self._remember(offset, segment, found.position)
                 return segment, found.position
@@ -162,7 +161,8 @@ class LogReader:
         end = segment.size if found is None else found.position
         if end > start and self._good_length(segment, start, end - start, INT64_MAX) < end - start:
             raise segment.no_batch_at(start)
-        if not self.gaps_allowed:
+        assert segment.unverified is not None
+        if not segment.unverified.gaps_allowed:
             raise CorruptRecords(f"{segment.file.path} has no record at offset {offset}")
 
     def _end_within(self, segment: LogSegment, up_to_offset: int) -> int:

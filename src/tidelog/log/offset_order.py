@@ -71,28 +71,29 @@ def first_reaching(segment: LogSegment, end: int, limit_offset: int) -> int:
     return end
 
 
-def only_gap_is_before_last(segment: LogSegment, end: int, position: int) -> int | None:
-    """Position of the last batch before `end`, if its offset does not follow and all others do.
+def only_gap(segment: LogSegment, end: int, position: int) -> int | None:
+    """Position of the batch after the only gap in offsets, if that is the segment's first batch or
+    its last; a segment with other gaps has them by right.
 
-    The end is looked for from the batch at `position` on; a log with other gaps has them by right.
+    The last batch is looked for from the one at `position` on.
     """
-    gap = _gap_before_last(
-        batch_places(segment, end, position), -1 if position else segment.base_offset
-    )
-    if gap is None:
-        return None
+    head = place_at(segment, 0)
+    has_gap = head is not None and head.base_offset != segment.base_offset
+    if not has_gap:
+        expected = None
+        for place in batch_places(segment, end, position):
+            has_gap = expected is not None and place.base_offset != expected
+            expected = place.last_offset + 1
+    return _single_gap(segment, end) if has_gap else None
+
+
+def _single_gap(segment: LogSegment, end: int) -> int | None:
+    gaps = []
     expected = segment.base_offset
-    for place in batch_places(segment, gap):
+    for place in batch_places(segment, end):
         if place.base_offset != expected:
-            return None
+            gaps.append(place.position)
+            if len(gaps) > 1:
+                return None
         expected = place.last_offset + 1
-    return gap
-
-
-def _gap_before_last(places: Iterator[BatchPlace], expected: int) -> int | None:
-    """`expected` is the offset of the first; -1 if that is not known."""
-    gap: int | None = None
-    for place in places:
-        gap = place.position if expected not in (-1, place.base_offset) else None
-        expected = place.last_offset + 1
-    return gap
+    return gaps[0] if gaps else None

@@ -71,7 +71,6 @@ class PartitionLog:
         "snapshots",
         "topic_id",
         "topic_partition",
-        "was_compacted",
     )
 
     def __init__(
@@ -90,13 +89,11 @@ class PartitionLog:
         producers: ProducerStateTable,
         snapshots: SnapshotFiles,
         epochs: EpochCache,
-        was_compacted: bool = False,
     ) -> None:
         self._directory = directory
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.config = config
-        self.was_compacted = was_compacted  # so that gaps between offsets are no damage
         self._max_segment_ms = config.max_segment_ms
         self._host = host
         self._set_segments(segments)
@@ -138,9 +135,7 @@ class PartitionLog:
         return self._active
 
     def update_config(self, config: LogConfig) -> None:
-        self.was_compacted = self.was_compacted or self.config.compact
         self.config = config
-        self._reader.gaps_allowed = self.was_compacted or config.compact
         self._max_segment_ms = config.max_segment_ms
         for segment in self.segments:
             segment.index_interval_bytes = config.index_interval_bytes
@@ -430,9 +425,7 @@ class PartitionLog:
     def _set_segments(self, segments: Sequence[LogSegment]) -> None:
         self.segments: tuple[LogSegment, ...] = tuple(segments)
         self._active = self.segments[-1]
-        self._reader = LogReader(
-            self.segments, gaps_allowed=self.was_compacted or self.config.compact
-        )
+        self._reader = LogReader(self.segments)
 
     # Shortening
 

@@ -35,7 +35,7 @@ from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.log.log_file import LogFile
 from tidelog.log.log_host import LogHost
 from tidelog.log.offset_index import OffsetIndex
-from tidelog.log.offset_order import culprit, moved_up, only_gap_is_before_last
+from tidelog.log.offset_order import culprit, moved_up, only_gap
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import (
@@ -55,6 +55,7 @@ from tidelog.log.time_index import TimeIndex
 from tidelog.log.txn_index_check import TxnIndexCheck
 from tidelog.log.unverified import Unverified
 from tidelog.record import kernel
+from tidelog.record.errors import CorruptRecords
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class PartitionLoader:
         self._log_start_offset = log_start_offset
         self._high_watermark = high_watermark
         self._clean_end = clean_end if clean else None
-        self._was_compacted = was_compacted
+        self._gaps_allowed = was_compacted or config.compact
         self._sizes: dict[str, int] = {}
         self._segments: list[LogSegment] = []
         self._epochs = EpochCache()
@@ -110,6 +111,13 @@ class PartitionLoader:
         if not self._clean:
             self._recover_segments()
         end_offset = self._settle_end()
+        if end_offset < self._recovery_point:
+            logger.warning(
+                "%s ends at %d, but had been synced up to %d: records are lost",
+                self._directory,
+                end_offset,
+                self._recovery_point,
+            )
         self._settle_epochs(epochs_known, end_offset)
         self._settle_producers(end_offset)
         for segment in self._segments:
@@ -128,7 +136,6 @@ class PartitionLoader:
             producers=self._producers,
             snapshots=self._snapshots,
             epochs=self._epochs,
-            was_compacted=self._was_compacted,
         )
         if not self._clean and end_offset > self._log_start_offset:
             log.files_changed()
@@ -180,6 +187,7 @@ class PartitionLoader:
                     first <= _base_offset(name) < end
                 ):
                     self._remove(name)
+        self._gaps_allowed = True
         for name in swaps:
             os.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
         logger.info("finished the interrupted cleaning of %s", self._directory)
@@ -227,9 +235,13 @@ class PartitionLoader:
             segment.txn_index.entries()
         except CorruptIndex as problem:
             logger.warning("rebuilding a transaction index: %s", problem)
-            TxnIndexCheck(
+            check = TxnIndexCheck(
                 self._segments, self._snapshots, self._host, self._log_start_offset
-            ).repair(segment)
+            )
+            try:
+                check.repair(segment)
+            except CorruptRecords as damage:
+                logger.error("cannot rebuild it: %s", damage.message)
 
     def _segment(self, base_offset: int, file: LogFile, size: int) -> LogSegment:
         segment = LogSegment(
@@ -242,7 +254,7 @@ class PartitionLoader:
             jitter_ms=roll_jitter_ms(self._config, self._host),
         )
         segment.indexes_synced = True
-        segment.unverified = Unverified(size) if size else None
+        segment.unverified = Unverified(size, gaps_allowed=self._gaps_allowed) if size else None
         return segment
 
     def _distrust_other_end(self) -> None:
@@ -259,7 +271,6 @@ class PartitionLoader:
             self._clean_end,
         )
         self._clean = False
-        self._recovery_point = min(self._recovery_point, end_offset)
 
     def _first_to_recover(self) -> int:
         """Number of the first segment that an unclean stop may have damaged."""
@@ -346,11 +357,10 @@ class PartitionLoader:
             position = min(position, culprit(segment, position))
         if scan.next_offset > limit_offset:
             position = min(position, moved_up(segment, scan.position, limit_offset))
-        if limit_offset == INT64_MAX and not (self._was_compacted or self._config.compact):
-            last_but_one = scan.offset_index[-12:-8]
-            start = int.from_bytes(last_but_one, "big")
-            lie = only_gap_is_before_last(segment, position, start)
-            position = position if lie is None else lie
+        if not self._gaps_allowed and position:
+            last_but_one = int.from_bytes(scan.offset_index[-12:-8], "big")
+            gap = only_gap(segment, position, last_but_one)
+            position = position if gap is None else gap
         return position if position < scan.position else None
 
     def _drop_segments(self, first: int) -> None:

@@ -533,9 +533,15 @@ class LogSegment:
         logger.warning("rebuilding the indexes of %s: %s", self.file.path, why)
         scan = self.scan(verify_crc=False).run()
         if scan.why != kernel.AT_END:
-            logger.error(
-                "%s holds %s at position %d", self.file.path, WHY_STOPPED[scan.why], scan.position
-            )
+            if self.unverified is not None:
+                self.unverified.note_broken(self, scan.position, WHY_STOPPED[scan.why])
+            else:
+                logger.error(
+                    "%s holds %s at position %d",
+                    self.file.path,
+                    WHY_STOPPED[scan.why],
+                    scan.position,
+                )
         self.install_indexes(scan)
 
     def install_indexes(self, scan: SegmentScan) -> None:

@@ -26,18 +26,23 @@ def first_at_or_after(
     segments: Sequence[LogSegment], timestamp: int, log_start_offset: int
 ) -> TimestampOffset | None:
     """In the first segment whose largest timestamp is not below the one looked for."""
-    for segment in segments:
+    for number, segment in enumerate(segments):
         if segment.size and segment.largest_timestamp() >= timestamp:
-            return _first_in(segment, timestamp, log_start_offset)
+            return _first_in(segments, number, timestamp, log_start_offset)
+        if segment.unverified is not None:
+            _require_whole(segment, segments[number + 1 :])
     return None
 
 
-def _first_in(segment: LogSegment, timestamp: int, start_offset: int) -> TimestampOffset | None:
+def _first_in(
+    segments: Sequence[LogSegment], number: int, timestamp: int, start_offset: int
+) -> TimestampOffset | None:
+    segment = segments[number]
     position = segment.position_for_timestamp(timestamp, start_offset)
     while True:
         batch = segment.find_batch_by_timestamp(timestamp, position, start_offset)
         if segment.unverified is not None:
-            _require_good(segment, position, batch)
+            _require_good(segment, position, batch, segments[number + 1 :])
         if batch is None:
             return None
         found = _first_in_batch(segment, batch, timestamp, start_offset)
@@ -46,12 +51,24 @@ def _first_in(segment: LogSegment, timestamp: int, start_offset: int) -> Timesta
         position = batch.position + batch.size
 
 
-def _require_good(segment: LogSegment, position: int, batch: FoundBatch | None) -> None:
+def _require_good(
+    segment: LogSegment, position: int, batch: FoundBatch | None, later: Sequence[LogSegment]
+) -> None:
     """What was passed over and what was found, by headers that nobody has checked yet."""
     assert segment.unverified is not None
     end = segment.size if batch is None else batch.position + batch.size
     length = end - position
-    if segment.unverified.good_length(segment, position, length, _INT64_MAX) < length:
+    limit_offset = later[0].base_offset if later else _INT64_MAX
+    if segment.unverified.good_length(segment, position, length, limit_offset) < length:
+        raise segment.no_batch_at(position)
+
+
+def _require_whole(segment: LogSegment, later: Sequence[LogSegment]) -> None:
+    """An old segment that is passed over: what it has lost cannot be searched."""
+    assert segment.unverified is not None
+    end_offset, position = segment.find_end()
+    is_short = later and end_offset < later[0].base_offset
+    if segment.unverified.is_broken or (is_short and not segment.unverified.gaps_allowed):
         raise segment.no_batch_at(position)
 
 
@@ -60,14 +77,16 @@ def with_max_timestamp(
 ) -> TimestampOffset | None:
     """The first record that has the largest timestamp of the log (KIP-734)."""
     filled = [segment for segment in segments if segment.size]
-    for segment in filled:
+    for number, segment in enumerate(filled):
         segment.largest_timestamp()
+        if segment.unverified is not None:
+            _require_whole(segment, filled[number + 1 :])
     if not filled:
         return None
     latest = max(filled, key=lambda segment: segment.max_timestamp)
     if latest.max_timestamp < 0:
         return None
-    return _first_in(latest, latest.max_timestamp, log_start_offset)
+    return _first_in(filled, filled.index(latest), latest.max_timestamp, log_start_offset)
 
 
 def _first_in_batch(

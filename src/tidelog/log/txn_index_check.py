@@ -11,15 +11,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from tidelog.log.index_file import CorruptIndex
 from tidelog.log.log_host import LogHost
-from tidelog.log.producer_state import ABORT_MARKER
+from tidelog.log.producer_state import ABORT_MARKER, ProducerStateTable
 from tidelog.log.segment import LogSegment
+from tidelog.log.segment_scan import SegmentScan
 from tidelog.log.snapshot_files import SnapshotFiles, producers_before
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.record.errors import CorruptRecords
 
 logger = logging.getLogger(__name__)
+
+INT64_MAX: Final = (1 << 63) - 1
 
 
 class TxnIndexCheck:
@@ -61,25 +66,24 @@ class TxnIndexCheck:
                 self.repair(segment)
 
     def repair(self, segment: LogSegment) -> bool:
-        """Whether the index was other than the segment says; it is right afterwards."""
-        expected, markers, is_open = self._replay(segment)
+        """Whether the index was other than the segment says; it is right afterwards.
+
+        CorruptRecords when segment and index are damaged both.
+        """
+        replay = _Replay(segment, self._producers_before(segment), self._good_end(segment))
         try:
             found = segment.txn_index.entries()
-        except CorruptIndex:
+        except CorruptIndex as problem:
+            if replay.damaged_from is not None:
+                raise CorruptRecords(f"{segment.file.path} is damaged, and so {problem}") from None
             found = None
-        # Transactions that began before what is known of their producers cannot be worked out.
-        known = {aborted.last_offset for aborted in expected}
-        expected += [
-            entry
-            for entry in found or ()
-            if entry.last_offset not in known
-            and (entry.producer_id, entry.last_offset) in markers
-            and entry.first_offset < self._log_start_offset
+        expected = replay.aborted + [
+            entry for entry in found or () if replay.cannot_tell(entry, self._log_start_offset)
         ]
         expected.sort(key=lambda aborted: aborted.last_offset)
         if segment.unverified is not None:
             segment.unverified.txn_index_checked = True
-            segment.unverified.has_open_transactions = is_open
+            segment.unverified.has_open_transactions = replay.is_open
         if found == expected:
             return False
         if found is not None:
@@ -91,9 +95,8 @@ class TxnIndexCheck:
             segment.add_aborted(aborted)
         return True
 
-    def _replay(self, segment: LogSegment) -> tuple[list[AbortedTxn], set[tuple[int, int]], bool]:
-        """The aborted transactions, all abort markers, and whether transactions stay open."""
-        table = producers_before(
+    def _producers_before(self, segment: LogSegment) -> ProducerStateTable:
+        return producers_before(
             segment,
             self._snapshots,
             self._segments,
@@ -101,13 +104,46 @@ class TxnIndexCheck:
             now_ms=self._host.clock.time_ms(),
             expiration_ms=self._host.producer_expiration_ms,
         )
-        expected = []
-        markers = set()
-        for piece in segment.scan(verify_crc=False):
+
+    def _good_end(self, segment: LogSegment) -> int:
+        if segment.unverified is None:
+            return segment.size
+        number = self._segments.index(segment) + 1
+        is_last = number == len(self._segments)
+        limit_offset = INT64_MAX if is_last else self._segments[number].base_offset
+        return segment.unverified.good_length(segment, 0, segment.size, limit_offset)
+
+
+class _Replay:
+    """What the batches of a segment say of transactions, as far as they are good."""
+
+    def __init__(self, segment: LogSegment, table: ProducerStateTable, good_end: int) -> None:
+        self.aborted: list[AbortedTxn] = []
+        self._markers: set[tuple[int, int]] = set()
+        scan = SegmentScan(
+            segment.file.fileno(),
+            segment.base_offset,
+            good_end,
+            segment.index_interval_bytes,
+            verify_crc=False,
+        )
+        for piece in scan:
             for row in piece.producers:
                 if row[9] == ABORT_MARKER:
-                    markers.add((row[0], row[5]))
+                    self._markers.add((row[0], row[5]))
                 aborted = table.replay(row)
                 if aborted is not None:
-                    expected.append(aborted)
-        return expected, markers, table.has_open_transactions
+                    self.aborted.append(aborted)
+        self.damaged_from = scan.next_offset if good_end < segment.size else None
+        self.is_open = table.has_open_transactions
+
+    def cannot_tell(self, entry: AbortedTxn, log_start_offset: int) -> bool:
+        """An entry to be believed: its transaction began before all that is known of its producer,
+        or ends behind damage to the segment."""
+        if self.damaged_from is not None and entry.last_offset >= self.damaged_from:
+            return True
+        return (
+            entry.first_offset < log_start_offset
+            and (entry.producer_id, entry.last_offset) in self._markers
+            and all(entry.last_offset != known.last_offset for known in self.aborted)
+        )

@@ -4,6 +4,7 @@ A start after a clean stop reads no old batches, one after a kill only those fro
 on. What happened to the rest of the files in the meantime must not reach a reader as good data.
 Therefore the first read of old bytes checks them: checksums, that offsets grow and stay below those
 of the next segment. Later reads of the same bytes cost nothing, nor do bytes this process wrote.
+Compaction leaves gaps between offsets; where it has never been, a gap is damage.
 
 A reader gets the good batches before damage, and CORRUPT_MESSAGE at it.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.log.offset_order import culprit, first_reaching, moved_up
+from tidelog.log.offset_order import culprit, first_reaching, moved_up, place_at
 from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
 from tidelog.record import kernel
 from tidelog.record.errors import CorruptRecords
@@ -33,19 +34,23 @@ class Unverified:
         "_broken_at",
         "_checked_from",
         "_checked_to",
+        "_head_is_good",
         "_why",
         "end",
+        "gaps_allowed",
         "has_open_transactions",
         "has_transactions",
         "txn_index_checked",
     )
 
-    def __init__(self, end: int) -> None:
+    def __init__(self, end: int, *, gaps_allowed: bool) -> None:
         self.end = end  # bytes beyond it are this process's own
+        self.gaps_allowed = gaps_allowed
         self._checked_from = 0  # what lies between these two is good
         self._checked_to = 0
         self._broken_at = -1  # the first damage met so far
         self._why = ""
+        self._head_is_good: bool | None = None
         self.has_transactions = False  # among the batches checked so far
         self.txn_index_checked = False
         self.has_open_transactions = False  # at the end of the segment; known when it is checked
@@ -61,6 +66,7 @@ class Unverified:
         end = position + length
         if position >= self.end or (self._checked_from <= position and end <= self._checked_to):
             return length
+        self._require_head(segment)
         scan = SegmentScan(
             segment.file.fileno(),
             segment.base_offset,
@@ -80,18 +86,36 @@ class Unverified:
             raise CorruptRecords(f"{segment.file.path} holds {self._why} at position {good}")
         return good - position
 
+    def _require_head(self, segment: LogSegment) -> None:
+        """A segment that begins with another offset than its name says is not this segment."""
+        if self._head_is_good is None:
+            head = place_at(segment, 0)
+            self._head_is_good = head is not None and (
+                head.base_offset == segment.base_offset
+                or (self.gaps_allowed and head.base_offset > segment.base_offset)
+            )
+            if not self._head_is_good:
+                self.note_broken(segment, 0, "a batch that does not belong there")
+        if not self._head_is_good:
+            raise segment.no_batch_at(0)
+
+    @property
+    def is_broken(self) -> bool:
+        """As far as is known."""
+        return self._broken_at >= 0
+
     def _good_end(self, segment: LogSegment, scan: SegmentScan, limit_offset: int) -> int:
         good = scan.position
         if scan.next_offset > limit_offset:
             good = min(
                 moved_up(segment, good, limit_offset), first_reaching(segment, good, limit_offset)
             )
-            self._note_broken(segment, good, "a batch whose offset belongs to the next segment")
+            self.note_broken(segment, good, "a batch whose offset belongs to the next segment")
         elif scan.why == kernel.BAD_OFFSET:
             good = min(good, culprit(segment, good))
-            self._note_broken(segment, good, WHY_STOPPED[scan.why])
+            self.note_broken(segment, good, WHY_STOPPED[scan.why])
         elif not self._is_cut_off_only(segment, scan):
-            self._note_broken(segment, good, WHY_STOPPED[scan.why])
+            self.note_broken(segment, good, WHY_STOPPED[scan.why])
         return good
 
     def _is_cut_off_only(self, segment: LogSegment, scan: SegmentScan) -> bool:
@@ -110,7 +134,7 @@ class Unverified:
         else:
             self._checked_from, self._checked_to = start, end
 
-    def _note_broken(self, segment: LogSegment, position: int, why: str) -> None:
+    def note_broken(self, segment: LogSegment, position: int, why: str) -> None:
         self._why = why
         if position != self._broken_at:
             self._broken_at = position

@@ -128,6 +128,12 @@ class LogDirectory:
         self.partition_count = len(found.partitions)
         return found
 
+    def sorted_out(self, name: str) -> Folders:
+        """What the folder of that name is; StrayFolder if it has no business here."""
+        found = Folders({}, [])
+        self._sort(name, found)
+        return found
+
     def _sort(self, name: str, found: Folders) -> None:
         path = f"{self.path}/{name}"
         if name == KRAFT_METADATA_FOLDER:

@@ -340,6 +340,14 @@ class LogSegment:
             return 0
         return self._with_indexes(lambda: self._verified(self.offset_index.lookup(offset)))
 
+    def indexed_position_before(self, position: int) -> int:
+        """Of a batch that begins before `position`, by the index; 0 if it knows none."""
+        if position == 0:
+            return 0
+        return self._with_indexes(
+            lambda: self._verified(self.offset_index.lookup_position(position - 1) or (0, 0))
+        )
+
     def _verified(self, entry: tuple[int, int]) -> int:
         """The position of an index entry, if the batch there is the one it means."""
         offset, position = entry

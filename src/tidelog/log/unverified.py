@@ -33,6 +33,7 @@ class Unverified:
     __slots__ = (
         "_broken_at",
         "_checked_from",
+        "_checked_next_offset",
         "_checked_to",
         "_head_is_good",
         "_why",
@@ -48,6 +49,7 @@ class Unverified:
         self.gaps_allowed = gaps_allowed
         self._checked_from = 0  # what lies between these two is good
         self._checked_to = 0
+        self._checked_next_offset = 0  # what the batch there must not lie below
         self._broken_at = -1  # the first damage met so far
         self._why = ""
         self._head_is_good: bool | None = None
@@ -67,6 +69,26 @@ class Unverified:
         if position >= self.end or (self._checked_from <= position and end <= self._checked_to):
             return length
         self._require_head(segment)
+        # From the batch before on, so that a wrong offset of the first one shows.
+        scan = self._scan_from_before(segment, position, end)
+        good = self._good_end(segment, scan, limit_offset)
+        if good < position:
+            scan = self._scan(segment, position, end, segment.base_offset)
+            good = self._good_end(segment, scan, limit_offset)
+        self._note_checked(position, good, scan.next_offset)
+        if good == scan.position and self._is_cut_off_only(segment, scan):
+            return length
+        if good <= position:
+            raise CorruptRecords(f"{segment.file.path} holds {self._why} at position {good}")
+        return good - position
+
+    def _scan_from_before(self, segment: LogSegment, position: int, end: int) -> SegmentScan:
+        if position == self._checked_to:
+            return self._scan(segment, position, end, self._checked_next_offset)
+        start = segment.indexed_position_before(position)
+        return self._scan(segment, start, end, segment.base_offset)
+
+    def _scan(self, segment: LogSegment, position: int, end: int, next_offset: int) -> SegmentScan:
         scan = SegmentScan(
             segment.file.fileno(),
             segment.base_offset,
@@ -75,16 +97,11 @@ class Unverified:
             verify_crc=True,
             position=position,
         )
+        scan.next_offset = max(next_offset, segment.base_offset)
         for piece in scan:
             if any(row[7] & _TRANSACTIONAL_BIT for row in piece.producers):
                 self.has_transactions = True
-        good = self._good_end(segment, scan, limit_offset)
-        self._note_checked(position, good)
-        if good == scan.position and self._is_cut_off_only(segment, scan):
-            return length
-        if good <= position:
-            raise CorruptRecords(f"{segment.file.path} holds {self._why} at position {good}")
-        return good - position
+        return scan
 
     def _require_head(self, segment: LogSegment) -> None:
         """A segment that begins with another offset than its name says is not this segment."""
@@ -106,6 +123,7 @@ class Unverified:
 
     def _good_end(self, segment: LogSegment, scan: SegmentScan, limit_offset: int) -> int:
         good = scan.position
+        following = place_at(segment, good) if good < segment.size else None
         if scan.next_offset > limit_offset:
             good = min(
                 moved_up(segment, good, limit_offset), first_reaching(segment, good, limit_offset)
@@ -116,6 +134,10 @@ class Unverified:
             self.note_broken(segment, good, WHY_STOPPED[scan.why])
         elif not self._is_cut_off_only(segment, scan):
             self.note_broken(segment, good, WHY_STOPPED[scan.why])
+        elif following is not None and following.base_offset < scan.next_offset:
+            good = min(good, moved_up(segment, good, following.base_offset))
+            if good < scan.position:
+                self.note_broken(segment, good, WHY_STOPPED[kernel.BAD_OFFSET])
         return good
 
     def _is_cut_off_only(self, segment: LogSegment, scan: SegmentScan) -> bool:
@@ -128,11 +150,11 @@ class Unverified:
         size = 12 + int.from_bytes(head[8:12], "big", signed=True)
         return len(head) == 12 and scan.position + size <= segment.size
 
-    def _note_checked(self, start: int, end: int) -> None:
-        if self._checked_from <= start <= self._checked_to:
-            self._checked_to = max(self._checked_to, end)
-        else:
-            self._checked_from, self._checked_to = start, end
+    def _note_checked(self, start: int, end: int, next_offset: int) -> None:
+        if not self._checked_from <= start <= self._checked_to:
+            self._checked_from = self._checked_to = start
+        if end > self._checked_to:
+            self._checked_to, self._checked_next_offset = end, next_offset
 
     def note_broken(self, segment: LogSegment, position: int, why: str) -> None:
         self._why = why

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from tidelog.errors import StartupError
 from tidelog.log.checkpoints import (
     CHECKPOINT_FILES,
+    CLEANER_FILE,
     CheckpointFile,
     PendingWrite,
     read_offsets,
@@ -115,6 +116,14 @@ class LogDirectory:
         except CorruptCheckpoint as problem:
             logger.error("ignoring a damaged checkpoint: %s", problem)
             return {}
+
+    def compacted_logs(self) -> set[TopicPartition] | None:
+        """Those that a cleaner has been at; None if nobody can tell any more."""
+        try:
+            return set(read_offsets(str(self.path / CLEANER_FILE)))
+        except CorruptCheckpoint as problem:
+            logger.error("ignoring a damaged checkpoint: %s", problem)
+            return None
 
     def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> PendingWrite:
         return self._checkpoints[name].pending(offsets)

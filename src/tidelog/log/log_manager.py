@@ -34,7 +34,6 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError, StartupError
 from tidelog.log.checkpoints import (
-    CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
@@ -161,7 +160,7 @@ class LogManager:
         clean = directory.take_clean_marker()
         directory.create_checkpoints()
         checkpoints = {name: directory.read_checkpoint(name) for name in OFFSET_FILES}
-        cleaned = directory.read_checkpoint(CLEANER_FILE)
+        compacted = directory.compacted_logs()
         if folders and not clean:
             logger.info("%s was not closed cleanly: recovering its logs", directory.path)
         for topic_partition, folder in folders.items():
@@ -175,7 +174,7 @@ class LogManager:
                 log_start_offset=checkpoints[LOG_START_FILE].get(topic_partition, 0),
                 high_watermark=checkpoints[HIGH_WATERMARK_FILE].get(topic_partition, 0),
                 clean_end=checkpoints[RECOVERY_POINT_FILE].get(topic_partition),
-                was_compacted=topic_partition in cleaned,
+                was_compacted=compacted is None or topic_partition in compacted,
             )
             try:
                 self._logs[topic_partition] = loader.load()

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.damage import do_damage
 from tests.support.damage_stage import DamageStage
+from tidelog.tools.repair.directory_repair import DirectoryRepair
 
 COUNT = int(os.environ.get("TIDELOG_DAMAGES", "240"))
 PIECES = 4
@@ -48,3 +49,22 @@ def test_no_damage_is_served_as_good(stage: DamageStage, tmp_path: Path, piece: 
             story = f"seed {seed}, {'clean' if clean else 'unclean'}, {done}"
             assert outcome.lies == [], story
             assert outcome.is_detected or not outcome.missing, story
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_verify_finds_every_damage_and_repair_leaves_none(
+    stage: DamageStage, tmp_path: Path, piece: int
+) -> None:
+    for seed in range(piece, COUNT, PIECES):
+        directory = stage.copy(tmp_path / "data")
+        story = f"seed {seed}, {do_damage(stage, directory, seed)}"
+
+        summary = DirectoryRepair(directory, tmp_path / "backup", jobs=1).run()
+
+        assert summary.found, story
+        assert summary.remaining == [], story
+        outcome = stage.read_everything(directory, clean=True)
+        assert (outcome.lies, outcome.errors, outcome.log_lines) == ([], [], []), story
+        shutil.rmtree(directory)
+        shutil.rmtree(tmp_path / "backup")

@@ -40,6 +40,7 @@ class DirectorySummary(NamedTuple):
     is_clean: bool
     partitions: list[PartitionSummary]
     findings: list[Finding]  # of the directory itself
+    checkpoints: dict[str, dict[TopicPartition, int]]  # those that can be read
 
     @property
     def all_findings(self) -> list[Finding]:
@@ -47,12 +48,14 @@ class DirectorySummary(NamedTuple):
 
 
 class DirectoryCheck:
-    def __init__(self, path: Path, *, jobs: int | None = None) -> None:
+    def __init__(self, path: Path, *, jobs: int | None = None, mind_lock: bool = True) -> None:
         self.path = path
+        self._mind_lock = mind_lock
         self._jobs = jobs or os.cpu_count() or 1
         self._findings: list[Finding] = []
         self.is_clean = (path / CLEAN_MARKER_FILE).exists()
         self._offsets: dict[str, dict[TopicPartition, int]] = {}
+        self._unreadable: set[str] = set()
 
     def run(self, progress: Progress = lambda done, total: None) -> DirectorySummary:
         self._check_own_files()
@@ -64,13 +67,16 @@ class DirectoryCheck:
         for summary in self._check_all(tasks):
             partitions.append(summary)
             progress(len(partitions), len(tasks))
-        return DirectorySummary(self.path, self.is_clean, partitions, self._findings)
+        checkpoints = {
+            name: offsets for name, offsets in self._offsets.items() if name not in self._unreadable
+        }
+        return DirectorySummary(self.path, self.is_clean, partitions, self._findings, checkpoints)
 
     def _say(self, kind: Kind, path: Path, problem: str, recovery: str) -> None:
         self._findings.append(Finding(kind, str(path), problem, recovery))
 
     def _check_own_files(self) -> None:
-        if is_locked(self.path):
+        if self._mind_lock and is_locked(self.path):
             self._say(
                 Kind.REMARK,
                 self.path / LOCK_FILE,
@@ -130,6 +136,7 @@ class DirectoryCheck:
         except CorruptCheckpoint as problem:
             text = str(problem).removeprefix(f"{path}: ")
             self._say(Kind.CHECKPOINT, path, text, "it counts as empty and is written anew")
+            self._unreadable.add(name)
             return {}
         for key in offsets.keys() - folders.keys():
             self._say(Kind.REMARK, path, f"it has a row for {key}, which is not there", "nothing")
@@ -142,6 +149,7 @@ class DirectoryCheck:
             self._offsets[HIGH_WATERMARK_FILE].get(key),
             self._offsets[LOG_START_FILE].get(key),
             self._offsets[CLEANER_FILE].get(key),
+            key in self._offsets[CLEANER_FILE] or CLEANER_FILE in self._unreadable,
         )
 
     def _check_all(self, tasks: list[tuple[str, Expectations]]) -> Iterator[PartitionSummary]:

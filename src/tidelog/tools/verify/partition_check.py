@@ -41,6 +41,7 @@ class Expectations(NamedTuple):
     high_watermark: int | None
     log_start_offset: int | None
     cleaned_offset: int | None
+    may_have_gaps: bool  # as compaction leaves them
 
 
 class PartitionSummary(NamedTuple):
@@ -49,6 +50,7 @@ class PartitionSummary(NamedTuple):
     bytes_count: int
     first_offset: int
     end_offset: int
+    has_gaps: bool
     findings: list[Finding]
 
 
@@ -61,7 +63,8 @@ class PartitionCheck:
         self._bases = self._offsets_of(LOG_SUFFIX)
         first = self._bases[0] if self._bases else 0
         self._log_start_offset = max(expected.log_start_offset or 0, first)
-        self._gaps_allowed = expected.cleaned_offset is not None
+        self._gaps_allowed = expected.may_have_gaps
+        self._has_gaps = False
         self._is_whole = True
         self._end_offset = first
         self._bytes = 0
@@ -83,6 +86,7 @@ class PartitionCheck:
             self._bytes,
             self._bases[0] if self._bases else 0,
             self._end_offset,
+            self._has_gaps,
             self._findings,
         )
 
@@ -154,8 +158,8 @@ class PartitionCheck:
         producers.begin_segment(stem, base_offset)
         expected = base_offset
         for batch in walk:
-            if batch.base_offset != expected and not self._gaps_allowed:
-                self._say_gap(walk.path, batch.position, expected, batch.base_offset)
+            if batch.base_offset != expected:
+                self._note_gap(walk.path, batch.position, expected, batch.base_offset)
             expected = batch.last_offset + 1
             offset_index.batch(batch)
             time_index.batch(batch)
@@ -184,21 +188,23 @@ class PartitionCheck:
                     base_offset,
                 )
             )
-        elif self._end_offset < base_offset and not self._gaps_allowed:
-            self._say_gap(path, 0, self._end_offset, base_offset)
+        elif self._end_offset < base_offset:
+            self._note_gap(path, 0, self._end_offset, base_offset)
 
-    def _say_gap(self, path: str, position: int, expected: int, found: int) -> None:
+    def _note_gap(self, path: str, position: int, expected: int, found: int) -> None:
         """Compacted logs have gaps; the checkpoint of the cleaner tells which ones are."""
-        self._report(
-            Finding(
-                Kind.LOG,
-                path,
-                f"offset {found} comes where {expected} is due, and the log was never compacted",
-                "a last or first batch that is alone in this is cut off; else nothing",
-                position,
-                found,
+        self._has_gaps = True
+        if not self._gaps_allowed:
+            self._report(
+                Finding(
+                    Kind.LOG,
+                    path,
+                    f"offset {found} where {expected} is due, and the log was never compacted",
+                    "a single batch with a wrong offset is cut off; what is lost stays lost",
+                    position,
+                    found,
+                )
             )
-        )
 
     def _say_damage(self, walk: SegmentWalk, number: int) -> None:
         later = len(self._bases) - 1 - number

@@ -18,17 +18,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-
 from bench.peers import ApacheKafka
 from tests.interop.apache_kafka import apache_kafka_or_reason, dump_log_segments, running
 from tests.interop.old_segments import write_old_segments
+from tests.interop.story import fill
 
 HOME = Path(__file__).resolve().parents[1] / "fixtures" / "kafka-3.9"
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-SMALL_SEGMENTS = {"segment.bytes": "2500", "index.interval.bytes": "300"}
-NOW_MS = 1_700_000_000_000
 LOG_FLAGS = {
     "shallow": [],
     "deep": ["--deep-iteration"],
@@ -63,105 +58,6 @@ def main() -> int:
     record_expectations(kafka)
     record_damaged(kafka)
     return 0
-
-
-def fill(bootstrap: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    compacted = {
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.01",
-        "delete.retention.ms": "100000000",
-        **SMALL_SEGMENTS,
-    }
-    topics = [
-        NewTopic("codecs", 1, 1, config=SMALL_SEGMENTS),
-        NewTopic("orders", 2, 1, config=SMALL_SEGMENTS),
-        NewTopic("accounts", 1, 1, config=compacted),
-        NewTopic("stamped", 1, 1, config={"message.timestamp.type": "LogAppendTime"}),
-    ]
-    for future in admin.create_topics(topics).values():
-        future.result(30)
-    write_codecs(bootstrap)
-    write_transactions(bootstrap)
-    write_accounts(bootstrap)
-    commit_offsets(bootstrap)
-
-
-def write_codecs(bootstrap: str) -> None:
-    for number, codec in enumerate(CODECS):
-        producer = Producer(
-            {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 50}
-        )
-        for row in range(12):
-            producer.produce(
-                "codecs",
-                key=None if row % 5 == 4 else f"key {number}-{row}",
-                value=None if row % 7 == 6 else f"{codec} value {row} ".encode() * 12 + b"\xc3\xa9",
-                headers=[("trace", b"%d" % row), ("empty", None)] if row % 3 == 0 else [],
-                timestamp=NOW_MS + 1000 * number + row,
-                partition=0,
-            )
-            if row % 4 == 3:
-                producer.flush(30)
-        producer.produce("stamped", value=f"{codec}", partition=0)
-        producer.flush(30)
-
-
-def write_transactions(bootstrap: str) -> None:
-    for name, ends in (("till", "ccaca"), ("web", "aacc")):
-        producer = Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 20}
-        )
-        producer.init_transactions(30)
-        for number, end in enumerate(ends):
-            producer.begin_transaction()
-            for row in range(6):
-                text = f"{name} order {number}-{row} {end} " * 4
-                producer.produce(
-                    "orders", value=text, partition=row % 2, timestamp=NOW_MS + 100 * number + row
-                )
-            if end == "c":
-                producer.commit_transaction(30)
-            else:
-                producer.flush(30)
-                producer.abort_transaction(30)
-
-
-def write_accounts(bootstrap: str) -> None:
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20}
-    )
-    for number in range(12):
-        for account in range(6):
-            if number % (account + 1) and number < 9:
-                continue  # so that cleaning leaves gaps
-            gone = account == 5 and number == 9
-            producer.produce(
-                "accounts",
-                key=f"account {account}",
-                value=None if gone else f"balance {number} " * 8,
-                timestamp=NOW_MS + 1000 * number + account,
-                partition=0,
-            )
-        producer.flush(30)
-
-
-def commit_offsets(bootstrap: str) -> None:
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "group.id": "readers",
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-    }
-    consumer = Consumer(settings)
-    consumer.subscribe(["codecs", "orders"])
-    for _ in range(40):
-        consumer.poll(1.0)
-    consumer.commit(asynchronous=False)
-    consumer.close()
-    simple = Consumer({**settings, "group.id": "simple"})
-    simple.commit(offsets=[TopicPartition("codecs", 0, 7, metadata="seven")], asynchronous=False)
-    simple.close()
 
 
 def wait_for_cleaning(data: Path) -> None:

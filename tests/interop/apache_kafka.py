@@ -15,6 +15,7 @@ import pytest
 
 from bench.maven import jars_or_reason
 from bench.peers import ApacheKafka, BrokerProcess
+from tests.support.eventually import eventually
 
 CACHE = Path(__file__).resolve().parents[2] / ".bench"
 TOOL_TIMEOUT_S = 120
@@ -76,3 +77,9 @@ def dump_log_segments(kafka: ApacheKafka, arguments: Sequence[str], folder: Path
 def lines_of(output: bytes) -> list[str]:
     """By line feeds alone: keys and values may hold what Python takes for an end of line."""
     return output.decode().split("\n")[:-1]
+
+
+def wait_for_cleaning(data: Path) -> None:
+    """Until the cleaner's checkpoint names the compacted topic."""
+    checkpoint = data / "cleaner-offset-checkpoint"
+    eventually(lambda: checkpoint.exists() and "accounts 0 " in checkpoint.read_text(), 30)

@@ -19,7 +19,12 @@ import time
 from pathlib import Path
 
 from bench.peers import ApacheKafka
-from tests.interop.apache_kafka import apache_kafka_or_reason, dump_log_segments, running
+from tests.interop.apache_kafka import (
+    apache_kafka_or_reason,
+    dump_log_segments,
+    running,
+    wait_for_cleaning,
+)
 from tests.interop.old_segments import write_old_segments
 from tests.interop.story import fill
 
@@ -58,16 +63,6 @@ def main() -> int:
     record_expectations(kafka)
     record_damaged(kafka)
     return 0
-
-
-def wait_for_cleaning(data: Path) -> None:
-    """Until the cleaner's checkpoint names the compacted topic."""
-    checkpoint = data / "cleaner-offset-checkpoint"
-    for _ in range(300):
-        if checkpoint.exists() and "accounts 0 " in checkpoint.read_text():
-            return
-        time.sleep(0.1)
-    raise TimeoutError("the cleaner did not come")
 
 
 def write_damaged_segments(home: Path) -> None:

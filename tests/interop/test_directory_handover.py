@@ -17,15 +17,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.peers import ApacheKafka
 from bench.peers import BrokerProcess as KafkaProcess
-from tests.interop.apache_kafka import SMALL, kafka_or_skip, running
+from tests.interop.apache_kafka import SMALL, kafka_or_skip, running, wait_for_cleaning
 from tests.interop.story import create_topics, fill, read_everything, wait_for_markers
 from tests.support.broker_process import BrokerProcess
 from tests.support.kafka_data import problems
 from tidelog.log.checkpoints import CHECKPOINT_FILES
 
+NO_CLEANER = {"log.cleaner.enable": "false"}  # so that two reads have the same to find
 FEW_PARTITIONS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    **NO_CLEANER,
 }
 
 
@@ -41,6 +43,7 @@ def bootstrap_of(broker: KafkaProcess) -> str:
 def test_tidelog_serves_what_kafka_wrote(kafka: ApacheKafka, tmp_path: Path) -> None:
     with running(kafka, tmp_path / "kafka") as broker:
         fill(bootstrap_of(broker))
+        wait_for_cleaning(tmp_path / "kafka")
         before = read_everything(bootstrap_of(broker))
     taker = BrokerProcess(tmp_path / "tidelog", {"broker.id": "1", **FEW_PARTITIONS})
     shutil.copytree(tmp_path / "kafka", taker.data_directory)
@@ -97,7 +100,7 @@ def test_a_directory_goes_to_kafka_and_comes_back(kafka: ApacheKafka, tmp_path: 
 @contextmanager
 def prepared(kafka: ApacheKafka, data: Path) -> Iterator[KafkaProcess]:
     """A Kafka that has the topics of the story and its internal ones, all empty; stopped."""
-    broker = KafkaProcess(kafka, data, SMALL)
+    broker = KafkaProcess(kafka, data, {**SMALL, **NO_CLEANER})
     try:
         broker.start()
         create_topics(bootstrap_of(broker))

@@ -26,7 +26,7 @@ from tests.interop.apache_kafka import (
     wait_for_cleaning,
 )
 from tests.interop.old_segments import write_old_segments
-from tests.interop.story import fill
+from tests.support.handover_story import fill
 
 HOME = Path(__file__).resolve().parents[1] / "fixtures" / "kafka-3.9"
 LOG_FLAGS = {

@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from bench.peers import ApacheKafka
 from bench.peers import BrokerProcess as KafkaProcess
 from tests.interop.apache_kafka import SMALL, kafka_or_skip, running, wait_for_cleaning
-from tests.interop.story import create_topics, fill, read_everything, wait_for_markers
 from tests.support.broker_process import BrokerProcess
+from tests.support.handover_story import create_topics, fill, read_everything, wait_for_markers
 from tests.support.kafka_data import problems
 from tidelog.log.checkpoints import CHECKPOINT_FILES
 

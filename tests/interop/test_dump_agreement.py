@@ -8,9 +8,9 @@ import pytest
 
 from bench.peers import ApacheKafka
 from tests.interop.apache_kafka import dump_log_segments, kafka_or_skip
-from tests.interop.story import fill
 from tests.support.broker_process import BrokerProcess
 from tests.support.damage_stage import DamageStage
+from tests.support.handover_story import fill
 from tidelog.tools.cli.main import main
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")

@@ -401,7 +401,7 @@ class LogManager:
         for log in self._logs.values():
             try:
                 deleted += log.delete_old_segments()
-            except (OSError, StorageError) as error:
+            except (OSError, KafkaError) as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)
         return deleted
 

@@ -466,8 +466,14 @@ class LogSegment:
         return os.stat(self.file.path).st_mtime_ns // 1_000_000
 
     def load_max_timestamp(self) -> None:
-        """From the time index; rebuilt first if it is empty though the segment is not."""
-        entry = self._with_indexes(self._verified_last_time)
+        """From the time index; rebuilt first if it is empty though the segment is not.
+
+        Of a damaged segment, the largest of what can be read.
+        """
+        try:
+            entry = self._with_indexes(self._verified_last_time)
+        except CorruptRecords:
+            entry = self.time_index.last_entry()
         if entry[0] < 0 and self.size:
             self.rebuild_indexes(f"{self.path(TIME_INDEX_SUFFIX)} is empty")
             entry = self.time_index.last_entry()

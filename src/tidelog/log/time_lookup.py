@@ -29,8 +29,8 @@ def first_at_or_after(
     for number, segment in enumerate(segments):
         if segment.size and segment.largest_timestamp() >= timestamp:
             return _first_in(segments, number, timestamp, log_start_offset)
-        if segment.unverified is not None:
-            _require_whole(segment, segments[number + 1 :])
+        if segment.unverified is not None and number + 1 < len(segments):
+            segment.unverified.require_whole(segment, segments[number + 1].base_offset)
     return None
 
 
@@ -63,15 +63,6 @@ def _require_good(
         raise segment.no_batch_at(position)
 
 
-def _require_whole(segment: LogSegment, later: Sequence[LogSegment]) -> None:
-    """An old segment that is passed over: what it has lost cannot be searched."""
-    assert segment.unverified is not None
-    end_offset, position = segment.find_end()
-    is_short = later and end_offset < later[0].base_offset
-    if segment.unverified.is_broken or (is_short and not segment.unverified.gaps_allowed):
-        raise segment.no_batch_at(position)
-
-
 def with_max_timestamp(
     segments: Sequence[LogSegment], log_start_offset: int
 ) -> TimestampOffset | None:
@@ -79,8 +70,8 @@ def with_max_timestamp(
     filled = [segment for segment in segments if segment.size]
     for number, segment in enumerate(filled):
         segment.largest_timestamp()
-        if segment.unverified is not None:
-            _require_whole(segment, filled[number + 1 :])
+        if segment.unverified is not None and number + 1 < len(filled):
+            segment.unverified.require_whole(segment, filled[number + 1].base_offset)
     if not filled:
         return None
     latest = max(filled, key=lambda segment: segment.max_timestamp)

@@ -35,6 +35,7 @@ class Unverified:
         "_checked_from",
         "_checked_next_offset",
         "_checked_to",
+        "_end_offset",
         "_head_is_good",
         "_why",
         "end",
@@ -55,6 +56,7 @@ class Unverified:
         self._head_is_good: bool | None = None
         self.has_transactions = False  # among the batches checked so far
         self.txn_index_checked = False
+        self._end_offset = -1  # after the last batch of the segment; -1 until looked for
         self.has_open_transactions = False  # at the end of the segment; known when it is checked
 
     def good_length(
@@ -120,6 +122,15 @@ class Unverified:
     def is_broken(self) -> bool:
         """As far as is known."""
         return self._broken_at >= 0
+
+    def require_whole(self, segment: LogSegment, limit_offset: int) -> None:
+        """CorruptRecords unless the batches reach up to `limit_offset`, where the next segment
+        begins; for those who pass over the segment as a whole."""
+        if self._end_offset < 0:
+            self._end_offset = segment.find_end()[0]
+        is_short = self._end_offset < limit_offset and not self.gaps_allowed
+        if self.is_broken or is_short:
+            raise CorruptRecords(f"{segment.file.path} has lost records before {limit_offset}")
 
     def _good_end(self, segment: LogSegment, scan: SegmentScan, limit_offset: int) -> int:
         good = scan.position

@@ -35,7 +35,7 @@ from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.log.log_file import LogFile
 from tidelog.log.log_host import LogHost
 from tidelog.log.offset_index import OffsetIndex
-from tidelog.log.offset_order import culprit, moved_up, only_gap
+from tidelog.log.offset_order import culprit, moved_up, only_gap, place_at
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import (
@@ -356,6 +356,9 @@ class PartitionLoader:
         if scan.why == kernel.BAD_OFFSET:
             position = min(position, culprit(segment, position))
         if scan.next_offset > limit_offset:
+            head = None if self._gaps_allowed else place_at(segment, 0)
+            if head is not None and head.base_offset != segment.base_offset:
+                return 0  # another segment altogether
             position = min(position, moved_up(segment, scan.position, limit_offset))
         if not self._gaps_allowed and position:
             last_but_one = int.from_bytes(scan.offset_index[-12:-8], "big")

@@ -474,6 +474,8 @@ class LogSegment:
             entry = self._with_indexes(self._verified_last_time)
         except CorruptRecords:
             entry = self.time_index.last_entry()
+            if self.unverified is not None:
+                self.unverified.is_searchable = False
         if entry[0] < 0 and self.size:
             self.rebuild_indexes(f"{self.path(TIME_INDEX_SUFFIX)} is empty")
             entry = self.time_index.last_entry()

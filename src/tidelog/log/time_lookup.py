@@ -29,8 +29,8 @@ def first_at_or_after(
     for number, segment in enumerate(segments):
         if segment.size and segment.largest_timestamp() >= timestamp:
             return _first_in(segments, number, timestamp, log_start_offset)
-        if segment.unverified is not None and number + 1 < len(segments):
-            segment.unverified.require_whole(segment, segments[number + 1].base_offset)
+        if segment.size and segment.unverified is not None:
+            segment.unverified.require_whole(segment, _end_of(segments, number))
     return None
 
 
@@ -42,7 +42,7 @@ def _first_in(
     while True:
         batch = segment.find_batch_by_timestamp(timestamp, position, start_offset)
         if segment.unverified is not None:
-            _require_good(segment, position, batch, segments[number + 1 :])
+            _require_good(segment, position, batch, _end_of(segments, number))
         if batch is None:
             return None
         found = _first_in_batch(segment, batch, timestamp, start_offset)
@@ -51,14 +51,18 @@ def _first_in(
         position = batch.position + batch.size
 
 
+def _end_of(segments: Sequence[LogSegment], number: int) -> int | None:
+    return segments[number + 1].base_offset if number + 1 < len(segments) else None
+
+
 def _require_good(
-    segment: LogSegment, position: int, batch: FoundBatch | None, later: Sequence[LogSegment]
+    segment: LogSegment, position: int, batch: FoundBatch | None, end_offset: int | None
 ) -> None:
     """What was passed over and what was found, by headers that nobody has checked yet."""
     assert segment.unverified is not None
     end = segment.size if batch is None else batch.position + batch.size
     length = end - position
-    limit_offset = later[0].base_offset if later else _INT64_MAX
+    limit_offset = _INT64_MAX if end_offset is None else end_offset
     if segment.unverified.good_length(segment, position, length, limit_offset) < length:
         raise segment.no_batch_at(position)
 
@@ -70,8 +74,8 @@ def with_max_timestamp(
     filled = [segment for segment in segments if segment.size]
     for number, segment in enumerate(filled):
         segment.largest_timestamp()
-        if segment.unverified is not None and number + 1 < len(filled):
-            segment.unverified.require_whole(segment, filled[number + 1].base_offset)
+        if segment.unverified is not None:
+            segment.unverified.require_whole(segment, _end_of(filled, number))
     if not filled:
         return None
     latest = max(filled, key=lambda segment: segment.max_timestamp)

@@ -70,11 +70,13 @@ class TxnIndexCheck:
 
         CorruptRecords when segment and index are damaged both.
         """
-        replay = _Replay(segment, self._producers_before(segment), self._good_end(segment))
+        limit_offset = self._limit_of(segment)
+        good_end = self._good_end(segment, limit_offset)
+        replay = _Replay(segment, self._producers_before(segment), good_end, limit_offset)
         try:
             found = segment.txn_index.entries()
         except CorruptIndex as problem:
-            if replay.damaged_from is not None:
+            if replay.is_damaged:
                 raise CorruptRecords(f"{segment.file.path} is damaged, and so {problem}") from None
             found = None
         expected = replay.aborted + [
@@ -105,19 +107,24 @@ class TxnIndexCheck:
             expiration_ms=self._host.producer_expiration_ms,
         )
 
-    def _good_end(self, segment: LogSegment) -> int:
+    def _good_end(self, segment: LogSegment, limit_offset: int) -> int:
         if segment.unverified is None:
             return segment.size
+        return segment.unverified.good_length(segment, 0, segment.size, limit_offset)
+
+    def _limit_of(self, segment: LogSegment) -> int:
+        """Where the next segment begins."""
         number = self._segments.index(segment) + 1
         is_last = number == len(self._segments)
-        limit_offset = INT64_MAX if is_last else self._segments[number].base_offset
-        return segment.unverified.good_length(segment, 0, segment.size, limit_offset)
+        return INT64_MAX if is_last else self._segments[number].base_offset
 
 
 class _Replay:
     """What the batches of a segment say of transactions, as far as they are good."""
 
-    def __init__(self, segment: LogSegment, table: ProducerStateTable, good_end: int) -> None:
+    def __init__(
+        self, segment: LogSegment, table: ProducerStateTable, good_end: int, limit_offset: int
+    ) -> None:
         self.aborted: list[AbortedTxn] = []
         self._markers: set[tuple[int, int]] = set()
         scan = SegmentScan(
@@ -134,13 +141,16 @@ class _Replay:
                 aborted = table.replay(row)
                 if aborted is not None:
                     self.aborted.append(aborted)
-        self.damaged_from = scan.next_offset if good_end < segment.size else None
+        gaps_allowed = segment.unverified is None or segment.unverified.gaps_allowed
+        is_short = scan.next_offset < limit_offset < INT64_MAX
+        self.is_damaged = good_end < segment.size or (is_short and not gaps_allowed)
+        self._unknown_offsets = range(scan.next_offset, limit_offset)
         self.is_open = table.has_open_transactions
 
     def cannot_tell(self, entry: AbortedTxn, log_start_offset: int) -> bool:
         """An entry to be believed: its transaction began before all that is known of its producer,
-        or ends behind damage to the segment."""
-        if self.damaged_from is not None and entry.last_offset >= self.damaged_from:
+        or ends where the segment has lost its batches."""
+        if self.is_damaged and entry.last_offset in self._unknown_offsets:
             return True
         return (
             entry.first_offset < log_start_offset

@@ -42,6 +42,7 @@ class Unverified:
         "gaps_allowed",
         "has_open_transactions",
         "has_transactions",
+        "is_searchable",
         "txn_index_checked",
     )
 
@@ -56,6 +57,7 @@ class Unverified:
         self._head_is_good: bool | None = None
         self.has_transactions = False  # among the batches checked so far
         self.txn_index_checked = False
+        self.is_searchable = True  # for timestamps; not where damage has hidden some
         self._end_offset = -1  # after the last batch of the segment; -1 until looked for
         self.has_open_transactions = False  # at the end of the segment; known when it is checked
 
@@ -118,19 +120,16 @@ class Unverified:
         if not self._head_is_good:
             raise segment.no_batch_at(0)
 
-    @property
-    def is_broken(self) -> bool:
-        """As far as is known."""
-        return self._broken_at >= 0
+    def require_whole(self, segment: LogSegment, limit_offset: int | None) -> None:
+        """CorruptRecords if batches are lost; for those who pass over the segment as a whole.
 
-    def require_whole(self, segment: LogSegment, limit_offset: int) -> None:
-        """CorruptRecords unless the batches reach up to `limit_offset`, where the next segment
-        begins; for those who pass over the segment as a whole."""
+        They must reach up to `limit_offset`, where the next segment begins.
+        """
         if self._end_offset < 0:
             self._end_offset = segment.find_end()[0]
-        is_short = self._end_offset < limit_offset and not self.gaps_allowed
-        if self.is_broken or is_short:
-            raise CorruptRecords(f"{segment.file.path} has lost records before {limit_offset}")
+        is_short = limit_offset is not None and self._end_offset < limit_offset
+        if self._broken_at >= 0 or not self.is_searchable or (is_short and not self.gaps_allowed):
+            raise CorruptRecords(f"{segment.file.path} has lost records")
 
     def _good_end(self, segment: LogSegment, scan: SegmentScan, limit_offset: int) -> int:
         good = scan.position

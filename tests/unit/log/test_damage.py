@@ -64,7 +64,7 @@ def test_verify_finds_every_damage_and_repair_leaves_none(
 
         assert summary.found, story
         assert summary.remaining == [], story
-        outcome = stage.read_everything(directory, clean=True)
+        outcome = stage.read_everything(directory, clean=True, after_repair=True)
         assert (outcome.lies, outcome.errors, outcome.log_lines) == ([], [], []), story
         shutil.rmtree(directory)
         shutil.rmtree(tmp_path / "backup")

@@ -24,6 +24,7 @@ from tidelog.broker.dispatcher import RequestDispatcher
 from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.housekeeping import Housekeeping
+from tidelog.broker.log_cleaner import LogCleaner
 from tidelog.broker.metadata_cache import MetadataCache, Node
 from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
@@ -141,6 +142,14 @@ class Server:
             raise
         self._housekeeping = Housekeeping(self.broker, self._loop)
         self._housekeeping.start()
+        self._cleaner = LogCleaner(
+            self._logs,
+            self.broker.replicas.take_offline,
+            self.broker.config,
+            loop=self._loop,
+            clock=self._clock,
+        )
+        self._cleaner.start()
 
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""
@@ -173,6 +182,7 @@ class Server:
         topics = TopicCatalogue(store, broker_id, settings=config, rack=config.rack)
         topics.controller_epoch = membership.controller_epoch
         topics.load()
+        logs.configure(dynamic_config.broker_config)
         logs.start(dynamic_config.log_config)
         producer_ids = ProducerIds(store, broker_id)
         if store_is_new:
@@ -183,7 +193,7 @@ class Server:
         replicas = ReplicaManager(broker_id, logs)
         flusher = LogFlusher(self._loop, partial(_flush_failed, replicas))
         groups, transactions = self._coordinators(
-            dynamic_config.broker_config, replicas, flusher, producer_ids
+            dynamic_config.broker_config, replicas, flusher, producer_ids, topics
         )
         self.broker = Broker(
             broker_id=broker_id,
@@ -215,8 +225,11 @@ class Server:
         replicas: ReplicaManager,
         flusher: LogFlusher,
         producer_ids: ProducerIds,
+        topics: TopicCatalogue,
     ) -> tuple[GroupCoordinator, TransactionCoordinator]:
-        groups = GroupCoordinator(config, clock=self._clock, timer=self._timer, flusher=flusher)
+        groups = GroupCoordinator(
+            config, clock=self._clock, timer=self._timer, flusher=flusher, topics=topics
+        )
         transactions = TransactionCoordinator(
             config,
             MarkerWriter(replicas, groups.runtime, flusher, self._clock),
@@ -241,6 +254,7 @@ class Server:
         self.broker.transactions.resign()
         await self.network.drain(DRAIN_TIMEOUT_S)
         self.network.close()
+        await self._cleaner.stop()
         await self._housekeeping.stop()
         await self.close()
         logger.info("stopped")
@@ -276,6 +290,10 @@ class Server:
     def _topic_changed(self, change: TopicChange, image: TopicImage) -> None:
         if change is not TopicChange.DELETED:
             self._host(image)
+            if change is TopicChange.CREATED:
+                self.broker.groups.topic_created(image.name)
+            else:
+                self.broker.groups.topic_changed(image.name)
             return
         if image.name == CONSUMER_OFFSETS:
             self.broker.groups.resign()
@@ -297,6 +315,8 @@ class Server:
         self.broker.config = config
         self.broker.groups.configure(config)
         self.broker.transactions.configure(config)
+        self.broker.logs.configure(config)
+        self._cleaner.configure(config)
         self.network.configure(_network_settings(config))
         for topic in self.broker.topics.topics:
             self._topic_config_changed(topic)

@@ -209,6 +209,15 @@ class LogReader:
                 break
         return found
 
+    def aborted_before(self, offset: int) -> list[AbortedTxn]:
+        """All that begin below `offset`."""
+        return [
+            aborted
+            for segment in self._aborting_segments()
+            for aborted in segment.txn_index.entries()
+            if aborted.first_offset < offset
+        ]
+
     def _aborting_segments(self) -> list[LogSegment]:
         if self._aborting is None:
             self._aborting = [each for each in self.segments if each.txn_index.entries()]

@@ -39,11 +39,13 @@ from tidelog.log.offset_order import culprit, moved_up, only_gap, place_at
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     LogSegment,
@@ -60,8 +62,6 @@ from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
-CLEANED_SUFFIX: Final = ".cleaned"
-SWAP_SUFFIX: Final = ".swap"
 OFFSET_DIGITS: Final = 20
 INT64_MAX: Final = (1 << 63) - 1
 
@@ -162,18 +162,23 @@ class PartitionLoader:
             name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in self._sizes
         ):
             return
-        cleaned = [name for name in self._sizes if name.endswith(CLEANED_SUFFIX)]
+        cleaned = self._ending_with(CLEANED_SUFFIX)
         unfinished_from = min(map(_base_offset, cleaned), default=None)
         swaps = []
-        for name in list(self._sizes):
-            if name.endswith(SWAP_SUFFIX) and (
-                unfinished_from is None or _base_offset(name) < unfinished_from
-            ):
+        # A swap that does not count goes before the .cleaned file that says so.
+        for name in self._ending_with(SWAP_SUFFIX):
+            if unfinished_from is None or _base_offset(name) < unfinished_from:
                 swaps.append(name)
-            elif name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
+            else:
                 self._remove(name)
-        self._swap_in(swaps)
+        for name in (*cleaned, *self._ending_with(DELETED_SUFFIX)):
+            self._remove(name)
+        if swaps:
+            self._swap_in(swaps)
         self._list_files()
+
+    def _ending_with(self, suffix: str) -> list[str]:
+        return [name for name in self._sizes if name.endswith(suffix)]
 
     def _swap_in(self, swaps: list[str]) -> None:
         """The segments that a finished cleaning has replaced go, then it takes their names."""
@@ -196,7 +201,8 @@ class PartitionLoader:
         base_offset = _base_offset(name)
         file = LogFile(self._path(name))
         segment = self._segment(base_offset, file, file.size_on_disk())
-        return base_offset, segment.scan(verify_crc=False).run().next_offset
+        next_offset = segment.scan(verify_crc=False).run().next_offset
+        return base_offset, max(next_offset, base_offset + 1)
 
     def _open_segments(self) -> None:
         names = sorted(name for name in self._sizes if name.endswith(LOG_SUFFIX))

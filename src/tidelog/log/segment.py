@@ -38,6 +38,8 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 TXN_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 T = TypeVar("T")
@@ -269,13 +271,15 @@ class LogSegment:
         """How long the segment has been filling, by its records' clock if they have one."""
         rolling = self.rolling_timestamp
         if rolling == UNKNOWN:
-            rolling = self._read_rolling_timestamp()
+            rolling = self.first_timestamp()
         return max_timestamp - rolling if rolling >= 0 else now_ms - self.created_ms
 
-    def _read_rolling_timestamp(self) -> int:
-        if self.size == 0:
-            return -1
-        self.rolling_timestamp = timestamp_of_batch(self.file.read_at(0, _HEAD_BYTES))
+    def first_timestamp(self) -> int:
+        """The largest one of the first batch, from which segment.ms counts; -1 if there is none."""
+        if self.rolling_timestamp == UNKNOWN:
+            if self.size == 0:
+                return -1
+            self.rolling_timestamp = timestamp_of_batch(self.file.read_at(0, _HEAD_BYTES))
         return self.rolling_timestamp
 
     def become_inactive(self) -> None:

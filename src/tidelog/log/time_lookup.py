@@ -1,20 +1,22 @@
 """Offsets by timestamp: the first record at or after a time, and the record with the largest one.
 
 The time index leads near the batch, the batch headers to it, and the records inside, decompressed
-if need be, to the exact offset. A batch with LogAppendTime has one timestamp for all its records.
+if need be, to the exact offset. A batch with LogAppendTime has one timestamp for all its records;
+the first of them may have been compacted away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.log.segment import FoundBatch, LogSegment
 from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, BatchHeader, TimestampType
 from tidelog.record.errors import CorruptRecords
 
-_INT64_MAX = (1 << 63) - 1
+_INT64_MAX: Final = (1 << 63) - 1
+ANY_TIMESTAMP: Final = -(1 << 63)
 
 
 class TimestampOffset(NamedTuple):
@@ -93,8 +95,9 @@ def _first_in_batch(
     if content[16] < 2:
         return _first_in_message(content, timestamp, start_offset)
     header = BatchHeader(content)
-    if header.timestamp_type == TimestampType.LOG_APPEND_TIME:
-        return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset))
+    if header.records_count == 0:
+        return None
+    has_append_time = header.timestamp_type == TimestampType.LOG_APPEND_TIME
     payload = _payload(header, memoryview(content)[HEADER_SIZE:])
     try:
         found = kernel.find_record(
@@ -102,14 +105,16 @@ def _first_in_batch(
             header.records_count,
             header.base_offset,
             header.base_timestamp,
-            timestamp,
+            ANY_TIMESTAMP if has_append_time else timestamp,
             start_offset,
         )
     except ValueError as error:
         raise CorruptRecords(
             f"{segment.file.path} holds malformed records at position {batch.position}"
         ) from error
-    return None if found is None else TimestampOffset(found[1], found[0])
+    if found is None:
+        return None
+    return TimestampOffset(header.max_timestamp if has_append_time else found[1], found[0])
 
 
 def _payload(header: BatchHeader, payload: memoryview) -> memoryview | bytes | bytearray:

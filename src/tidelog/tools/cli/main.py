@@ -19,6 +19,8 @@ from tidelog.errors import StartupError
 # By module; a command has dashes where its module has underscores.
 COMMANDS: Final = {
     "serve": "run a broker in the foreground",
+    "groups": "list, describe, reset and delete consumer groups",
+    "transactions": "list, describe and abort transactions, find those that hang",
     "pipeline": "make, check and run data pipelines on Spark",
     "dump_log": "show what is in segment, index and snapshot files",
     "verify_log": "check a data directory and say what recovery would do",

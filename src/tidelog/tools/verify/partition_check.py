@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 from tidelog.log.checkpoints import PARTITION_METADATA_FILE, read_partition_metadata
 from tidelog.log.log_errors import CorruptCheckpoint
-from tidelog.log.recovery import CLEANED_SUFFIX, OFFSET_DIGITS, SWAP_SUFFIX
+from tidelog.log.recovery import OFFSET_DIGITS
 from tidelog.log.segment import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )

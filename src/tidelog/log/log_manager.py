@@ -166,6 +166,7 @@ class LogManager:
         clean = directory.take_clean_marker()
         directory.create_checkpoints()
         checkpoints = {name: directory.read_checkpoint(name) for name in KEPT_FILES}
+        compacted = directory.compacted_logs()
         if folders and not clean:
             logger.info("%s was not closed cleanly: recovering its logs", directory.path)
         for topic_partition, folder in folders.items():
@@ -178,6 +179,8 @@ class LogManager:
                 recovery_point=checkpoints[RECOVERY_POINT_FILE].get(topic_partition, 0),
                 log_start_offset=checkpoints[LOG_START_FILE].get(topic_partition, 0),
                 high_watermark=checkpoints[HIGH_WATERMARK_FILE].get(topic_partition, 0),
+                clean_end=checkpoints[RECOVERY_POINT_FILE].get(topic_partition),
+                was_compacted=compacted is None or topic_partition in compacted,
             )
             try:
                 log = self._logs[topic_partition] = loader.load()
@@ -415,7 +418,7 @@ class LogManager:
                 continue
             try:
                 deleted += log.delete_old_segments()
-            except (OSError, StorageError) as error:
+            except (OSError, KafkaError) as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)
         return deleted
 

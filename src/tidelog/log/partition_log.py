@@ -38,13 +38,10 @@ from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_creation import new_segment
 from tidelog.log.segment_swap import swap_in
-from tidelog.log.snapshot_files import (
-    SnapshotFiles,
-    load_producers,
-    rebuild_damaged_txn_indexes,
-)
+from tidelog.log.snapshot_files import SnapshotFiles, load_producers
 from tidelog.log.time_lookup import TimestampOffset
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.txn_index_check import TxnIndexCheck
 from tidelog.log.validator import AppendOrigin, validate_for_append
 from tidelog.record.errors import BatchAboveSegment
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
@@ -335,30 +332,32 @@ class PartitionLog:
     def aborted_transactions(self, offset: int, result: ReadResult) -> list[AbortedTxn]:
         """Those that touch the records of `result`, which `read(offset, ...)` gave."""
         return self._with_txn_indexes(
-            lambda: self._reader.aborted_transactions(offset, result, self.log_end_offset)
+            lambda: self._reader.aborted_transactions(offset, result, self.log_end_offset),
+            result.segment,
         )
 
     def aborted_before(self, offset: int) -> list[AbortedTxn]:
         """All aborted transactions that begin below `offset`."""
         return self._with_txn_indexes(lambda: self._reader.aborted_before(offset))
 
-    def _with_txn_indexes(self, look: Callable[[], list[AbortedTxn]]) -> list[AbortedTxn]:
+    def _with_txn_indexes(
+        self, look: Callable[[], list[AbortedTxn]], about_to_read: LogSegment | None = None
+    ) -> list[AbortedTxn]:
         """What `look` finds in the transaction indexes, rebuilt if it finds them damaged."""
         try:
+            is_old = about_to_read is not None and about_to_read.unverified is not None
+            if is_old and self._txn_index_check().before_reading(about_to_read):
+                self._reader.forget_aborted()
             try:
                 return look()
-            except CorruptIndex as problem:
-                logger.warning("rebuilding a transaction index: %s", problem)
-                rebuild_damaged_txn_indexes(
-                    self.snapshots,
-                    self.segments,
-                    log_start_offset=self.log_start_offset,
-                    now_ms=self._host.clock.time_ms(),
-                    expiration_ms=self._host.producer_expiration_ms,
-                )
+            except CorruptIndex:
+                self._txn_index_check().rebuild_damaged()
                 return look()
         except OSError as error:
             raise self._storage_error("read", error) from error
+
+    def _txn_index_check(self) -> TxnIndexCheck:
+        return TxnIndexCheck(self.segments, self.snapshots, self._host, self.log_start_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         try:

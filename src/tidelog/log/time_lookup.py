@@ -15,6 +15,7 @@ from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, BatchHeader, TimestampType
 from tidelog.record.errors import CorruptRecords
 
+_INT64_MAX: Final = (1 << 63) - 1
 ANY_TIMESTAMP: Final = -(1 << 63)
 
 
@@ -27,16 +28,23 @@ def first_at_or_after(
     segments: Sequence[LogSegment], timestamp: int, log_start_offset: int
 ) -> TimestampOffset | None:
     """In the first segment whose largest timestamp is not below the one looked for."""
-    for segment in segments:
+    for number, segment in enumerate(segments):
         if segment.size and segment.largest_timestamp() >= timestamp:
-            return _first_in(segment, timestamp, log_start_offset)
+            return _first_in(segments, number, timestamp, log_start_offset)
+        if segment.size and segment.unverified is not None:
+            segment.unverified.require_whole(segment, _end_of(segments, number))
     return None
 
 
-def _first_in(segment: LogSegment, timestamp: int, start_offset: int) -> TimestampOffset | None:
+def _first_in(
+    segments: Sequence[LogSegment], number: int, timestamp: int, start_offset: int
+) -> TimestampOffset | None:
+    segment = segments[number]
     position = segment.position_for_timestamp(timestamp, start_offset)
     while True:
         batch = segment.find_batch_by_timestamp(timestamp, position, start_offset)
+        if segment.unverified is not None:
+            _require_good(segment, position, batch, _end_of(segments, number))
         if batch is None:
             return None
         found = _first_in_batch(segment, batch, timestamp, start_offset)
@@ -45,19 +53,37 @@ def _first_in(segment: LogSegment, timestamp: int, start_offset: int) -> Timesta
         position = batch.position + batch.size
 
 
+def _end_of(segments: Sequence[LogSegment], number: int) -> int | None:
+    return segments[number + 1].base_offset if number + 1 < len(segments) else None
+
+
+def _require_good(
+    segment: LogSegment, position: int, batch: FoundBatch | None, end_offset: int | None
+) -> None:
+    """What was passed over and what was found, by headers that nobody has checked yet."""
+    assert segment.unverified is not None
+    end = segment.size if batch is None else batch.position + batch.size
+    length = end - position
+    limit_offset = _INT64_MAX if end_offset is None else end_offset
+    if segment.unverified.good_length(segment, position, length, limit_offset) < length:
+        raise segment.no_batch_at(position)
+
+
 def with_max_timestamp(
     segments: Sequence[LogSegment], log_start_offset: int
 ) -> TimestampOffset | None:
     """The first record that has the largest timestamp of the log (KIP-734)."""
     filled = [segment for segment in segments if segment.size]
-    for segment in filled:
+    for number, segment in enumerate(filled):
         segment.largest_timestamp()
+        if segment.unverified is not None:
+            segment.unverified.require_whole(segment, _end_of(filled, number))
     if not filled:
         return None
     latest = max(filled, key=lambda segment: segment.max_timestamp)
     if latest.max_timestamp < 0:
         return None
-    return _first_in(latest, latest.max_timestamp, log_start_offset)
+    return _first_in(filled, filled.index(latest), latest.max_timestamp, log_start_offset)
 
 
 def _first_in_batch(

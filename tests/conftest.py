@@ -1,7 +1,8 @@
 """Fixtures shared by all tests: brokers to talk to and fresh topic names.
 
 `broker` is one broker a test process (read-mostly and per-topic tests share it), `start_broker`
-makes private ones. Both mark their tests as integration tests.
+makes private ones; `zookeeper`, `start_zookeeper` and `start_ensemble` do the same for ZooKeeper.
+All of them mark their tests as integration tests.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import pytest
 
 from tests.support.broker_process import EXTERNAL_BOOTSTRAP, BrokerProcess
 
+pytest_plugins = ["tests.support.zookeeper"]
+pytest.register_assert_rewrite("tests.support.metadata_store_contract")
+
 if TYPE_CHECKING:
     from tests.support.raw_client import RawClient
 
@@ -23,6 +27,8 @@ THIRD_PARTY_WARNINGS = (
     "ignore:(read|open)_text is deprecated:DeprecationWarning",
     "ignore:unclosed.*socket.*raddr:ResourceWarning",
 )
+
+STARTING_FIXTURES = {"broker", "start_broker", "zookeeper", "start_zookeeper", "start_ensemble"}
 
 StartBroker = Callable[..., BrokerProcess]
 
@@ -34,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"broker", "start_broker"} & set(getattr(item, "fixturenames", ())):
+        if STARTING_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.integration)
 
 

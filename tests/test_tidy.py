@@ -49,6 +49,9 @@ BROAD_EXCEPT_FILES = {
     "tools/cli/main.py",
 }
 
+# Brokers ask them of brokers; the client library that the samples are made with has none of them.
+BROKERS_ONLY_KEYS = {4, 5, 6, 7, 56}
+
 LONG_FUNCTION_LINES = 70
 # Ratchets.
 LONG_FUNCTIONS = {"record/_pure.py::scan_log", "log/validator.py::validate_for_append"}
@@ -245,8 +248,7 @@ class TestEveryApi:
         from tests.support.request_samples import sample_requests
 
         asked = {kind.API_KEY for kind, _ in sample_requests("any")}
-        assert _Row(api).key in asked | {sample.api_key for sample in kio_samples()}
-
+        assert _Row(api).key in asked | {s.api_key for s in kio_samples()} | BROKERS_ONLY_KEYS
     def test_there_is_no_other_handler(self) -> None:
         handlers = {p.stem for p in (SOURCE / "broker" / "handlers").glob("*.py")} - {"__init__"}
         assert handlers == {api.handler_module.rpartition(".")[2] for api in API_TABLE}

@@ -22,6 +22,8 @@ class ConfigBroker:
         self, directory: Path, properties: Mapping[str, str] | None = None, broker_id: int = 0
     ) -> None:
         self.broker_id = broker_id
+        self.controller = None  # a lone broker
+        self.may_administer_topics = True
         self.store: EmbeddedStore = open_store(directory)
         self.topics: TopicCatalogue = open_catalogue(self.store, broker_id=broker_id)
         self.dynamic_config = DynamicConfig(BrokerConfig(properties), self.store, broker_id)

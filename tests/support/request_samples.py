@@ -11,6 +11,7 @@ from typing import Any
 
 from kafka.protocol.admin import (
     AlterConfigsRequest,
+    AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteGroupsRequest,
@@ -21,8 +22,10 @@ from kafka.protocol.admin import (
     DescribeGroupsRequest,
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
+    ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
     ListGroupsRequest,
+    ListPartitionReassignmentsRequest,
 )
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -61,6 +64,7 @@ def sample_requests(topic: str) -> Iterator[Sample]:
     yield from _data_samples(topic)
     yield from _topic_samples(topic)
     yield from _config_samples(topic)
+    yield from _controller_samples(topic)
     yield from group_samples(topic)
     yield from txn_samples(topic)
     yield DescribeClusterRequest, always()
@@ -230,6 +234,23 @@ def _config_samples(topic: str) -> Iterator[Sample]:
             validate_only=True,
         ),
     )
+
+
+def _controller_samples(topic: str) -> Iterator[Sample]:
+    yield (
+        ElectLeadersRequest,
+        always(
+            topic_partitions=[ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0, 99])],
+            timeout_ms=1000,
+        ),
+    )
+    moved = AlterPartitionReassignmentsRequest.ReassignableTopic
+    cancelled = moved.ReassignablePartition(partition_index=0, replicas=None)
+    yield (
+        AlterPartitionReassignmentsRequest,
+        always(topics=[moved(name=topic, partitions=[cancelled])], timeout_ms=1000),
+    )
+    yield ListPartitionReassignmentsRequest, always(topics=None, timeout_ms=1000)
 
 
 def _group_samples(topic: str) -> Iterator[Sample]:

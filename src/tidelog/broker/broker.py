@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidelog.broker.cluster import Cluster
     from tidelog.broker.dynamic_config import DynamicConfig
     from tidelog.broker.fetch_sessions import FetchSessions
     from tidelog.broker.metadata_cache import MetadataCache
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
+    from tidelog.controller.cluster.cluster_topics import ClusterTopics
+    from tidelog.controller.cluster.controller import ClusterController
     from tidelog.controller.metadata_store import MetadataStore
     from tidelog.controller.producer_ids import ProducerIds
     from tidelog.controller.topics import TopicCatalogue
@@ -30,7 +33,7 @@ class Broker:
     clock: Clock
     timer: Timer
     store: MetadataStore
-    topics: TopicCatalogue
+    topics: TopicCatalogue | ClusterTopics
     dynamic_config: DynamicConfig
     metadata: MetadataCache
     logs: LogManager
@@ -40,3 +43,10 @@ class Broker:
     fetch_sessions: FetchSessions
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    controller: ClusterController | None = None  # None for a lone broker with its own store
+    cluster: Cluster | None = None  # likewise
+
+    @property
+    def may_administer_topics(self) -> bool:
+        """In a cluster only the active controller's broker may."""
+        return self.controller is None or self.controller.is_active

@@ -15,14 +15,15 @@ Errors
     StoreError
       NoNode, NodeExists, BadVersion, NotEmpty, NoChildrenForEphemerals, BadArguments
       StoreUnavailable   the write is not durable and was not applied
-      StoreClosed        the session has ended
+        OutcomeUnknown   the write was sent and its answer lost: it may have been applied
+      StoreClosed        the session has ended; a write under way may have been applied
 Out of `multi` an error carries the index of the operation that failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final, NamedTuple, Protocol
 
 ANY_VERSION: Final = -1
@@ -125,8 +126,20 @@ class StoreUnavailable(StoreError):
     pass
 
 
+class OutcomeUnknown(StoreUnavailable):
+    pass
+
+
 class StoreClosed(StoreError):
     pass
+
+
+class SessionState(Enum):
+    """What happened to the session with a store that is another process."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"  # the session may go on, or expire unnoticed
+    EXPIRED = "expired"  # ephemeral nodes and watches are gone; a new session follows
 
 
 class MetadataStore(Protocol):

@@ -7,11 +7,11 @@ order asked for. A caller that is cancelled or gives up does not stop a change t
 
 Images are replaced and never altered, so whoever holds one has a consistent view.
 
+Two kinds share what reads the image (`TopicImages`): the catalogue here is that of a lone broker
+with its own store, of which it is the only writer; a broker in a cluster has `ClusterTopics`.
+
 Leader epochs: a broker that starts leads its partitions with an epoch one higher than before, so
 that clients and logs can tell what was written before and after.
-
-Not done: changes made by others in the store (the controller of a cluster of several brokers) are
-not followed; the catalogue is the only writer.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class PartitionImage(NamedTuple):
     replicas: list[int]  # the first is the preferred leader
     isr: list[int]
     partition_epoch: int  # version of the state node, as in Kafka over ZooKeeper
+    offline_replicas: Sequence[int] = ()  # on brokers, or disks, that are not there
 
 
 class TopicImage:
@@ -109,12 +110,153 @@ class TopicChange(Enum):
 Listener = Callable[[TopicChange, TopicImage], None]
 
 
+class TopicPlan(NamedTuple):
+    """What a topic is like when nobody has said anything about it."""
+
+    partition_count: int
+    replication_factor: int
+    configs: dict[str, str]
+
+
 def _random_below(bound: int) -> int:
     return int.from_bytes(os.urandom(8), "big") % bound
 
 
-class TopicCatalogue:
-    """Touched only on the broker's loop."""
+class TopicImages:
+    """The image and what can be told from it. Touched only on the broker's loop."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        *,
+        settings: Settings,
+        rack: str | None = None,
+        random_below: RandomBelow = _random_below,
+    ) -> None:
+        self._settings = settings
+        self._random_below = random_below
+        self._listeners: list[Listener] = []
+        self._names_by_form: dict[str, str] = {}
+        self._latest_change: dict[str, asyncio.Task[Any]] = {}  # by collision form
+        self.brokers: list[PlacementBroker] = [PlacementBroker(broker_id, rack)]  # by id
+        self.topics: dict[str, TopicImage] = {}
+        self.by_id: dict[Uuid, TopicImage] = {}
+
+    def on_change(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def must_be_creatable(self, name: str) -> None:
+        must_be_valid(name)
+        if name in self.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        other = self._names_by_form.get(collision_form(name))
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {other}",
+            )
+
+    def must_get(self, name: str) -> TopicImage:
+        image = self.topics.get(name)
+        if image is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return image
+
+    def knows(self, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
+        """Whether a log belongs to a topic that is there; the zero uuid stands for any id."""
+        image = self.topics.get(topic_partition.topic)
+        return (
+            image is not None
+            and topic_partition.partition < len(image.partitions)
+            and topic_id in (image.topic_id, ZERO_UUID)
+        )
+
+    def missing_topic_error(self, name: str) -> ErrorCode:
+        """What a client is told of a topic that is not there."""
+        if reason_invalid(name) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    def place(self, partition_count: int = -1, replication_factor: int = -1) -> list[list[int]]:
+        """Replicas for the partitions of a new topic; -1 means the broker's default."""
+        if partition_count == -1:
+            partition_count = self._settings["num.partitions"]
+        if replication_factor == -1:
+            replication_factor = self._settings["default.replication.factor"]
+        return place_new_topic(
+            self.brokers, partition_count, replication_factor, self._random_below
+        )
+
+    def place_more(self, image: TopicImage, additional: int) -> list[list[int]]:
+        return place_more_partitions(self.brokers, image.assignment, additional)
+
+    def _plan(self, name: str) -> TopicPlan:
+        if name == CONSUMER_OFFSETS:
+            return self._consumer_offsets()
+        if name == TRANSACTION_STATE:
+            return self._transaction_state()
+        settings = self._settings
+        return TopicPlan(settings["num.partitions"], settings["default.replication.factor"], {})
+
+    def _consumer_offsets(self) -> TopicPlan:
+        settings = self._settings
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(settings["offsets.topic.segment.bytes"]),
+        }
+        return TopicPlan(
+            settings["offsets.topic.num.partitions"],
+            self._possible_factor(settings["offsets.topic.replication.factor"]),
+            configs,
+        )
+
+    def _transaction_state(self) -> TopicPlan:
+        settings = self._settings
+        factor = self._possible_factor(settings["transaction.state.log.replication.factor"])
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(min(settings["transaction.state.log.min.isr"], factor)),
+            "segment.bytes": str(settings["transaction.state.log.segment.bytes"]),
+            "unclean.leader.election.enable": "false",
+        }
+        return TopicPlan(settings["transaction.state.log.num.partitions"], factor, configs)
+
+    def _possible_factor(self, wanted: int) -> int:
+        return wanted
+
+    def _put(self, image: TopicImage) -> None:
+        self.topics[image.name] = image
+        self.by_id[image.topic_id] = image
+        self._names_by_form[collision_form(image.name)] = image.name
+
+    def _drop(self, image: TopicImage) -> None:
+        del self.topics[image.name], self.by_id[image.topic_id]
+        del self._names_by_form[collision_form(image.name)]
+
+    def _tell(self, change: TopicChange, image: TopicImage) -> None:
+        for listener in self._listeners:
+            listener(change, image)
+
+    async def _in_turn(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs the work after all earlier changes of this name, in a task of its own."""
+        form = collision_form(name)
+        earlier = self._latest_change.get(form)
+        task = asyncio.get_running_loop().create_task(_after(earlier, work))
+        self._latest_change[form] = task
+        task.add_done_callback(lambda done: self._change_done(form, done))
+        return await asyncio.shield(task)
+
+    def _change_done(self, form: str, task: asyncio.Task[Any]) -> None:
+        if self._latest_change.get(form) is task:
+            del self._latest_change[form]
+        if not task.cancelled():
+            task.exception()  # marks it as seen: the caller may have gone
+
+
+class TopicCatalogue(TopicImages):
+    """The topics of a broker that is the only one. Touched only on the broker's loop."""
 
     def __init__(
         self,
@@ -125,21 +267,11 @@ class TopicCatalogue:
         rack: str | None = None,
         random_below: RandomBelow = _random_below,
     ) -> None:
+        super().__init__(broker_id, settings=settings, rack=rack, random_below=random_below)
         self._store = store
         self._broker_id = broker_id
-        self._settings = settings
-        self._random_below = random_below
-        self._listeners: list[Listener] = []
-        self._names_by_form: dict[str, str] = {}
         self._given_an_id: set[str] = set()  # topics whose new id is not in the store yet
-        self._latest_change: dict[str, asyncio.Task[Any]] = {}  # by collision form
         self.controller_epoch = 0  # written into the state of partitions
-        self.brokers: list[PlacementBroker] = [PlacementBroker(broker_id, rack)]  # by id
-        self.topics: dict[str, TopicImage] = {}
-        self.by_id: dict[Uuid, TopicImage] = {}
-
-    def on_change(self, listener: Listener) -> None:
-        self._listeners.append(listener)
 
     def load(self) -> None:
         """Reads all topics, blocking; for start-up."""
@@ -157,11 +289,12 @@ class TopicCatalogue:
                 states[parts[3]] = {}
             elif len(parts) == 7:
                 states[parts[3]][int(parts[5])] = (znodes.decode_state(data), stat.version)
-        for name, (topic_id, replicas) in assignments.items():
+        for name, assignment in assignments.items():
+            topic_id = assignment.topic_id
             if topic_id is None:  # made by a Kafka before 2.8
                 topic_id = Uuid.random()
                 self._given_an_id.add(name)
-            partitions = _partition_images(replicas, states[name])
+            partitions = _partition_images(assignment.partitions, states[name])
             self._put(TopicImage(name, topic_id, partitions, configs.get(name, {})))
 
     def start_broker_epoch(self) -> None:
@@ -223,7 +356,7 @@ class TopicCatalogue:
                 )
                 for n in range(max(epochs) + 1)
             ]
-            configs = self._plan(topic.name)[1]
+            configs = self._plan(topic.name).configs
             image = TopicImage(topic.name, topic.topic_id or Uuid.random(), partitions, configs)
             config_path = znodes.config_path("topics", topic.name)
             has_configs = any(True for _ in self._store.subtree(config_path))
@@ -231,51 +364,6 @@ class TopicCatalogue:
             self._put(image)
         if operations:
             self._store.multi_now(operations)
-
-    def must_be_creatable(self, name: str) -> None:
-        must_be_valid(name)
-        if name in self.topics:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        other = self._names_by_form.get(collision_form(name))
-        if other is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {other}",
-            )
-
-    def must_get(self, name: str) -> TopicImage:
-        image = self.topics.get(name)
-        if image is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return image
-
-    def knows(self, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
-        """Whether a log belongs to a topic that is there; the zero uuid stands for any id."""
-        image = self.topics.get(topic_partition.topic)
-        return (
-            image is not None
-            and topic_partition.partition < len(image.partitions)
-            and topic_id in (image.topic_id, ZERO_UUID)
-        )
-
-    def missing_topic_error(self, name: str) -> ErrorCode:
-        """What a client is told of a topic that is not there."""
-        if reason_invalid(name) is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
-
-    def place(self, partition_count: int = -1, replication_factor: int = -1) -> list[list[int]]:
-        """Replicas for the partitions of a new topic; -1 means the broker's default."""
-        if partition_count == -1:
-            partition_count = self._settings["num.partitions"]
-        if replication_factor == -1:
-            replication_factor = self._settings["default.replication.factor"]
-        return place_new_topic(
-            self.brokers, partition_count, replication_factor, self._random_below
-        )
-
-    def place_more(self, image: TopicImage, additional: int) -> list[list[int]]:
-        return place_more_partitions(self.brokers, image.assignment, additional)
 
     async def create(
         self,
@@ -323,38 +411,9 @@ class TopicCatalogue:
         if name in self.topics:
             return self.topics[name]
         self.must_be_creatable(name)
-        assignment, configs = self._plan(name)
-        return await self._create(name, assignment, configs)
-
-    def _plan(self, name: str) -> tuple[list[list[int]], dict[str, str]]:
-        """Where a topic goes, and its overrides, when nobody has said anything about it."""
-        if name == CONSUMER_OFFSETS:
-            return self._consumer_offsets()
-        if name == TRANSACTION_STATE:
-            return self._transaction_state()
-        return self.place(), {}
-
-    def _consumer_offsets(self) -> tuple[list[list[int]], dict[str, str]]:
-        settings = self._settings
-        factor = self._possible_factor(settings["offsets.topic.replication.factor"])
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(settings["offsets.topic.segment.bytes"]),
-        }
-        return self.place(settings["offsets.topic.num.partitions"], factor), configs
-
-    def _transaction_state(self) -> tuple[list[list[int]], dict[str, str]]:
-        settings = self._settings
-        factor = self._possible_factor(settings["transaction.state.log.replication.factor"])
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
-            "min.insync.replicas": str(min(settings["transaction.state.log.min.isr"], factor)),
-            "segment.bytes": str(settings["transaction.state.log.segment.bytes"]),
-            "unclean.leader.election.enable": "false",
-        }
-        return self.place(settings["transaction.state.log.num.partitions"], factor), configs
+        plan = self._plan(name)
+        assignment = self.place(plan.partition_count, plan.replication_factor)
+        return await self._create(name, assignment, plan.configs)
 
     def _possible_factor(self, wanted: int) -> int:
         # Kafka's default of 3 would keep groups and transactions from working on a lone broker.
@@ -375,8 +434,7 @@ class TopicCatalogue:
         if await self._store.exists(config_path) is not None:
             operations.append(Delete(config_path))
         await self._commit(operations)
-        del self.topics[name], self.by_id[image.topic_id]
-        del self._names_by_form[collision_form(name)]
+        self._drop(image)
         self._tell(TopicChange.DELETED, image)
         return image
 
@@ -442,30 +500,6 @@ class TopicCatalogue:
                 ErrorCode.KAFKA_STORAGE_ERROR, "The metadata could not be written."
             ) from error
 
-    def _put(self, image: TopicImage) -> None:
-        self.topics[image.name] = image
-        self.by_id[image.topic_id] = image
-        self._names_by_form[collision_form(image.name)] = image.name
-
-    def _tell(self, change: TopicChange, image: TopicImage) -> None:
-        for listener in self._listeners:
-            listener(change, image)
-
-    async def _in_turn(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs the work after all earlier changes of this name, in a task of its own."""
-        form = collision_form(name)
-        earlier = self._latest_change.get(form)
-        task = asyncio.get_running_loop().create_task(_after(earlier, work))
-        self._latest_change[form] = task
-        task.add_done_callback(lambda done: self._change_done(form, done))
-        return await asyncio.shield(task)
-
-    def _change_done(self, form: str, task: asyncio.Task[Any]) -> None:
-        if self._latest_change.get(form) is task:
-            del self._latest_change[form]
-        if not task.cancelled():
-            task.exception()  # marks it as seen: the caller may have gone
-
 
 def increase(image: TopicImage, count: int) -> int:
     """How many partitions more than now; refused unless there are more."""
@@ -489,22 +523,24 @@ async def _after(
 
 
 def _partition_images(
-    replicas: Mapping[int, list[int]],
+    replicas: Mapping[int, Sequence[int]],
     states: Mapping[int, tuple[znodes.PartitionState, int]],
 ) -> list[PartitionImage]:
     images = []
     for partition in sorted(replicas):
         known = states.get(partition)
         if known is None:
-            image = PartitionImage(partition, NO_LEADER, -1, replicas[partition], [], NO_STATE)
+            image = PartitionImage(
+                partition, NO_LEADER, -1, list(replicas[partition]), [], NO_STATE
+            )
         else:
             state, version = known
             image = PartitionImage(
                 partition,
                 state.leader,
                 state.leader_epoch,
-                replicas[partition],
-                state.isr,
+                list(replicas[partition]),
+                list(state.isr),
                 version,
             )
         images.append(image)

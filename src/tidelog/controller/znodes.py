@@ -4,7 +4,8 @@
     /controller                       ephemeral {"version":2,"brokerid":0,"timestamp":"...",...}
     /controller_epoch                           the number as text
     /brokers/ids/N                    ephemeral version 5: endpoints, rack, features
-    /brokers/topics/T                           version 3: topic_id, partitions to replicas
+    /brokers/topics/T                           version 3: topic_id, partitions to replicas,
+                                                replicas being added and removed
     /brokers/topics/T/partitions/P/state        version 1: leader, leader_epoch, isr
     /config/{topics,brokers,...}/NAME           {"version":1,"config":{...}}
     /latest_producer_id_block                   {"version":1,"broker":0,"block_start":"0",...}
@@ -12,15 +13,20 @@
 
 Every node is a path function or constant with its encode and decode beside it. Decoding accepts
 what any Kafka since 2.8 has written; a node that is not JSON of the right shape is a ValueError.
+
+Two fields are tidelog's own; Kafka passes over them. `clean_shutdown` of a broker: whether its last
+stop was clean. `elr` of a partition's state: its eligible leader replicas (KIP-966), left out while
+there are none.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from tidelog.types import Uuid
+from tidelog.types import TopicPartition, Uuid
 
 CLUSTER_ID: Final = "/cluster/id"
 CONTROLLER: Final = "/controller"
@@ -31,6 +37,11 @@ TOPICS: Final = "/brokers/topics"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 TOPIC_CONFIGS: Final = "/config/topics"
 CONFIG_CHANGES: Final = "/config/changes"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
+ISR_CHANGES: Final = "/isr_change_notification"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 # What a Kafka broker expects to find, or makes, when it starts.
@@ -41,9 +52,9 @@ PERSISTENT_PATHS: Final = (
     CONFIG_CHANGES,
     DELETE_TOPICS,
     BROKER_SEQUENCE_ID,
-    "/isr_change_notification",
+    ISR_CHANGES,
     PRODUCER_ID_BLOCK,
-    "/log_dir_event_notification",
+    LOG_DIR_EVENTS,
     TOPIC_CONFIGS,
     "/config/clients",
     "/config/users",
@@ -109,7 +120,12 @@ class Endpoint(NamedTuple):
 
 
 def encode_broker(
-    endpoints: Sequence[Endpoint], *, timestamp_ms: int, rack: str | None = None
+    endpoints: Sequence[Endpoint],
+    *,
+    timestamp_ms: int,
+    rack: str | None = None,
+    features: Mapping[str, int] = MappingProxyType({}),
+    clean_shutdown: bool | None = None,
 ) -> bytes:
     """Host and port at the top are the first PLAINTEXT endpoint's, for clients of long ago."""
     plaintext = [e for e in endpoints if e.security_protocol == "PLAINTEXT"]
@@ -121,10 +137,14 @@ def encode_broker(
         "jmx_port": -1,
         "timestamp": str(timestamp_ms),
         "listener_security_protocol_map": {e.listener_name: e.security_protocol for e in endpoints},
-        "features": {},
+        "features": {
+            name: {"min_version": 1, "max_version": version} for name, version in features.items()
+        },
     }
     if rack is not None:
         value["rack"] = rack
+    if clean_shutdown is not None:
+        value["clean_shutdown"] = clean_shutdown
     return _encode(value)
 
 
@@ -135,13 +155,19 @@ def _bracketed(host: str) -> str:
 class Broker(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str | None
+    features: Mapping[str, int] = MappingProxyType({})  # to the highest version supported
+    clean_shutdown: bool = False
 
 
 def decode_broker(data: bytes) -> Broker:
     value = _decode(data)
     protocols = value.get("listener_security_protocol_map", {})
+    features = value.get("features") or {}
     return Broker(
-        tuple(_endpoint(text, protocols) for text in value["endpoints"]), value.get("rack")
+        tuple(_endpoint(text, protocols) for text in value["endpoints"]),
+        value.get("rack"),
+        {name: int(versions["max_version"]) for name, versions in features.items()},
+        bool(value.get("clean_shutdown", False)),
     )
 
 
@@ -182,7 +208,26 @@ def encode_topic(topic_id: Uuid, assignment: Sequence[Sequence[int]]) -> bytes:
 
 class TopicAssignment(NamedTuple):
     topic_id: Uuid | None  # topics made before Kafka 2.8 have none
-    partitions: dict[int, list[int]]
+    partitions: Mapping[int, Sequence[int]]
+    # Of partitions whose replicas are being changed.
+    adding_replicas: Mapping[int, Sequence[int]] = MappingProxyType({})
+    removing_replicas: Mapping[int, Sequence[int]] = MappingProxyType({})
+
+
+def encode_assignment(assignment: TopicAssignment) -> bytes:
+    value: dict[str, object] = {
+        "version": 3,
+        "partitions": _by_partition(assignment.partitions),
+        "adding_replicas": _by_partition(assignment.adding_replicas),
+        "removing_replicas": _by_partition(assignment.removing_replicas),
+    }
+    if assignment.topic_id is not None:
+        value["topic_id"] = str(assignment.topic_id)
+    return _encode(value)
+
+
+def _by_partition(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(partition): list(replicas[partition]) for partition in sorted(replicas)}
 
 
 def decode_topic(data: bytes) -> TopicAssignment:
@@ -190,7 +235,10 @@ def decode_topic(data: bytes) -> TopicAssignment:
     topic_id = value.get("topic_id")
     return TopicAssignment(
         Uuid.parse(topic_id) if topic_id else None,
-        {int(p): replicas for p, replicas in value.get("partitions", {}).items()},
+        *(
+            {int(p): replicas for p, replicas in value.get(field, {}).items()}
+            for field in ("partitions", "adding_replicas", "removing_replicas")
+        ),
     )
 
 
@@ -198,23 +246,39 @@ class PartitionState(NamedTuple):
     leader: int
     leader_epoch: int
     controller_epoch: int
-    isr: list[int]
+    isr: Sequence[int]
+    leader_recovery_state: int = 0  # 1 after an unclean election, until the leader has recovered
+    elr: Sequence[int] = ()
 
 
 def encode_state(
-    leader: int, leader_epoch: int, controller_epoch: int, isr: Sequence[int]
+    leader: int,
+    leader_epoch: int,
+    controller_epoch: int,
+    isr: Sequence[int],
+    *,
+    leader_recovery_state: int = 0,
+    elr: Sequence[int] = (),
 ) -> bytes:
     # Written for every partition at each start, so not through the JSON encoder.
+    recovery = f',"leader_recovery_state":{leader_recovery_state}' if leader_recovery_state else ""
+    eligible = f',"elr":[{",".join(map(str, elr))}]' if elr else ""
     return (
         f'{{"version":1,"leader":{leader},"leader_epoch":{leader_epoch},'
-        f'"controller_epoch":{controller_epoch},"isr":[{",".join(map(str, isr))}]}}'
+        f'"controller_epoch":{controller_epoch},"isr":[{",".join(map(str, isr))}]'
+        f"{recovery}{eligible}}}"
     ).encode()
 
 
 def decode_state(data: bytes) -> PartitionState:
     value = _decode(data)
     return PartitionState(
-        value["leader"], value["leader_epoch"], value["controller_epoch"], value["isr"]
+        value["leader"],
+        value["leader_epoch"],
+        value["controller_epoch"],
+        value["isr"],
+        value.get("leader_recovery_state", 0),
+        value.get("elr", ()),
     )
 
 
@@ -237,8 +301,56 @@ def encode_config_change(entity_type: str, name: str) -> bytes:
     return _encode({"version": 2, "entity_path": f"{entity_type}/{name}"})
 
 
+def decode_config_change(data: bytes) -> str:
+    """What has changed, as `topics/NAME`, `brokers/ID`, ..."""
+    return str(_decode(data).get("entity_path", ""))
+
+
 def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
+
+
+def encode_reassignment(replicas: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    return _encode(
+        {
+            "version": 1,
+            "partitions": [
+                {"topic": topic, "partition": partition, "replicas": list(target)}
+                for (topic, partition), target in replicas.items()
+            ],
+        }
+    )
+
+
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    return {
+        TopicPartition(row["topic"], row["partition"]): tuple(row["replicas"])
+        for row in _decode(data)["partitions"]
+    }
+
+
+def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """Of /admin/preferred_replica_election and the nodes below /isr_change_notification."""
+    rows = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return _encode({"version": 1, "partitions": rows})
+
+
+def decode_partitions(data: bytes) -> list[TopicPartition]:
+    return [TopicPartition(row["topic"], row["partition"]) for row in _decode(data)["partitions"]]
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker that has lost a log directory."""
+    return int(_decode(data)["broker"])
+
+
+def encode_no_features() -> bytes:
+    """Versioned features are in use (status 1), and none is finalized (KIP-584)."""
+    return _encode({"version": 2, "status": 1, "features": {}})
 
 
 class ProducerIdBlock(NamedTuple):

@@ -49,7 +49,7 @@ def test_broker() -> None:
         "features": {},
         "rack": "r1",
     }
-    assert znodes.decode_broker(encoded) == (tuple(endpoints), "r1")
+    assert znodes.decode_broker(encoded) == znodes.Broker(tuple(endpoints), "r1")
     assert znodes.broker_path(7) == "/brokers/ids/7"
 
 
@@ -62,7 +62,7 @@ def test_topic() -> None:
         "adding_replicas": {},
         "removing_replicas": {},
     }
-    assert znodes.decode_topic(encoded) == (TOPIC_ID, {0: [0, 1], 1: [1, 0]})
+    assert znodes.decode_topic(encoded) == (TOPIC_ID, {0: [0, 1], 1: [1, 0]}, {}, {})
 
 
 def test_a_topic_of_before_topic_ids() -> None:

@@ -5,9 +5,10 @@ Behaviour
   topic creation, going on from the topic's first partition.
 - The answer comes when the change is durable and the partitions take records; after timeout_ms it
   is REQUEST_TIMED_OUT and the change goes on. validate_only checks and changes nothing.
-Checks, in order: topic named twice in the request (42), 10,000 new partitions a request (44),
-topic exists (3), count is an increase (37), as many assignments as new partitions, known brokers,
-each once, as many as the topic's other partitions have (39).
+Checks, in order: this is the active controller (41), topic named twice in the request (42), 10,000
+new partitions a request (44), topic exists (3), count is an increase (37), as many assignments as
+new partitions, known brokers, each once, as many as the topic's other partitions have (39). In a
+cluster also: topic queued for deletion (17), partitions being reassigned (60).
 Versions: v1 as v0, v2 flexible, v3 as v2.
 Not done: the controller mutation quota of KIP-599.
 """
@@ -33,6 +34,15 @@ from tidelog.protocol.messages.create_partitions import (
 async def handle(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
+    if not context.broker.may_administer_topics:
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(
+                    name=topic.name, error_code=ErrorCode.NOT_CONTROLLER, error_message=None
+                )
+                for topic in request.topics
+            ]
+        )
     times = Counter(topic.name for topic in request.topics)
     too_many = _wanted_partitions(context, request) > PARTITIONS_PER_REQUEST_MAX
     once = {topic.name: topic for topic in request.topics}

@@ -8,9 +8,10 @@ Behaviour
   default.replication.factor; with a manual assignment both must be -1.
 - Internal topics may be made by hand, but not __cluster_metadata.
 - The effective configuration is in the answer from v5 on, for failed topics an empty list.
-Checks, in order: named twice in the request (42), __cluster_metadata (42), 10,000 partitions a
-request (44), name (17), topic is new (36), name collides (17), configs null or bad (40), count
-together with an assignment (42), assignment (39), factor (38), count (37).
+Checks, in order: this is the active controller (41), named twice in the request (42),
+__cluster_metadata (42), 10,000 partitions a request (44), name (17), topic is new (36), name
+collides (17), configs null or bad (40), count together with an assignment (42), assignment (39),
+factor (38), count (37).
 Versions: v1 validate_only and messages, v2 throttle time, v4 defaults by -1, v5 flexible and
 configs, v7 topic id.
 Not done: create.topic.policy.class.name; the controller mutation quota of KIP-599.
@@ -51,6 +52,8 @@ class NewTopic(NamedTuple):
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    if not context.broker.may_administer_topics:
+        return CreateTopicsResponse(topics=[_not_controller(topic) for topic in request.topics])
     times = Counter(topic.name for topic in request.topics)
     once = {topic.name: topic for topic in request.topics}
     too_many = _wanted_partitions(context, request) > PARTITIONS_PER_REQUEST_MAX
@@ -58,6 +61,12 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
         *(_row(context, request, topic, times[name], too_many) for name, topic in once.items())
     )
     return CreateTopicsResponse(topics=rows)
+
+
+def _not_controller(topic: CreatableTopic) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name, error_code=ErrorCode.NOT_CONTROLLER, error_message=None
+    )
 
 
 def _wanted_partitions(context: RequestContext, request: CreateTopicsRequest) -> int:

@@ -5,9 +5,9 @@ Behaviour
 - The answer comes when the deletion is durable; files go later, after file.delete.delay.ms. After
   timeout_ms the answer is REQUEST_TIMED_OUT and the deletion goes on.
 - Internal topics may be deleted, as in Kafka.
-Checks, in order: delete.topic.enable (73 from v3, 42 before), name and id both or neither given,
-given twice, and for a name that belongs to an id given as well (42); topic exists (3 by name, 100
-by id).
+Checks, in order: this is the active controller (41), delete.topic.enable (73 from v3, 42 before),
+name and id both or neither given, given twice, and for a name that belongs to an id given as well
+(42); topic exists (3 by name, 100 by id).
 Versions: v1 throttle time, v4 flexible, v5 error messages, v6 topic ids.
 """
 
@@ -40,6 +40,9 @@ class Deletion(NamedTuple):
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     states = _states(context, request)
+    if not context.broker.may_administer_topics:
+        moved = KafkaError(ErrorCode.NOT_CONTROLLER)
+        return DeleteTopicsResponse(responses=[_failed(s.name, s.topic_id, moved) for s in states])
     if not context.broker.config.delete_topic_enable:
         disabled = KafkaError(
             ErrorCode.TOPIC_DELETION_DISABLED

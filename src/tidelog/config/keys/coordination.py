@@ -236,7 +236,6 @@ KEYS: Final = (
         None,
         "ZooKeeper servers, as host:port,.../chroot. Not set means the embedded store.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "zookeeper.connection.timeout.ms",
@@ -245,7 +244,6 @@ KEYS: Final = (
         "How long to wait for the first connection to ZooKeeper; zookeeper.session.timeout.ms "
         "if not set.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "zookeeper.max.in.flight.requests",
@@ -254,7 +252,6 @@ KEYS: Final = (
         "Unanswered requests a broker may have at ZooKeeper.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "zookeeper.metadata.migration.enable",
@@ -279,7 +276,6 @@ KEYS: Final = (
         18_000,
         "Silence after which ZooKeeper drops this broker's session.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "zookeeper.set.acl",

@@ -24,14 +24,12 @@ KEYS: Final = (
         True,
         "Whether leadership goes back to preferred replicas by itself.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "controller.socket.timeout.ms",
         INT,
         30_000,
         "How long the controller waits for a broker's answer.",
-        inert=True,
     ),
     Key(
         "delete.records.purgatory.purge.interval.requests",
@@ -62,7 +60,6 @@ KEYS: Final = (
         "How often the balance of leaderships is checked.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "leader.imbalance.per.broker.percentage",
@@ -70,7 +67,6 @@ KEYS: Final = (
         10,
         "Share of partitions a broker may lack as preferred leader before leadership is moved.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "num.replica.fetchers",
@@ -79,7 +75,6 @@ KEYS: Final = (
         "Fetchers towards each other broker.",
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
-        inert=True,
     ),
     Key(
         "producer.purgatory.purge.interval.requests",
@@ -94,7 +89,6 @@ KEYS: Final = (
         1_000,
         "Pause of a fetcher after an error.",
         valid=at_least(0),
-        inert=True,
     ),
     Key(
         "replica.fetch.max.bytes",
@@ -102,7 +96,6 @@ KEYS: Final = (
         1_048_576,
         "Bytes of one partition in a fetch between brokers.",
         valid=at_least(0),
-        inert=True,
     ),
     Key(
         "replica.fetch.min.bytes",
@@ -110,7 +103,6 @@ KEYS: Final = (
         1,
         "Bytes a leader waits for before it answers a follower.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "replica.fetch.response.max.bytes",
@@ -118,7 +110,6 @@ KEYS: Final = (
         10_485_760,
         "Bytes of one whole answer to a follower.",
         valid=at_least(0),
-        inert=True,
     ),
     Key(
         "replica.fetch.wait.max.ms",
@@ -126,7 +117,6 @@ KEYS: Final = (
         500,
         "Longest time a leader lets a follower wait for new records.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "replica.high.watermark.checkpoint.interval.ms",
@@ -141,14 +131,12 @@ KEYS: Final = (
         30_000,
         "How long a follower may lag behind before it leaves the in-sync set.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "replica.selector.class",
         STRING,
         None,
         "Class that chooses the replica a consumer reads from.",
-        inert=True,
     ),
     Key(
         "replica.socket.receive.buffer.bytes",
@@ -156,7 +144,6 @@ KEYS: Final = (
         65_536,
         "SO_RCVBUF of the connections between brokers.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "replica.socket.timeout.ms",
@@ -164,7 +151,6 @@ KEYS: Final = (
         30_000,
         "How long a follower waits for its leader's answer.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "unclean.leader.election.enable",

@@ -1,0 +1,25 @@
+"""AlterPartition v0-v3: a leader asks for another in-sync set.
+
+Behaviour
+- For brokers in a cluster. The active controller answers; everybody else, and a lone broker,
+  answers NOT_CONTROLLER.
+- The set is in the store before the answer; the new partition epoch is in it.
+Checks, in order: `controller/cluster/isr_changes.py`.
+Versions: v1 leader recovery state, v2 topic ids, v3 broker epochs of the members (KIP-903).
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
+
+
+async def handle(context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    controller = context.broker.controller
+    if controller is None:
+        return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    return await controller.alter_partition(request, context.api_version)

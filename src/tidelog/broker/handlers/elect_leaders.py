@@ -1,0 +1,47 @@
+"""ElectLeaders v0-v2: give leadership to preferred replicas, or to any replica that is left.
+
+Behaviour
+- Election type 0 is preferred, 1 is unclean: allowed whatever the topic's configuration says, and
+  done only where there is no leader. Null stands for all partitions; those that need no election
+  are then left out of the answer.
+- In a cluster the active controller elects; everybody else answers NOT_CONTROLLER. A lone broker
+  leads whatever it can lead: no election is ever needed.
+Checks, in order: election type (42), partition exists (3), topic is not being deleted (17),
+election is needed (84), somebody to elect (80 preferred, 83 unclean).
+Versions: v1 election type and error code of the whole, v2 flexible.
+Not done: waiting until all brokers know the new leaders; the answer comes when the store does.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from tidelog.types import TopicPartition
+
+
+async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    controller = context.broker.controller
+    if controller is not None:
+        return await controller.elect_leaders(request)
+    return _of_lone_broker(context, request)
+
+
+def _of_lone_broker(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    # Imported here: a broker that is not asked this does not pay for the controller of clusters.
+    from tidelog.controller.cluster.answers import election_results, named_partitions
+    from tidelog.controller.cluster.leader_balance import PREFERRED_ELECTION, UNCLEAN_ELECTION
+
+    if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    partitions = named_partitions(request) or ()
+    return election_results({tp: _refusal(context, tp) for tp in partitions})
+
+
+def _refusal(context: RequestContext, partition: TopicPartition) -> KafkaError:
+    image = context.broker.topics.topics.get(partition.topic)
+    if image is None or not 0 <= partition.partition < len(image.partitions):
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+    if image.partitions[partition.partition].leader < 0:
+        return KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED)

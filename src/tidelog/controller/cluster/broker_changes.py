@@ -1,0 +1,101 @@
+"""Brokers that come, go, come back and move: decisions.
+
+A broker that comes is told of everything; its replicas start, partitions that waited for it get a
+leader, and what it held up (reassignments, deletions) goes on. A broker that goes leaves the
+in-sync sets, and what it led gets another leader. A broker with a known id and a new epoch has
+died and come back unseen: it goes first, then it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from tidelog.controller.cluster import (
+    partition_machine,
+    partition_reassignment,
+    replica_machine,
+    topic_deletion,
+)
+from tidelog.controller.cluster.context import BrokerRegistration, ClusterContext, Replica
+from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.eligible_replicas import after_unclean_restart
+from tidelog.controller.cluster.partition_state import PartitionState
+from tidelog.controller.cluster.replica_state import ReplicaState
+
+
+class BrokerChanges(NamedTuple):
+    gone: list[int]  # those that were known and are not the same any more
+    come: dict[int, BrokerRegistration]
+
+
+def compare(context: ClusterContext, now: Mapping[int, BrokerRegistration]) -> BrokerChanges:
+    known = context.brokers
+    return BrokerChanges(
+        sorted(b for b in known if b not in now or now[b].epoch > known[b].epoch),
+        {b: now[b] for b in sorted(now) if b not in known or now[b].epoch > known[b].epoch},
+    )
+
+
+def brokers_gone(draft: Draft, broker_ids: Collection[int]) -> None:
+    state = draft.state
+    for broker_id in broker_ids:
+        del state.brokers[broker_id]
+        state.offline_dirs.pop(broker_id, None)
+        state.shutting_down.discard(broker_id)
+    draft.requests.introduce_brokers()
+    replicas_offline(draft, state.replicas_on(broker_ids))
+
+
+def replicas_offline(draft: Draft, replicas: Collection[Replica]) -> None:
+    """Of brokers that are gone, or of log directories that have failed."""
+    state = draft.state
+    leaderless = state.partitions_without_live_leader()
+    partition_machine.mark(draft, leaderless, PartitionState.OFFLINE)
+    partition_machine.elect_where_missing(draft)
+    to_keep = [r for r in replicas if not state.is_to_be_deleted(r.partition.topic)]
+    replica_machine.move(draft, to_keep, ReplicaState.OFFLINE)
+    to_delete = [r for r in replicas if state.is_to_be_deleted(r.partition.topic)]
+    if to_delete:
+        topic_deletion.replicas_failed(draft, to_delete)
+
+
+def brokers_come(draft: Draft, brokers: Mapping[int, BrokerRegistration]) -> None:
+    state = draft.state
+    state.brokers.update(brokers)
+    for broker_id in brokers:
+        state.offline_dirs.pop(broker_id, None)
+    draft.requests.introduce_brokers(newcomers=brokers.keys())
+    replicas = [
+        replica
+        for replica in state.replicas_on(brokers.keys())
+        if state.replica_state(replica) is not ReplicaState.DELETION_SUCCESSFUL
+    ]
+    for replica in replicas:
+        weigh_restart(draft, replica)
+    replica_machine.move(draft, replicas, ReplicaState.ONLINE)
+    partition_machine.elect_where_missing(draft)
+    partition_reassignment.resume(
+        draft,
+        [tp for tp in state.reassigning if brokers.keys() & set(state.assignments[tp].target)],
+    )
+    topic_deletion.resume_for(draft, {replica.partition.topic for replica in replicas})
+
+
+def weigh_restart(draft: Draft, replica: Replica) -> None:
+    """After an unclean end the replica may lack what was committed (KIP-966)."""
+    partition, broker_id = replica
+    current = draft.state.leadership.get(partition)
+    if current is None or draft.state.brokers[broker_id].clean_shutdown:
+        return
+    replicas = draft.state.replicas_of(partition)
+    changed = after_unclean_restart(current, broker_id, replicas)
+    if changed is not None:
+        draft.set_leadership(partition, changed)
+        draft.requests.tell_replicas(replicas, partition)
+
+
+def broker_moved(draft: Draft, broker_id: int, broker: BrokerRegistration) -> None:
+    """The same broker in the same life with other endpoints."""
+    draft.state.brokers[broker_id] = broker
+    draft.requests.introduce_brokers()

@@ -1,0 +1,113 @@
+"""What the controller has to say to brokers: to each in order, and again until it answers.
+
+A channel belongs to one life of a broker (its id and epoch) and ends with it; what is left in it
+then is dropped, for the broker's next life is told everything anew. A request is sent when the one
+before has been answered, and sent again after RETRY_BACKOFF_S if the connection fails or the answer
+does not come in time: brokers recognise what they have done by its epochs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from tidelog.clock import Timer
+from tidelog.controller.cluster.context import BrokerRegistration
+from tidelog.controller.cluster.control_requests import ControlRequest, Request
+from tidelog.controller.cluster.pause import pause
+from tidelog.controller.cluster.peers import PeerDirectory
+
+logger = logging.getLogger(__name__)
+
+RETRY_BACKOFF_S: Final = 0.1
+
+Answered = Callable[[int, Request, Any], None]  # broker id, request, response
+
+
+class _Channel:
+    __slots__ = ("epoch", "queue", "task")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.queue: asyncio.Queue[ControlRequest] = asyncio.Queue()
+        self.task: asyncio.Task[None] | None = None
+
+
+class BrokerChannels:
+    """Touched only on the broker's loop."""
+
+    def __init__(
+        self,
+        peers: PeerDirectory,
+        *,
+        listener_name: str,
+        timeout_s: float,
+        timer: Timer,
+        answered: Answered,
+    ) -> None:
+        self._peers = peers
+        self._listener_name = listener_name
+        self._timeout_s = timeout_s
+        self._timer = timer
+        self._answered = answered
+        self._channels: dict[int, _Channel] = {}
+
+    def reconcile(self, brokers: Mapping[int, BrokerRegistration]) -> None:
+        """Ends the channels of brokers whose life is over and opens those of new ones."""
+        for broker_id, channel in list(self._channels.items()):
+            broker = brokers.get(broker_id)
+            if broker is None or broker.epoch != channel.epoch:
+                self._close(self._channels.pop(broker_id))
+        self._peers.update(
+            {
+                broker_id: broker.endpoint(self._listener_name)
+                for broker_id, broker in brokers.items()
+            }
+        )
+        for broker_id, broker in brokers.items():
+            if broker_id not in self._channels:
+                self._channels[broker_id] = _Channel(broker.epoch)
+
+    def send(self, broker_id: int, requests: Iterable[ControlRequest]) -> None:
+        channel = self._channels[broker_id]
+        for request in requests:
+            channel.queue.put_nowait(request)
+        if channel.task is None:
+            channel.task = asyncio.get_running_loop().create_task(self._serve(broker_id, channel))
+            channel.task.add_done_callback(_report_failure)
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            self._close(channel)
+        self._channels.clear()
+
+    @staticmethod
+    def _close(channel: _Channel) -> None:
+        if channel.task is not None:
+            channel.task.cancel()
+
+    async def _serve(self, broker_id: int, channel: _Channel) -> None:
+        while True:
+            request, version = await channel.queue.get()
+            response = await self._until_answered(broker_id, request, version)
+            self._answered(broker_id, request, response)
+
+    async def _until_answered(self, broker_id: int, request: Request, version: int) -> Any:
+        while True:
+            try:
+                return await self._peers.call(
+                    broker_id, request, version=version, timeout_s=self._timeout_s
+                )
+            except OSError as error:  # no connection, or no answer in time
+                logger.warning(
+                    "a broker does not answer the controller",
+                    extra={"broker": broker_id, "request": type(request).__name__, "why": error},
+                )
+            await pause(self._timer, RETRY_BACKOFF_S)
+
+
+def _report_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("a controller channel has failed", exc_info=task.exception())

@@ -1,0 +1,242 @@
+"""What the controller knows of the cluster: brokers, topics, partitions and what becomes of them.
+
+A context is a picture of the store. Decisions are made on a `draft` of it and take effect, here
+and at the brokers, only after the store has taken their writes; `take_over` then makes the draft
+the picture. A controller that loses its place throws its context away: the next one makes its own
+out of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from typing import Final, NamedTuple
+
+from tidelog.controller import znodes
+from tidelog.controller.cluster.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH, LeaderAndIsr
+from tidelog.controller.cluster.overlay import Overlay
+from tidelog.controller.cluster.partition_state import PartitionState
+from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
+from tidelog.controller.cluster.replica_state import ReplicaState
+from tidelog.controller.cluster.topic_settings import TopicSettings
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+
+# A broker that announces it moves the high watermark only while the in-sync set has at least
+# min.insync.replicas members (KIP-966).
+STRICT_MIN_ISR_FEATURE: Final = "eligible.leader.replicas.version"
+
+
+class BrokerRegistration(NamedTuple):
+    """A broker as it registered: another epoch is another life of the broker."""
+
+    epoch: int  # the zxid that made its node
+    endpoints: tuple[znodes.Endpoint, ...]
+    rack: str | None = None
+    keeps_strict_min_isr: bool = False
+    clean_shutdown: bool = False  # whether its life before ended cleanly
+
+    @classmethod
+    def decode(cls, data: bytes, epoch: int) -> BrokerRegistration:
+        broker = znodes.decode_broker(data)
+        return cls(
+            epoch,
+            broker.endpoints,
+            broker.rack,
+            broker.features.get(STRICT_MIN_ISR_FEATURE, 0) >= 1,
+            broker.clean_shutdown,
+        )
+
+    def endpoint(self, listener_name: str) -> znodes.Endpoint:
+        named = (e for e in self.endpoints if e.listener_name == listener_name)
+        return next(named, self.endpoints[0])
+
+
+class TopicNode(NamedTuple):
+    topic_id: Uuid
+    version: int  # of the topic's node
+    partitions: tuple[int, ...]
+
+
+class Replica(NamedTuple):
+    partition: TopicPartition
+    broker_id: int
+
+
+class ClusterContext:
+    """Touched only by the event that the controller is at."""
+
+    MAPPINGS: Final = (
+        "brokers",
+        "topics",
+        "topic_names",
+        "assignments",
+        "leadership",
+        "partition_states",
+        "replica_states",
+        "offline_dirs",
+        "topic_settings",
+    )
+    SETS: Final = (
+        "shutting_down",
+        "reassigning",
+        "topics_to_delete",
+        "deletion_started",
+        "deletion_ineligible",
+    )
+
+    def __init__(
+        self, epoch: int, default_settings: TopicSettings, *, deletion_enabled: bool = True
+    ) -> None:
+        self.epoch = epoch
+        self.default_settings = default_settings
+        self.deletion_enabled = deletion_enabled
+        self.brokers: MutableMapping[int, BrokerRegistration] = {}
+        self.topics: MutableMapping[str, TopicNode] = {}
+        self.topic_names: MutableMapping[Uuid, str] = {}
+        self.assignments: MutableMapping[TopicPartition, ReplicaAssignment] = {}
+        self.leadership: MutableMapping[TopicPartition, LeaderAndIsr] = {}
+        self.partition_states: MutableMapping[TopicPartition, PartitionState] = {}
+        self.replica_states: MutableMapping[Replica, ReplicaState] = {}
+        # Partitions whose replica on that broker lies in a log directory that has failed.
+        self.offline_dirs: MutableMapping[int, frozenset[TopicPartition]] = {}
+        self.topic_settings: MutableMapping[str, TopicSettings] = {}
+        self.shutting_down: set[int] = set()  # of the brokers
+        self.reassigning: set[TopicPartition] = set()
+        self.topics_to_delete: set[str] = set()
+        self.deletion_started: set[str] = set()  # of those to delete
+        self.deletion_ineligible: set[str] = set()  # of those to delete: not before something else
+
+    def draft(self) -> ClusterContext:
+        made = ClusterContext(
+            self.epoch, self.default_settings, deletion_enabled=self.deletion_enabled
+        )
+        for name in self.MAPPINGS:
+            setattr(made, name, Overlay(getattr(self, name)))
+        for name in self.SETS:
+            setattr(made, name, set(getattr(self, name)))
+        return made
+
+    def take_over(self, draft: ClusterContext) -> None:
+        for name in self.MAPPINGS:
+            getattr(draft, name).fold()
+        for name in self.SETS:
+            setattr(self, name, getattr(draft, name))
+
+    # Brokers
+
+    def is_live(self, broker_id: int) -> bool:
+        return broker_id in self.brokers and broker_id not in self.shutting_down
+
+    def live_brokers(self) -> list[int]:
+        return [broker_id for broker_id in self.brokers if broker_id not in self.shutting_down]
+
+    def is_online(
+        self, broker_id: int, partition: TopicPartition, *, or_shutting_down: bool = False
+    ) -> bool:
+        """Whether the broker's replica of the partition can serve."""
+        there = broker_id in self.brokers if or_shutting_down else self.is_live(broker_id)
+        return there and partition not in self.offline_dirs.get(broker_id, ())
+
+    # Topics
+
+    def put_topic(
+        self,
+        name: str,
+        topic_id: Uuid,
+        version: int,
+        assignments: Mapping[int, ReplicaAssignment],
+    ) -> None:
+        self.topics[name] = TopicNode(topic_id, version, tuple(sorted(assignments)))
+        self.topic_names[topic_id] = name
+        for partition, assignment in assignments.items():
+            topic_partition = TopicPartition(name, partition)
+            self.assignments[topic_partition] = assignment
+            if assignment.is_being_reassigned:
+                self.reassigning.add(topic_partition)
+
+    def remove_topic(self, name: str) -> None:
+        for partition in self.partitions_of(name):
+            for broker_id in self.replicas_of(partition):
+                self.replica_states.pop(Replica(partition, broker_id), None)
+            self.assignments.pop(partition, None)
+            self.leadership.pop(partition, None)
+            self.partition_states.pop(partition, None)
+            self.reassigning.discard(partition)
+        node = self.topics.pop(name, None)
+        if node is not None:
+            self.topic_names.pop(node.topic_id, None)
+        self.topic_settings.pop(name, None)
+        for names in (self.topics_to_delete, self.deletion_started, self.deletion_ineligible):
+            names.discard(name)
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        return self.topic_settings.get(topic, self.default_settings)
+
+    def topic_id(self, topic: str) -> Uuid:
+        node = self.topics.get(topic)
+        return ZERO_UUID if node is None else node.topic_id
+
+    def is_to_be_deleted(self, topic: str) -> bool:
+        return topic in self.topics_to_delete
+
+    # Partitions and replicas
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        node = self.topics.get(topic)
+        return [] if node is None else [TopicPartition(topic, p) for p in node.partitions]
+
+    def partitions_in(self, states: Collection[PartitionState]) -> list[TopicPartition]:
+        return [tp for tp, state in self.partition_states.items() if state in states]
+
+    def partition_state(self, partition: TopicPartition) -> PartitionState:
+        return self.partition_states.get(partition, PartitionState.NON_EXISTENT)
+
+    def replica_state(self, replica: Replica) -> ReplicaState:
+        return self.replica_states.get(replica, ReplicaState.NON_EXISTENT)
+
+    def replicas_of(self, partition: TopicPartition) -> tuple[int, ...]:
+        assignment = self.assignments.get(partition)
+        return () if assignment is None else assignment.replicas
+
+    def replicas_on(self, broker_ids: Collection[int]) -> list[Replica]:
+        return [
+            Replica(partition, broker_id)
+            for partition, assignment in self.assignments.items()
+            for broker_id in assignment.replicas
+            if broker_id in broker_ids
+        ]
+
+    def replicas_of_topic(self, topic: str) -> list[Replica]:
+        return list(self.replicas_of_all(self.partitions_of(topic)))
+
+    def replicas_of_all(self, partitions: Iterable[TopicPartition]) -> Iterator[Replica]:
+        for partition in partitions:
+            for broker_id in self.replicas_of(partition):
+                yield Replica(partition, broker_id)
+
+    def online_replicas(self, partition: TopicPartition) -> list[int]:
+        return [b for b in self.replicas_of(partition) if self.is_online(b, partition)]
+
+    def partitions_without_live_leader(self) -> list[TopicPartition]:
+        return [
+            partition
+            for partition, state in self.leadership.items()
+            if not self.is_online(state.leader, partition)
+            and not self.is_to_be_deleted(partition.topic)
+        ]
+
+    def partitions_led_by(self, broker_id: int) -> list[TopicPartition]:
+        """Those with more than one replica, for the others have nowhere to go."""
+        return [
+            partition
+            for partition, state in self.leadership.items()
+            if state.leader == broker_id
+            and not self.is_to_be_deleted(partition.topic)
+            and len(self.replicas_of(partition)) > 1
+        ]
+
+    def leader_epoch_to_stop(self, partition: TopicPartition) -> int:
+        """What StopReplica says: a topic that is being deleted overrules every epoch."""
+        if self.is_to_be_deleted(partition.topic):
+            return EPOCH_DURING_DELETE
+        state = self.leadership.get(partition)
+        return NO_EPOCH if state is None else state.leader_epoch

@@ -1,0 +1,277 @@
+"""The controller of a cluster over ZooKeeper: every broker has one, one of them is active.
+
+The first broker that makes the ephemeral node /controller is the active one; the others watch the
+node and try again when it goes. What the active one does is its `Term`. It ends when another is in
+its place or when its session with the store has expired, which it may learn late: until then it is
+a zombie, whose writes the store refuses (`fence.py`) and whose requests brokers refuse, both by its
+epoch.
+
+Requests are answered NOT_CONTROLLER unless this broker is the active controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from tidelog.clock import Clock, Timer
+from tidelog.controller import znodes
+from tidelog.controller.cluster import answers
+from tidelog.controller.cluster.claim import claim_controller
+from tidelog.controller.cluster.event_queue import Event, EventQueue
+from tidelog.controller.cluster.fence import ControllerMoved
+from tidelog.controller.cluster.pause import pause
+from tidelog.controller.cluster.peers import PeerDirectory
+from tidelog.controller.cluster.settings_reader import Settings
+from tidelog.controller.cluster.term import Term
+from tidelog.controller.metadata_store import (
+    Check,
+    Delete,
+    EventType,
+    MetadataStore,
+    NoNode,
+    SessionState,
+    StoreClosed,
+    StoreError,
+    StoreUnavailable,
+    WatchedEvent,
+)
+from tidelog.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
+from tidelog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from tidelog.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from tidelog.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+NO_CONTROLLER: Final = -1
+RETRY_BACKOFF_S: Final = 0.5
+
+T = TypeVar("T")
+
+
+class ClusterController:
+    """Touched only on the broker's loop."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker_id: int,
+        *,
+        settings: Settings,
+        peers: PeerDirectory,
+        clock: Clock,
+        timer: Timer,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._settings = settings
+        self._peers = peers
+        self._clock = clock
+        self._timer = timer
+        self._queue = EventQueue(self._look_again)
+        self._term: Term | None = None
+        self._epoch_version = 0  # of the last term
+        self.active_id = NO_CONTROLLER  # as far as this broker knows
+
+    @property
+    def is_active(self) -> bool:
+        return self._term is not None
+
+    @property
+    def epoch(self) -> int:
+        """Of the term in office here; 0 if this broker is not the active controller."""
+        return 0 if self._term is None else self._term.context.epoch
+
+    async def start(self) -> None:
+        """The broker is registered. The election goes on by itself."""
+        self._queue.start()
+        self._queue.put(Event("start-up", self._elect))
+
+    async def stop(self) -> None:
+        """Leaves the place to others at once, should this be the active controller."""
+        await self._queue.stop()
+        was_active = self.is_active
+        self._resign()
+        if was_active:
+            epoch = Check(znodes.CONTROLLER_EPOCH, self._epoch_version)
+            with suppress(StoreError):
+                await self._store.multi([epoch, Delete(znodes.CONTROLLER)])
+
+    async def settled(self) -> None:
+        """Until everything that has come in so far is done."""
+        await self._queue.idle()
+
+    def on_broker_session(self, state: SessionState) -> None:
+        """Tell it CONNECTED after the broker has registered again."""
+        if state is SessionState.EXPIRED:
+            self.active_id = NO_CONTROLLER
+            self._queue.clear()
+            self._resign()
+        elif state is SessionState.CONNECTED:
+            self._queue.put(Event("session", self._elect))
+
+    def is_queued_for_deletion(self, topic: str) -> bool:
+        return self._term is not None and self._term.context.is_to_be_deleted(topic)
+
+    # Election
+
+    async def _elect(self) -> None:
+        """Finds out who is the controller, and becomes it if nobody is."""
+        while True:
+            await self._look_again()
+            if self.active_id != NO_CONTROLLER:
+                return
+            try:
+                await self._take_office()
+                return
+            except ControllerMoved:
+                continue
+            except StoreUnavailable:
+                await pause(self._timer, RETRY_BACKOFF_S)
+
+    async def _take_office(self) -> None:
+        claim = await claim_controller(self._store, self._broker_id, self._clock)
+        logger.info("elected controller", extra={"epoch": claim.epoch})
+        self._epoch_version = claim.epoch_version
+        self.active_id = self._broker_id
+        self._term = Term(
+            self._store,
+            self._broker_id,
+            claim,
+            settings=self._settings,
+            peers=self._peers,
+            timer=self._timer,
+            queue=self._queue,
+        )
+        begun = False
+        try:
+            await self._term.begin()
+            begun = True
+        finally:
+            if not begun:
+                self._resign()
+
+    async def _look_again(self) -> None:
+        """Who is the controller now? If this broker was and is not any more, its term is over."""
+        self.active_id = await self._stored_controller()
+        if self.active_id != self._broker_id:
+            self._resign()
+
+    async def _stored_controller(self) -> int:
+        while True:
+            try:
+                # A watch by `exists` is there whether or not the node is.
+                await self._store.exists(znodes.CONTROLLER, watch=self._controller_watched)
+                data, stat = await self._store.get(znodes.CONTROLLER)
+            except NoNode:
+                return NO_CONTROLLER
+            except StoreUnavailable:
+                await pause(self._timer, RETRY_BACKOFF_S)
+                continue
+            except StoreClosed:
+                return NO_CONTROLLER
+            controller_id = znodes.decode_controller(data)
+            is_own_past = controller_id == self._broker_id and self._term is None
+            if is_own_past and stat.ephemeral_owner == self._store.session_id:
+                await self._give_back()
+                return NO_CONTROLLER
+            return controller_id
+
+    async def _give_back(self) -> None:
+        """The place is this broker's, and it is not in office: it could not take it over."""
+        await pause(self._timer, RETRY_BACKOFF_S)
+        with suppress(StoreError):
+            await self._store.delete(znodes.CONTROLLER)
+
+    def _controller_watched(self, event: WatchedEvent) -> None:
+        run = self._elect if event.type is EventType.DELETED else self._look_again
+        self._queue.put(Event("controller changed", run))
+
+    def _resign(self) -> None:
+        if self._term is not None:
+            logger.info("no longer the controller", extra={"epoch": self.epoch})
+            self._term.end()
+            self._term = None
+
+    # Requests
+
+    async def alter_partition(
+        self, request: AlterPartitionRequest, version: int = AlterPartitionRequest.MAX_VERSION
+    ) -> AlterPartitionResponse:
+        return await self._ask(
+            "AlterPartition",
+            lambda term: term.alter_partition(request, version),
+            answers.alter_partition_refused(),
+        )
+
+    async def controlled_shutdown(
+        self, request: ControlledShutdownRequest
+    ) -> ControlledShutdownResponse:
+        return await self._ask(
+            "ControlledShutdown",
+            lambda term: answers.controlled_shutdown(term, request),
+            answers.controlled_shutdown_refused(),
+        )
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        return await self._ask(
+            "ElectLeaders",
+            lambda term: answers.elect_leaders(term, request),
+            answers.elect_leaders_refused(request),
+        )
+
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        return await self._ask(
+            "AlterPartitionReassignments",
+            lambda term: answers.alter_reassignments(term, request),
+            answers.alter_reassignments_refused(),
+        )
+
+    async def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        return await self._ask(
+            "ListPartitionReassignments",
+            lambda term: answers.list_reassignments(term, request),
+            answers.list_reassignments_refused(),
+        )
+
+    async def _ask(self, name: str, answer: Callable[[Term], Awaitable[T]], refusal: T) -> T:
+        """In its turn, by the term in office then; the refusal if there is none."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            response = refusal if self._term is None else await answer(self._term)
+            if not future.done():
+                future.set_result(response)
+
+        def abandoned(error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None or isinstance(error, ControllerMoved | asyncio.CancelledError):
+                future.set_result(refusal)
+            else:
+                future.set_exception(error)
+
+        if self._term is None:
+            return refusal
+        self._queue.put(Event(name, run, abandoned))
+        return await future

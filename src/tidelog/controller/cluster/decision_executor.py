@@ -1,0 +1,115 @@
+"""Carries out decisions: makes them on a draft, writes the draft, tells the brokers.
+
+When the store refuses the writes of a draft, the nodes concerned are read again and the decision
+is made anew on what they say now. A partition whose node turns out to hold something else than was
+known is told to its replicas again: it may be what this controller wrote itself, in a write that
+was done in part or whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from tidelog.controller import znodes
+from tidelog.controller.cluster import topic_nodes
+from tidelog.controller.cluster.broker_channels import BrokerChannels
+from tidelog.controller.cluster.context import ClusterContext
+from tidelog.controller.cluster.control_requests import Sender, control_requests
+from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.fence import Conflict, Fence
+from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
+from tidelog.controller.cluster.partition_state import PartitionState
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class DecisionExecutor:
+    """Touched only by the event that the controller is at."""
+
+    def __init__(
+        self, context: ClusterContext, fence: Fence, channels: BrokerChannels, sender: Sender
+    ) -> None:
+        self._context = context
+        self._fence = fence
+        self._channels = channels
+        self._sender = sender
+
+    async def carry_out(self, decide: Callable[[Draft], T]) -> T:
+        """What the decision returned; once it returns, the store has it and brokers are told."""
+        to_tell: set[TopicPartition] = set()
+        while True:
+            draft = Draft(self._context)
+            for partition in sorted(to_tell.intersection(self._context.leadership)):
+                draft.requests.tell_replicas(self._context.replicas_of(partition), partition)
+            result = decide(draft)
+            try:
+                await self._fence.write(draft.operations())
+            except Conflict as conflict:
+                logger.info("the store has changed meanwhile", extra={"path": str(conflict)})
+                await self._refresh_topics(draft.topics_assigned)
+                to_tell |= await self.refresh(draft.partitions_led)
+                continue
+            self._context.take_over(draft.state)
+            self._tell(draft)
+            await self._remove_topics(draft.deleted_topics)
+            return result
+
+    def _tell(self, draft: Draft) -> None:
+        self._channels.reconcile(self._context.brokers)
+        requests = control_requests(draft.requests, self._context, self._sender)
+        for broker_id, in_order in requests.items():
+            self._channels.send(broker_id, in_order)
+
+    async def _remove_topics(self, topics: Collection[str]) -> None:
+        for name in sorted(topics):
+            await topic_nodes.remove(self._fence, name)
+            self._context.remove_topic(name)
+            logger.info("topic deleted", extra={"topic": name})
+
+    async def refresh(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Reads the state of partitions again; those of which something else was known."""
+        found = await asyncio.gather(
+            *(self._fence.get_or_none(znodes.state_path(*partition)) for partition in partitions)
+        )
+        changed = set()
+        for partition, node in zip(partitions, found, strict=True):
+            stored = None if node is None else LeaderAndIsr.decode(node[0], node[1].version)
+            if stored != self._context.leadership.get(partition):
+                changed.add(partition)
+                self._take_in(partition, stored)
+        await self._refresh_topics(
+            {tp.topic for tp in changed if tp not in self._context.leadership}
+        )
+        return changed
+
+    def _take_in(self, partition: TopicPartition, stored: LeaderAndIsr | None) -> None:
+        context = self._context
+        if stored is None:
+            del context.leadership[partition]
+            state = PartitionState.NEW
+        else:
+            context.leadership[partition] = stored
+            online = context.is_online(stored.leader, partition)
+            state = PartitionState.ONLINE if online else PartitionState.OFFLINE
+        if partition in context.partition_states:
+            context.partition_states[partition] = state
+
+    async def _refresh_topics(self, topics: Collection[str]) -> None:
+        """Partitions that are new in a topic's node get their state when its watch tells of it."""
+        for name in topics:
+            stored = await topic_nodes.read(self._fence, name)
+            if stored is None:
+                self._context.remove_topic(name)
+                continue
+            known = {
+                tp.partition: self._context.assignments[tp]
+                for tp in self._context.partitions_of(name)
+            }
+            assignments = {**stored.assignments, **known}
+            self._context.put_topic(name, stored.topic_id, stored.version, assignments)

@@ -1,0 +1,114 @@
+"""A decision in the making: the state it leads to, the writes it needs, the brokers to tell.
+
+Decisions are functions that take a draft. They read and change its `state`, a draft of the
+controller's context; nothing they do is seen by anyone before `DecisionExecutor` has written the
+operations of the draft to the store. If the store refuses because something has changed meanwhile,
+the draft is thrown away and the decision is made again on what the store says now.
+
+However often a decision changes a partition, its state node is written once, so its new partition
+epoch is known beforehand: one more than the node's version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.controller import znodes
+from tidelog.controller.cluster.context import ClusterContext
+from tidelog.controller.cluster.eligible_replicas import Eligibility, eligible_after
+from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
+from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
+from tidelog.controller.cluster.request_plan import RequestPlan
+from tidelog.controller.metadata_store import Check, Create, Operation, SetData
+from tidelog.types import TopicPartition
+
+
+class Draft:
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
+        self.state = context.draft()
+        self.requests = RequestPlan()
+        self.deleted_topics: set[str] = set()  # to be taken out of the store once all is told
+        self._led: dict[TopicPartition, None] = {}
+        self._assigned: dict[str, None] = {}
+
+    def lead(self, partition: TopicPartition, decided: LeaderAndIsr) -> LeaderAndIsr:
+        """Gives the partition this leader and in-sync set; the eligible replicas follow."""
+        before = self.state.leadership.get(partition)
+        elr = () if before is None else self.eligible(partition, before, decided)
+        return self.set_leadership(partition, decided._replace(elr=elr))
+
+    def eligible(
+        self, partition: TopicPartition, before: LeaderAndIsr, decided: LeaderAndIsr
+    ) -> tuple[int, ...]:
+        """Who is eligible after a change (KIP-966)."""
+        eligibility = self._eligibility(partition, decided.leader)
+        return eligible_after(before, decided.isr, eligibility)
+
+    def set_leadership(self, partition: TopicPartition, decided: LeaderAndIsr) -> LeaderAndIsr:
+        """As `lead`, with the eligible replicas as they are given."""
+        stored = self._context.leadership.get(partition)
+        made = decided._replace(
+            partition_epoch=0 if stored is None else stored.partition_epoch + 1,
+            controller_epoch=self.state.epoch,
+        )
+        self.state.leadership[partition] = made
+        self._led[partition] = None
+        return made
+
+    def _eligibility(self, partition: TopicPartition, leader_id: int) -> Eligibility:
+        state = self.state
+        leader = state.brokers.get(leader_id)
+        return Eligibility(
+            state.replicas_of(partition),
+            state.settings_of(partition.topic).min_insync_replicas,
+            # Without a leader nothing is appended: what held under the last one goes on.
+            leader_keeps_strict_min_isr=leader is None or leader.keeps_strict_min_isr,
+        )
+
+    def assign(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        topic = partition.topic
+        self.state.assignments[partition] = assignment
+        if topic not in self._assigned:
+            node = self.state.topics[topic]
+            self.state.topics[topic] = node._replace(version=node.version + 1)
+            self._assigned[topic] = None
+
+    @property
+    def partitions_led(self) -> list[TopicPartition]:
+        """Those whose state nodes are written."""
+        return list(self._led)
+
+    @property
+    def topics_assigned(self) -> list[str]:
+        """Those whose nodes are written."""
+        return list(self._assigned)
+
+    def operations(self) -> Iterator[Operation]:
+        new = [tp for tp in self._led if tp not in self._context.leadership]
+        for topic in dict.fromkeys(partition.topic for partition in new):
+            # Making the state of a partition must not bring back a topic that is gone.
+            yield Check(znodes.topic_path(topic))
+        for partition in self._led:
+            state = self.state.leadership[partition]
+            path = znodes.state_path(*partition)
+            stored = self._context.leadership.get(partition)
+            if stored is None:
+                yield Create(path, state.encode(), make_parents=True)
+            else:
+                yield SetData(path, state.encode(), stored.partition_epoch)
+        for topic in self._assigned:
+            yield self._assignment_write(topic)
+
+    def _assignment_write(self, topic: str) -> SetData:
+        node = self.state.topics[topic]
+        rows = {tp.partition: self.state.assignments[tp] for tp in self.state.partitions_of(topic)}
+        encoded = znodes.encode_assignment(
+            znodes.TopicAssignment(
+                node.topic_id,
+                {partition: row.replicas for partition, row in rows.items()},
+                {partition: row.adding for partition, row in rows.items() if row.adding},
+                {partition: row.removing for partition, row in rows.items() if row.removing},
+            )
+        )
+        return SetData(znodes.topic_path(topic), encoded, node.version - 1)

@@ -1,0 +1,108 @@
+"""What happens to the controller, one event after another.
+
+Each event runs in a task of its own and is finished before the next begins. An event that fails is
+logged and dropped, for nothing it decided has been taken over. When the session with the store has
+expired, `clear` drops all events and cancels the one in hand: it belongs to a controller that is
+no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from tidelog.controller.cluster.fence import ControllerMoved
+
+logger = logging.getLogger(__name__)
+
+Run = Callable[[], Awaitable[Any]]
+
+
+class Event:
+    """`run` does it; `abandoned` is called instead of, or after a failure of it."""
+
+    __slots__ = ("abandoned", "name", "run")
+
+    def __init__(
+        self, name: str, run: Run, abandoned: Callable[[BaseException | None], None] | None = None
+    ) -> None:
+        self.name: Final = name
+        self.run: Final = run
+        self.abandoned: Final = abandoned
+
+
+class EventQueue:
+    """Touched only on the broker's loop."""
+
+    def __init__(self, controller_moved: Run) -> None:
+        """controller_moved runs after an event that found another controller in place."""
+        self._controller_moved = controller_moved
+        self._events: deque[Event] = deque()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._in_hand: asyncio.Task[Any] | None = None
+
+    def start(self) -> None:
+        self._worker = asyncio.get_running_loop().create_task(self._work())
+
+    async def stop(self) -> None:
+        if self._worker is None:
+            return
+        self.clear()
+        await self.idle()
+        self._worker.cancel()
+        await asyncio.wait([self._worker])
+
+    def put(self, event: Event) -> None:
+        self._events.append(event)
+        self._idle.clear()
+        self._wake.set()
+
+    def clear(self) -> None:
+        dropped, self._events = self._events, deque()
+        for event in dropped:
+            if event.abandoned is not None:
+                event.abandoned(None)
+        if self._in_hand is not None:
+            self._in_hand.cancel()
+
+    async def idle(self) -> None:
+        """Until everything that was put is done."""
+        while self._events or self._in_hand is not None:
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def _work(self) -> None:
+        while True:
+            while self._events:
+                await self._process(self._events.popleft())
+            self._idle.set()
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _process(self, event: Event) -> None:
+        error = await self._finished(event.run)
+        if error is None:
+            return
+        if event.abandoned is not None:
+            event.abandoned(error)
+        if isinstance(error, ControllerMoved):
+            logger.info("the controller has moved", extra={"event": event.name})
+            error = await self._finished(self._controller_moved)
+        if not isinstance(error, asyncio.CancelledError | None):
+            logger.error("an event of the controller failed: %s", event.name, exc_info=error)
+
+    async def _finished(self, run: Run) -> BaseException | None:
+        """Runs it in a task; what it failed with."""
+        self._in_hand = task = asyncio.ensure_future(run())
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._in_hand = None
+            if not task.done():
+                task.cancel()
+        return asyncio.CancelledError() if task.cancelled() else task.exception()

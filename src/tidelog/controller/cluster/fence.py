@@ -1,0 +1,110 @@
+"""The store as the controller may use it: writes go through only while it is the controller.
+
+Every multi checks the version that /controller_epoch got when this controller was elected. The
+next election changes that version, so a controller that has lost its place without knowing cannot
+write any more: ControllerMoved. While the store cannot be reached, calls wait and try again; they
+end with the event that makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from tidelog.clock import Timer
+from tidelog.controller import znodes
+from tidelog.controller.cluster.pause import pause
+from tidelog.controller.metadata_store import (
+    BadVersion,
+    Check,
+    Create,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    SetData,
+    Stat,
+    StoreClosed,
+    StoreUnavailable,
+    Watcher,
+)
+
+RETRY_BACKOFF_S: Final = 0.1
+MULTI_BYTES_MAX: Final = 512 * 1024  # ZooKeeper takes 1 MiB
+OPERATION_OVERHEAD_BYTES: Final = 64
+
+T = TypeVar("T")
+
+
+class ControllerMoved(Exception):
+    """Another broker is the controller, or this one has lost its session."""
+
+
+class Conflict(Exception):
+    """The store is not as this write took it to be."""
+
+
+class Fence:
+    def __init__(self, store: MetadataStore, epoch_version: int, timer: Timer) -> None:
+        self._store = store
+        self._check = Check(znodes.CONTROLLER_EPOCH, epoch_version)
+        self._timer = timer
+
+    async def write(self, operations: Iterable[Operation]) -> None:
+        """In as few multis as possible; when one is refused, those before it are done."""
+        for multi in in_multis(operations):
+            await self._write(multi)
+
+    async def _write(self, operations: Sequence[Operation]) -> None:
+        checked = [self._check, *operations]
+        try:
+            await self._persistently(lambda: self._store.multi(checked))
+        except (BadVersion, NoNode, NodeExists, NotEmpty) as error:
+            if error.index == 0:
+                raise ControllerMoved from error
+            raise Conflict(error.path) from error
+
+    async def get_or_none(
+        self, path: str, *, watch: Watcher | None = None
+    ) -> tuple[bytes, Stat] | None:
+        try:
+            return await self._persistently(lambda: self._store.get(path, watch=watch))
+        except NoNode:
+            return None
+
+    async def exists(self, path: str, *, watch: Watcher | None = None) -> bool:
+        found = await self._persistently(lambda: self._store.exists(path, watch=watch))
+        return found is not None
+
+    async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
+        """None if the node is not there; then there is no watch either."""
+        try:
+            return await self._persistently(lambda: self._store.children(path, watch=watch))
+        except NoNode:
+            return []
+
+    async def _persistently(self, call: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable:
+                await pause(self._timer, RETRY_BACKOFF_S)
+            except StoreClosed as error:
+                raise ControllerMoved from error
+
+
+def in_multis(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
+    multi: list[Operation] = []
+    size_bytes = 0
+    for operation in operations:
+        added_bytes = len(operation.path) + OPERATION_OVERHEAD_BYTES
+        if isinstance(operation, Create | SetData):
+            added_bytes += len(operation.data)
+        if multi and size_bytes + added_bytes > MULTI_BYTES_MAX:
+            yield multi
+            multi, size_bytes = [], 0
+        multi.append(operation)
+        size_bytes += added_bytes
+    if multi:
+        yield multi

@@ -1,0 +1,105 @@
+"""The settings of topics that elections turn on, read from the store and followed.
+
+/config/topics/T             a topic's overrides
+/config/brokers/N            the dynamic configuration of the controller's broker
+/config/brokers/<default>    that of all brokers
+/config/changes              one node for each change of these
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from tidelog.controller import znodes
+from tidelog.controller.cluster.fence import Fence
+from tidelog.controller.cluster.topic_settings import (
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_ELECTION,
+    Texts,
+    TopicSettings,
+)
+from tidelog.controller.metadata_store import Watcher
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_BROKER: Final = "<default>"
+
+
+class Settings(Protocol):
+    """The broker's configuration, by Kafka's key."""
+
+    inter_broker_listener_name: str
+
+    def __getitem__(self, key: str, /) -> Any: ...
+
+
+class SettingsReader:
+    def __init__(self, fence: Fence, broker_id: int, settings: Settings) -> None:
+        self._fence = fence
+        self._broker_id = broker_id
+        self._static = TopicSettings(settings[UNCLEAN_ELECTION], settings[MIN_INSYNC_REPLICAS])
+        self._overrides: dict[str, Texts] = {}  # of topics that have some of the two
+        self._seen: set[str] = set()  # changes that were there before
+        self.defaults = self._static
+
+    async def read_defaults(self) -> TopicSettings:
+        own = await self._read("brokers", str(self._broker_id))
+        common = await self._read("brokers", DEFAULT_BROKER)
+        self.defaults = self._static.overridden(own, common)
+        return self.defaults
+
+    async def read_topics(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
+        """Of the topics that have settings of their own."""
+        present = set(await self._fence.children(znodes.TOPIC_CONFIGS))
+        asked = list(topics)
+        names = [name for name in asked if name in present]
+        found = await asyncio.gather(*(self._read("topics", name) for name in names))
+        for name in asked:
+            self._overrides.pop(name, None)
+        for name, texts in zip(names, found, strict=True):
+            if UNCLEAN_ELECTION in texts or MIN_INSYNC_REPLICAS in texts:
+                self._overrides[name] = texts
+        overridden = self.with_overrides()
+        return {name: overridden[name] for name in names if name in overridden}
+
+    async def read_topic(self, name: str) -> TopicSettings | None:
+        """None if the defaults hold."""
+        return (await self.read_topics([name])).get(name)
+
+    def with_overrides(self) -> Mapping[str, TopicSettings]:
+        """Of all topics with settings of their own, on top of the defaults as they are now."""
+        return {name: self.defaults.overridden(texts) for name, texts in self._overrides.items()}
+
+    async def changes(self, watch: Watcher) -> set[str]:
+        """What has changed since the last call, as `topics/NAME` or `brokers/ID`."""
+        present = set(await self._fence.children(znodes.CONFIG_CHANGES, watch=watch))
+        fresh, self._seen = present - self._seen, present
+        return await self._named_by(fresh)
+
+    async def _named_by(self, changes: Collection[str]) -> set[str]:
+        found = await asyncio.gather(
+            *(self._fence.get_or_none(f"{znodes.CONFIG_CHANGES}/{each}") for each in changes)
+        )
+        named = set()
+        for node in found:
+            if node is not None:
+                named.add(_entity(node[0]))
+        return named
+
+    async def _read(self, entity_type: str, name: str) -> Texts:
+        node = await self._fence.get_or_none(znodes.config_path(entity_type, name))
+        try:
+            return {} if node is None else znodes.decode_config(node[0])
+        except (ValueError, TypeError) as error:
+            logger.error("a configuration makes no sense: %s", name, exc_info=error)
+            return {}
+
+
+def _entity(data: bytes) -> str:
+    try:
+        return znodes.decode_config_change(data)
+    except ValueError:
+        return ""

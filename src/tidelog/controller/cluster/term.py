@@ -1,0 +1,472 @@
+"""One term of office: everything a broker does from being elected controller to losing its place.
+
+Events come from watches, from the answers of brokers, from timers and from requests; each is read
+up on in the store, decided by a pure function (the modules that say "decisions") and carried out
+before the next (`event_queue.py`). What a term knows ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from functools import partial
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from tidelog.clock import Timer, TimerHandle
+from tidelog.controller import znodes
+from tidelog.controller.cluster import (
+    broker_changes,
+    broker_shutdown,
+    isr_changes,
+    leader_balance,
+    log_directories,
+    partition_reassignment,
+    topic_changes,
+    topic_deletion,
+)
+from tidelog.controller.cluster.broker_channels import BrokerChannels
+from tidelog.controller.cluster.claim import Claim
+from tidelog.controller.cluster.cluster_reader import ClusterReader, Watchers
+from tidelog.controller.cluster.context import ClusterContext, Replica
+from tidelog.controller.cluster.control_requests import Request, Sender
+from tidelog.controller.cluster.decision_executor import DecisionExecutor
+from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.event_queue import Event, EventQueue
+from tidelog.controller.cluster.fence import Conflict, Fence
+from tidelog.controller.cluster.peers import PeerDirectory
+from tidelog.controller.cluster.settings_reader import Settings, SettingsReader
+from tidelog.controller.cluster.takeover import Inheritance, take_over
+from tidelog.controller.metadata_store import (
+    Create,
+    Delete,
+    EventType,
+    MetadataStore,
+    SetData,
+    WatchedEvent,
+    Watcher,
+)
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
+from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from tidelog.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FIRST_BALANCE_CHECK_S: Final = 5.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Term:
+    """Touched only on the broker's loop."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker_id: int,
+        claim: Claim,
+        *,
+        settings: Settings,
+        peers: PeerDirectory,
+        timer: Timer,
+        queue: EventQueue,
+    ) -> None:
+        self.over = False
+        self._settings = settings
+        self._timer = timer
+        self._queue = queue
+        self._fence = Fence(store, claim.epoch_version, timer)
+        self._topic_settings = SettingsReader(self._fence, broker_id, settings)
+        self.context = ClusterContext(
+            claim.epoch,
+            self._topic_settings.defaults,
+            deletion_enabled=settings["delete.topic.enable"],
+        )
+        listener_name = settings.inter_broker_listener_name
+        self._channels = BrokerChannels(
+            peers,
+            listener_name=listener_name,
+            timeout_s=settings["controller.socket.timeout.ms"] / 1000,
+            timer=timer,
+            answered=self._answered,
+        )
+        self._executor = DecisionExecutor(
+            self.context, self._fence, self._channels, Sender(broker_id, listener_name)
+        )
+        self._watchers = self._make_watchers()
+        self._reader = ClusterReader(self._fence, self._watchers)
+        self._balance_check: TimerHandle | None = None
+
+    async def begin(self) -> None:
+        """Raises ControllerMoved if the place is lost meanwhile."""
+        await self._make_missing_nodes()
+        await self._drop_old_notifications()
+        inheritance = await self._read_cluster()
+        await self._decide(take_over, inheritance)
+        await self._finish_admin_nodes(inheritance)
+        if self._settings["auto.leader.rebalance.enable"]:
+            self._schedule_balance_check(FIRST_BALANCE_CHECK_S)
+
+    def end(self) -> None:
+        self.over = True
+        self._channels.close()
+        if self._balance_check is not None:
+            self._balance_check.cancel()
+
+    # Beginning
+
+    async def _make_missing_nodes(self) -> None:
+        feature = Create(znodes.FEATURE, znodes.encode_no_features())
+        wanted = [*(Create(p, make_parents=True) for p in znodes.PERSISTENT_PATHS), feature]
+        for node in wanted:
+            if not await self._fence.exists(node.path):
+                with suppress(Conflict):  # somebody else has made it
+                    await self._fence.write([node])
+
+    async def _drop_old_notifications(self) -> None:
+        """All that they tell of is about to be read."""
+        for read in (self._reader.isr_changes, self._reader.log_dir_events):
+            paths, _ = await read()
+            await self._delete(paths)
+
+    async def _read_cluster(self) -> Inheritance:
+        context, reader = self.context, self._reader
+        context.brokers.update(await reader.brokers())
+        names = await reader.topic_names()
+        await self._topic_settings.changes(self._watchers.config_changes)
+        context.default_settings = await self._topic_settings.read_defaults()
+        context.topic_settings.update(await self._topic_settings.read_topics(names))
+        for name, topic in (await reader.topics(names)).items():
+            context.put_topic(name, topic.topic_id, topic.version, topic.assignments)
+        zxids = await reader.leadership(context)
+        deletions = await reader.deletions()
+        if not context.deletion_enabled:
+            await self._delete([znodes.delete_topic_path(name) for name in deletions])
+            deletions = []
+        return Inheritance(
+            zxids,
+            deletions,
+            await reader.reassignments() or {},
+            await reader.preferred_elections() or (),
+        )
+
+    async def _finish_admin_nodes(self, inheritance: Inheritance) -> None:
+        gone = [name for name in inheritance.topics_to_delete if name not in self.context.topics]
+        await self._delete([znodes.delete_topic_path(name) for name in gone])
+        await self._trim_reassignments()
+        if inheritance.preferred_elections:
+            await self._delete([znodes.PREFERRED_REPLICA_ELECTION])
+
+    # Watches
+
+    def _make_watchers(self) -> Watchers:
+        return Watchers(
+            brokers=self._watcher("brokers changed", self._brokers_changed),
+            broker=self._broker_watched,
+            topics=self._watcher("topics changed", self._topics_changed),
+            topic=self._topic_watched,
+            deletions=self._watcher("deletions asked for", self._deletions_asked_for),
+            isr_changes=self._watcher("in-sync sets changed", self._isr_changed),
+            log_dir_events=self._watcher("log directories failed", self._log_dirs_failed),
+            config_changes=self._watcher("configuration changed", self._configuration_changed),
+            reassignments=self._watcher("reassignments asked for", self._reassignments_asked_for),
+            preferred_election=self._watcher("elections asked for", self._elections_asked_for),
+        )
+
+    def _watcher(self, name: str, handle: Callable[[], Awaitable[None]]) -> Watcher:
+        def fired(_event: WatchedEvent) -> None:
+            self._put(name, handle)
+
+        return fired
+
+    def _broker_watched(self, event: WatchedEvent) -> None:
+        if event.type is EventType.CHANGED:
+            broker_id = int(event.path.rpartition("/")[2])
+            self._put("a broker moved", partial(self._broker_moved, broker_id))
+
+    def _topic_watched(self, event: WatchedEvent) -> None:
+        if event.type is EventType.CHANGED:
+            name = event.path.rpartition("/")[2]
+            self._put("partitions changed", partial(self._partitions_changed, name))
+
+    def _put(self, name: str, handle: Callable[[], Awaitable[None]]) -> None:
+        async def run() -> None:
+            if not self.over:
+                await handle()
+
+        if not self.over:
+            self._queue.put(Event(name, run))
+
+    # Brokers
+
+    async def _brokers_changed(self) -> None:
+        changes = broker_changes.compare(self.context, await self._reader.brokers())
+        if changes.gone or changes.come:
+            logger.info("brokers changed", extra={"gone": changes.gone, "come": [*changes.come]})
+        if changes.gone:
+            await self._decide(broker_changes.brokers_gone, changes.gone)
+        if changes.come:
+            await self._decide(broker_changes.brokers_come, changes.come)
+
+    async def _broker_moved(self, broker_id: int) -> None:
+        known, now = self.context.brokers.get(broker_id), await self._reader.broker(broker_id)
+        if known is not None and now is not None and now.epoch == known.epoch and now != known:
+            await self._decide(broker_changes.broker_moved, broker_id, now)
+
+    async def controlled_shutdown(self, broker_id: int, epoch: int) -> list[TopicPartition]:
+        """The partitions that the broker still leads. Raises KafkaError."""
+        logger.info("a broker is shutting down", extra={"broker": broker_id})
+        return await self._decide(broker_shutdown.shut_down, broker_id, epoch)
+
+    # Topics
+
+    async def _topics_changed(self) -> None:
+        names = await self._reader.topic_names()
+        gone = self.context.topics.keys() - set(names)
+        fresh = [name for name in names if name not in self.context.topics]
+        settings = await self._topic_settings.read_topics(fresh)
+        new = {
+            name: topic._replace(settings=settings.get(name))
+            for name, topic in (await self._reader.topics(fresh)).items()
+        }
+        if new or gone:
+            await self._decide(topic_changes.topics_changed, new, gone)
+        # One that is new may have been on its way out before it was seen.
+        if new:
+            await self._deletions_asked_for()
+
+    async def _partitions_changed(self, name: str) -> None:
+        topic = await self._reader.topic(name)
+        if topic is not None and name in self.context.topics:
+            await self._decide(topic_changes.partitions_changed, name, topic)
+
+    async def _configuration_changed(self) -> None:
+        named = await self._topic_settings.changes(self._watchers.config_changes)
+        if any(entity.startswith("brokers/") for entity in named):
+            self.context.default_settings = await self._topic_settings.read_defaults()
+            self.context.topic_settings.update(self._topic_settings.with_overrides())
+            await self._decide(topic_changes.defaults_changed)
+        topics = [
+            entity.removeprefix("topics/") for entity in named if entity.startswith("topics/")
+        ]
+        known = sorted(name for name in topics if name in self.context.topics)
+        if known:
+            settings = {name: await self._topic_settings.read_topic(name) for name in known}
+            await self._decide(topic_changes.settings_changed, settings)
+
+    async def _deletions_asked_for(self) -> None:
+        names = await self._reader.deletions()
+        if not self.context.deletion_enabled:
+            await self._delete([znodes.delete_topic_path(name) for name in names])
+            return
+        known = [name for name in names if name in self.context.topics]
+        unknown = [name for name in names if name not in self.context.topics]
+        if unknown:
+            # One of them may have been made just now, its event still waiting.
+            there = set(await self._reader.topic_names())
+            gone = [znodes.delete_topic_path(name) for name in unknown if name not in there]
+            await self._delete(gone)
+        fresh = [name for name in known if name not in self.context.topics_to_delete]
+        if fresh:
+            await self._decide(topic_deletion.enqueue, fresh)
+
+    def is_to_be_deleted(self, topic: str) -> bool:
+        return self.context.is_to_be_deleted(topic)
+
+    # In-sync sets
+
+    async def alter_partition(
+        self, request: AlterPartitionRequest, version: int
+    ) -> AlterPartitionResponse:
+        response = await self._decide(isr_changes.alter_partitions, request, version)
+        named = set(isr_changes.partitions_named(self.context, request, version))
+        waiting = self.context.reassigning & named
+        if waiting:
+            self._put("in-sync sets changed", partial(self._complete_reassignments, waiting))
+        return response
+
+    async def _isr_changed(self) -> None:
+        """Leaders of old have written in-sync sets themselves."""
+        paths, named = await self._reader.isr_changes()
+        known = [partition for partition in named if partition in self.context.leadership]
+        await self._executor.refresh(known)
+        await self._decide(lambda draft: draft.requests.tell_everyone(known))
+        await self._complete_reassignments(known)
+        await self._delete(paths)
+
+    # Log directories
+
+    async def _log_dirs_failed(self) -> None:
+        paths, broker_ids = await self._reader.log_dir_events()
+        await self._decide(log_directories.ask_again, broker_ids)
+        await self._delete(paths)
+
+    # Reassignments
+
+    async def _reassignments_asked_for(self) -> None:
+        wanted = await self._reader.reassignments()
+        if wanted is None:
+            return
+        await self._decide(partition_reassignment.start_all, wanted)
+        await self._trim_reassignments()
+
+    async def alter_reassignments(
+        self,
+        targets: dict[TopicPartition, list[int] | None],
+        *,
+        same_factor: bool,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        results: dict[TopicPartition, KafkaError | None] = {}
+        for topic_partition, target in targets.items():
+            try:
+                await self._decide(
+                    partition_reassignment.alter,
+                    topic_partition,
+                    target,
+                    same_factor=same_factor,
+                )
+                results[topic_partition] = None
+            except KafkaError as error:
+                results[topic_partition] = error
+        started = {tp for tp, error in results.items() if error is None}
+        await self._trim_reassignments(superseded=started)
+        return results
+
+    async def _complete_reassignments(self, partitions: Collection[TopicPartition]) -> None:
+        before = set(self.context.reassigning)
+        if not before.intersection(partitions):
+            return
+        await self._decide(partition_reassignment.complete_where_possible, partitions)
+        if self.context.reassigning != before:
+            await self._trim_reassignments()
+
+    async def _trim_reassignments(self, superseded: Collection[TopicPartition] = ()) -> None:
+        """Takes out of /admin/reassign_partitions what is done, superseded or impossible."""
+        asked = await self._reader.reassignments()
+        if asked is None:
+            return
+        left = {
+            partition: target
+            for partition, target in asked.items()
+            if partition in self.context.reassigning
+            and partition not in superseded
+            and self.context.assignments[partition].target == target
+        }
+        if not left:
+            await self._delete([znodes.REASSIGN_PARTITIONS])
+            await self._reader.reassignments()  # leaves a watch for the next
+        elif left != asked:
+            encoded = znodes.encode_reassignment(left)
+            # When it is gone meanwhile, there is nothing to take out of it.
+            with suppress(Conflict):
+                await self._fence.write([SetData(znodes.REASSIGN_PARTITIONS, encoded)])
+
+    # Elections
+
+    async def _elections_asked_for(self) -> None:
+        wanted = await self._reader.preferred_elections()
+        if wanted is None:
+            return
+        await self._decide(leader_balance.elect_preferred, wanted)
+        await self._delete([znodes.PREFERRED_REPLICA_ELECTION])
+        await self._reader.preferred_elections()  # leaves a watch for the next
+
+    async def elect_leaders(
+        self, partitions: Collection[TopicPartition] | None, election_type: int
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """All partitions if none are named."""
+        wanted = list(self.context.assignments) if partitions is None else partitions
+        return await self._decide(leader_balance.elect_leaders, wanted, election_type)
+
+    def _schedule_balance_check(self, delay_s: float) -> None:
+        self._balance_check = self._timer.call_later(
+            delay_s, lambda: self._put("leader balance", self._balance_leaders)
+        )
+
+    async def _balance_leaders(self) -> None:
+        self._schedule_balance_check(self._settings["leader.imbalance.check.interval.seconds"])
+        percentage = self._settings["leader.imbalance.per.broker.percentage"]
+        await self._decide(leader_balance.rebalance, percentage)
+
+    # Answers of brokers
+
+    def _answered(self, broker_id: int, request: Request, response: Any) -> None:
+        if response.error_code != ErrorCode.NONE:
+            logger.error(
+                "a broker refuses a request of the controller",
+                extra={
+                    "broker": broker_id,
+                    "request": type(request).__name__,
+                    "error": ErrorCode.of(response.error_code).name,
+                },
+            )
+        if isinstance(request, StopReplicaRequest):
+            self._stop_answered(broker_id, request, response)
+        elif isinstance(request, LeaderAndIsrRequest) and not response.error_code:
+            self._hosting_answered(broker_id, response)
+
+    def _hosting_answered(self, broker_id: int, response: LeaderAndIsrResponse) -> None:
+        errors = {
+            TopicPartition(name, row.partition_index): ErrorCode.of(row.error_code)
+            for topic in response.topics
+            if (name := self.context.topic_names.get(topic.topic_id)) is not None
+            for row in topic.partition_errors
+        }
+        if self.context.offline_dirs.get(broker_id) or any(errors.values()):
+            decide = partial(self._decide, log_directories.hosting_answered, broker_id, errors)
+            self._put("a broker answered", decide)
+
+    def _stop_answered(
+        self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse
+    ) -> None:
+        """Concerns replicas that were to be deleted with their topic."""
+        asked = {
+            TopicPartition(topic.topic_name, row.partition_index)
+            for topic in request.topic_states
+            if topic.topic_name in self.context.deletion_started
+            for row in topic.partition_states
+            if row.delete_partition
+        }
+        failed = set(asked) if response.error_code else set()
+        for row in response.partition_errors:
+            if row.error_code:
+                failed.add(TopicPartition(row.topic_name, row.partition_index))
+        if asked:
+            handle = partial(self._deletion_answered, broker_id, asked - failed, asked & failed)
+            self._put("a broker answered", handle)
+
+    async def _deletion_answered(
+        self, broker_id: int, deleted: set[TopicPartition], failed: set[TopicPartition]
+    ) -> None:
+        def decide(draft: Draft) -> None:
+            topic_deletion.replicas_failed(draft, [Replica(tp, broker_id) for tp in sorted(failed)])
+            topic_deletion.replicas_deleted(
+                draft, [Replica(tp, broker_id) for tp in sorted(deleted)]
+            )
+
+        await self._decide(decide)
+
+    # Carrying out
+
+    async def _decide(
+        self, decide: Callable[Concatenate[Draft, P], T], *arguments: P.args, **named: P.kwargs
+    ) -> T:
+        return await self._executor.carry_out(lambda draft: decide(draft, *arguments, **named))
+
+    async def _delete(self, paths: Collection[str]) -> None:
+        """Those of the nodes that are there."""
+        there = await asyncio.gather(*(self._fence.exists(path) for path in paths))
+        present = [path for path, found in zip(paths, there, strict=True) if found]
+        if not present:
+            return
+        try:
+            await self._fence.write([Delete(path) for path in present])
+        except Conflict:
+            await self._delete(present)

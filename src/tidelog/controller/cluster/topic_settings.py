@@ -1,0 +1,34 @@
+"""The two settings of a topic that elections turn on, out of the layers Kafka keeps them in.
+
+A topic's own override comes first, then the dynamic value of the controller's broker, that of all
+brokers, and the static one. A value that does not parse (another Kafka would have refused it) is
+passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+Texts = Mapping[str, str]
+
+
+class TopicSettings(NamedTuple):
+    unclean_leader_election: bool = False
+    min_insync_replicas: int = 1
+
+    def overridden(self, *layers: Texts) -> TopicSettings:
+        """By layers of configuration, the first that says something counting."""
+        unclean = _first(layers, UNCLEAN_ELECTION)
+        minimum = _first(layers, MIN_INSYNC_REPLICAS)
+        return TopicSettings(
+            {"true": True, "false": False}.get(unclean.lower(), self.unclean_leader_election),
+            int(minimum) if minimum.isdecimal() else self.min_insync_replicas,
+        )
+
+
+def _first(layers: Sequence[Texts], key: str) -> str:
+    return next((layer[key].strip() for layer in layers if key in layer), "")

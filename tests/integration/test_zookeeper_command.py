@@ -1,0 +1,151 @@
+"""`tidelog zookeeper` as its users meet it: a process, its ready line, its end, its complaints."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.broker_process import dies_with_us
+from tests.support.eventually import eventually
+from tests.support.zookeeper import ZooKeeperProcess, require_zookeeper
+from tidelog.tools.zookeeper.server import free_port
+
+pytestmark = pytest.mark.integration
+
+
+def command(*arguments: object) -> list[str]:
+    program = str(Path(sys.executable).parent / "tidelog")
+    return dies_with_us([program, "zookeeper", *map(str, arguments)])
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    require_zookeeper()
+    process = subprocess.Popen(
+        command("--port", 0, "--data", tmp_path / "zk"), stdout=subprocess.PIPE, text=True
+    )
+    yield process
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def ready_address(process: subprocess.Popen[str]) -> tuple[str, int]:
+    assert process.stdout is not None
+    words = process.stdout.readline().split()
+    assert words[:3] == ["tidelog", "zookeeper", "ready"], words
+    host, _, port = words[3].partition(":")
+    return host, int(port)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_when_it_serves_and_a_signal_ends_it_cleanly(
+    running: subprocess.Popen[str], number: signal.Signals
+) -> None:
+    address = ready_address(running)
+    with socket.create_connection(address, timeout=5) as connection:
+        connection.sendall(b"srvr")
+        assert b"Mode: standalone" in connection.recv(4096)
+    running.send_signal(number)
+    assert running.wait(20) == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=5)
+
+
+def test_it_listens_on_the_loopback_address_alone(running: subprocess.Popen[str]) -> None:
+    _, port = ready_address(running)
+    listening = {
+        connection.laddr
+        for child in psutil.Process(running.pid).children(recursive=True)
+        for connection in child.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    hosts = {address.ip for address in listening}
+    assert hosts <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    assert port in {address.port for address in listening}
+
+
+def test_the_server_does_not_outlive_a_killed_command(running: subprocess.Popen[str]) -> None:
+    ready_address(running)
+    [java] = psutil.Process(running.pid).children(recursive=True)
+    running.kill()
+    eventually(lambda: not java.is_running() or java.status() == psutil.STATUS_ZOMBIE)
+
+
+def refused(*arguments: object, environment: dict[str, str] | None = None) -> str:
+    ended = subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=environment,
+    )
+    assert ended.returncode == 1, ended
+    assert ended.stdout == ""
+    return ended.stderr
+
+
+def test_a_taken_port_is_told(tmp_path: Path) -> None:
+    require_zookeeper()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        complaint = refused("--port", port, "--data", tmp_path)
+    assert complaint == f"tidelog: error: 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_a_directory_in_use_is_told(tmp_path: Path) -> None:
+    require_zookeeper()
+    with ZooKeeperProcess(tmp_path):
+        complaint = refused("--port", free_port(), "--data", tmp_path)
+    assert complaint == f"tidelog: error: {tmp_path} is in use by another ZooKeeper\n"
+
+
+def test_without_java_it_says_what_to_do(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": ""}
+    complaint = refused("--data", tmp_path, environment=environment)
+    assert "there is no java on the PATH: install one" in complaint
+
+
+def test_an_ensemble_needs_both_its_options(tmp_path: Path) -> None:
+    assert "go together" in refused("--data", tmp_path, "--myid", 1)
+    complaint = refused("--data", tmp_path, "--myid", 3, "--server", "1=2888:3888")
+    assert "--myid 3 is not among the --server numbers" in complaint
+
+
+def test_three_commands_make_an_ensemble(tmp_path: Path) -> None:
+    require_zookeeper()
+    servers = [f"--server={n}={free_port()}:{free_port()}" for n in (1, 2, 3)]
+    members = [
+        subprocess.Popen(
+            command("--port", 0, "--data", tmp_path / str(n), "--myid", n, *servers),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for n in (1, 2, 3)
+    ]
+    try:
+        modes = set()
+        for each in members:
+            with socket.create_connection(ready_address(each), timeout=5) as connection:
+                connection.sendall(b"srvr")
+                modes.add(connection.recv(4096).split(b"Mode: ")[1].split()[0])
+        assert modes == {b"leader", b"follower"}
+    finally:
+        for each in members:
+            each.terminate()
+        assert [each.wait(30) for each in members] == [0, 0, 0]
+        for each in members:
+            assert each.stdout is not None
+            each.stdout.close()

@@ -1,0 +1,40 @@
+"""Assignments while they change."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
+
+BROKERS = st.lists(st.integers(0, 6), min_size=1, max_size=4, unique=True)
+
+
+def test_kafkas_example() -> None:
+    moving = ReplicaAssignment((1, 2, 3)).reassigned_to([4, 5, 6])
+    assert moving == ((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))
+    assert moving.origin == (1, 2, 3)
+    assert moving.target == (4, 5, 6)
+
+
+def test_a_second_reassignment_supersedes_the_first() -> None:
+    second = ReplicaAssignment((1, 2, 3)).reassigned_to([3, 4]).reassigned_to([2, 5])
+    assert second.target == (2, 5)
+    assert sorted(second.origin) == [1, 2, 3]
+    assert second.adding == (5,)
+
+
+def test_nothing_changes_when_the_target_is_what_is() -> None:
+    assert not ReplicaAssignment((1, 2)).reassigned_to([1, 2]).is_being_reassigned
+
+
+@given(BROKERS, st.lists(BROKERS, min_size=1, max_size=4))
+def test_origin_and_target_can_always_be_told(before: list[int], targets: list[list[int]]) -> None:
+    assignment = ReplicaAssignment(tuple(before))
+    for target in targets:
+        assignment = assignment.reassigned_to(target)
+        assert assignment.target == tuple(target)
+        assert set(assignment.origin) == set(before)
+    cancelled = assignment.reassigned_to(assignment.origin)
+    assert set(cancelled.replicas) == set(before)
+    assert not cancelled.is_being_reassigned

@@ -8,7 +8,7 @@ import pytest
 
 from tidelog.controller import znodes
 from tidelog.controller.znodes import Endpoint, PartitionState, ProducerIdBlock
-from tidelog.types import Uuid
+from tidelog.types import TopicPartition, Uuid
 
 TOPIC_ID = Uuid.parse("qaAWHYOVSP-HRC6iO0I1wA")
 
@@ -67,7 +67,7 @@ def test_topic() -> None:
 
 def test_a_topic_of_before_topic_ids() -> None:
     decoded = znodes.decode_topic(b'{"version":1,"partitions":{"0":[1]}}')
-    assert decoded == (None, {0: [1]})
+    assert decoded == (None, {0: [1]}, {}, {})
 
 
 def test_partition_state() -> None:
@@ -112,3 +112,47 @@ def test_producer_id_block() -> None:
 def test_what_is_not_a_json_object_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         znodes.decode_topic(data)
+
+
+def test_a_topic_whose_replicas_are_being_changed() -> None:
+    assignment = znodes.TopicAssignment(TOPIC_ID, {0: [3, 1, 2]}, {0: [3]}, {0: [2]})
+    encoded = znodes.encode_assignment(assignment)
+    assert znodes.decode_topic(encoded) == assignment
+    assert json.loads(encoded)["adding_replicas"] == {"0": [3]}
+
+
+def test_a_state_after_an_unclean_election_and_one_with_eligible_replicas() -> None:
+    plain = znodes.encode_state(1, 4, 9, [1])
+    assert b"elr" not in plain
+    assert b"recovery" not in plain
+    encoded = znodes.encode_state(1, 4, 9, [1], leader_recovery_state=1, elr=[2, 3])
+    assert znodes.decode_state(encoded) == PartitionState(1, 4, 9, [1], 1, [2, 3])
+    assert json.loads(encoded)["leader_recovery_state"] == 1
+
+
+def test_what_a_broker_announces() -> None:
+    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT")
+    encoded = znodes.encode_broker(
+        [endpoint], timestamp_ms=0, features={"f": 2}, clean_shutdown=True
+    )
+    assert json.loads(encoded)["features"] == {"f": {"min_version": 1, "max_version": 2}}
+    decoded = znodes.decode_broker(encoded)
+    assert (decoded.features, decoded.clean_shutdown) == ({"f": 2}, True)
+
+
+def test_what_tools_ask_for_and_what_brokers_notify_of() -> None:
+    t0 = TopicPartition("t", 0)
+    moves = znodes.encode_reassignment({t0: [1, 2]})
+    assert json.loads(moves) == {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}],
+    }
+    assert znodes.decode_reassignment(moves) == {t0: (1, 2)}
+    named = znodes.encode_partitions([t0])
+    assert json.loads(named) == {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}
+    assert znodes.decode_partitions(named) == [t0]
+    lost = znodes.encode_log_dir_event(3)
+    assert json.loads(lost) == {"version": 1, "broker": 3, "event": 1}
+    assert znodes.decode_log_dir_event(lost) == 3
+    assert znodes.decode_config_change(znodes.encode_config_change("topics", "t")) == "topics/t"
+    assert json.loads(znodes.encode_no_features()) == {"version": 2, "status": 1, "features": {}}

@@ -249,6 +249,7 @@ class TestEveryApi:
 
         asked = {kind.API_KEY for kind, _ in sample_requests("any")}
         assert _Row(api).key in asked | {s.api_key for s in kio_samples()} | BROKERS_ONLY_KEYS
+
     def test_there_is_no_other_handler(self) -> None:
         handlers = {p.stem for p in (SOURCE / "broker" / "handlers").glob("*.py")} - {"__init__"}
         assert handlers == {api.handler_module.rpartition(".")[2] for api in API_TABLE}

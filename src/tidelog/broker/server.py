@@ -18,7 +18,7 @@ import socket
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
@@ -50,6 +50,9 @@ from tidelog.network.settings import Endpoint, NetworkSettings
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.coordinator.group.consumer.topics import Topics
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +152,9 @@ class Server:
         except BaseException:
             self._logs.shutdown()
             raise
+        self._start_background_work()
+
+    def _start_background_work(self) -> None:
         self._housekeeping = Housekeeping(self.broker, self._loop)
         self._housekeeping.start()
         self._cleaner = LogCleaner(
@@ -229,7 +235,7 @@ class Server:
         replicas: ReplicaManager,
         flusher: LogFlusher,
         producer_ids: ProducerIds,
-        topics: TopicCatalogue,
+        topics: Topics,
     ) -> tuple[GroupCoordinator, TransactionCoordinator]:
         groups = GroupCoordinator(
             config, clock=self._clock, timer=self._timer, flusher=flusher, topics=topics

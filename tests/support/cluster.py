@@ -85,7 +85,8 @@ class ClusterProcess:
 
         config = {key.replace("_", "."): value for key, value in configs.items()}
         topic = NewTopic(name, partitions, factor, config=config)
-        for made in self.admin().create_topics([topic]).values():
+        admin = self.admin()  # to be kept until the answer is there
+        for made in admin.create_topics([topic]).values():
             made.result(30)
         eventually(lambda: len(self.view(name)) == partitions)
 
@@ -94,7 +95,8 @@ class ClusterProcess:
 
         config = {key.replace("_", "."): value for key, value in configs.items()}
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=config)
-        for made in self.admin().create_topics([topic]).values():
+        admin = self.admin()  # to be kept until the answer is there
+        for made in admin.create_topics([topic]).values():
             made.result(30)
 
     def view(self, topic: str) -> dict[int, PartitionView]:

@@ -150,7 +150,7 @@ class FollowerSession:
                 assert partition.leadership is not None
                 entry.remote = partition.leadership.remotes[self.follower.broker_id]
                 entry.remote.listener = entry
-                if self.follower.broker_id not in partition.leadership.isr:
+                if not partition.leadership.is_surely_in_sync(self.follower.broker_id):
                     self._out_of_sync[entry] = None
         except KafkaError as error:
             entry.error = error.code
@@ -165,7 +165,7 @@ class FollowerSession:
                 or remote is None
                 or leadership is None
                 or leadership.remotes.get(remote.broker_id) is not remote
-                or remote.broker_id in leadership.isr
+                or leadership.is_surely_in_sync(remote.broker_id)
                 or remote.listener is not entry
             ):
                 del self._out_of_sync[entry]

@@ -146,6 +146,10 @@ class Leadership:
             if remote.listener is not None:
                 remote.listener.has_news(0)
 
+    def is_surely_in_sync(self, broker_id: int) -> bool:
+        """In the ISR, and no change is under way that might take it out."""
+        return broker_id in self.isr and self.proposed_isr is None
+
     def propose_to_add(self, remote: RemoteReplica) -> bool:
         """Whether the follower has come so far that a larger ISR is to be asked for."""
         if (

@@ -112,6 +112,11 @@ class Partition:
         if state.partition_epoch < self.partition_epoch:
             return False  # an answer to AlterPartition has told us more
         is_new, is_new_epoch = not self.is_leader, state.leader_epoch > self.leader_epoch
+        if state.leader_epoch > self.leader_epoch + 1 and self.leadership is not None:
+            # Others may have led in between without our hearing of it, and followers may have
+            # truncated: what is known of them is worth nothing.
+            self.leadership.look_again()
+            self.leadership = None
         self._take(state)
         self.is_leader = True
         if len(state.replicas) == 1:

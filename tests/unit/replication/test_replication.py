@@ -325,3 +325,26 @@ async def test_a_leader_that_is_cut_off_still_commits_with_its_followers(tmp_pat
     cluster.produce([b"a"], outcomes)
     await cluster.run()
     assert outcomes == [ErrorCode.NONE]
+
+
+@in_loop
+async def test_a_leader_that_missed_another_ones_time_forgets_what_it_knew_of_its_followers(
+    tmp_path: Path,
+) -> None:
+    """The follower has truncated under the other leader; to count what it had before would
+    acknowledge records that it lacks.
+    """
+    cluster = await started(tmp_path)
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"a"], outcomes)
+    leadership = cluster.leader.partition.leadership
+    assert leadership is not None
+    for remote in leadership.remotes.values():
+        remote.log_end_offset = 1
+    cluster.nodes[2].crash()
+    cluster.elect(3, (1, 3))
+    cluster.nodes[3].obey(cluster.state)
+    cluster.elect(1, (1, 3))
+    cluster.nodes[1].obey(cluster.state)
+    assert outcomes == []
+    assert cluster.leader.partition.log.high_watermark == 0

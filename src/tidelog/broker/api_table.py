@@ -20,14 +20,29 @@ Handler = Callable[[Any, Any], Any]
 class Api:
     """A row: the key, the versions served, and (once loaded) the request class and handler."""
 
-    __slots__ = ("_handler_module", "handle", "key", "max_version", "min_version", "request")
+    __slots__ = (
+        "_handler_module",
+        "handle",
+        "in_cluster_only",
+        "key",
+        "max_version",
+        "min_version",
+        "request",
+    )
 
     def __init__(
-        self, key: ApiKey, min_version: int, max_version: int, handler_module: str
+        self,
+        key: ApiKey,
+        min_version: int,
+        max_version: int,
+        handler_module: str,
+        *,
+        in_cluster_only: bool = False,
     ) -> None:
         self.key = key
         self.min_version = min_version
         self.max_version = max_version
+        self.in_cluster_only = in_cluster_only  # what brokers ask each other
         self._handler_module = f"tidelog.broker.handlers.{handler_module}"
         self.handle: Handler | None = None
         self.request: Any = None
@@ -47,7 +62,10 @@ API_TABLE: Final = (
     Api(ApiKey.FETCH, 0, 18, "fetch"),
     Api(ApiKey.LIST_OFFSETS, 0, 11, "list_offsets"),
     Api(ApiKey.METADATA, 0, 13, "metadata"),
-    Api(ApiKey.CONTROLLED_SHUTDOWN, 0, 3, "controlled_shutdown"),
+    Api(ApiKey.LEADER_AND_ISR, 0, 7, "leader_and_isr", in_cluster_only=True),
+    Api(ApiKey.STOP_REPLICA, 0, 4, "stop_replica", in_cluster_only=True),
+    Api(ApiKey.UPDATE_METADATA, 5, 8, "update_metadata", in_cluster_only=True),
+    Api(ApiKey.CONTROLLED_SHUTDOWN, 0, 3, "controlled_shutdown", in_cluster_only=True),
     Api(ApiKey.OFFSET_COMMIT, 0, 10, "offset_commit"),
     Api(ApiKey.OFFSET_FETCH, 0, 10, "offset_fetch"),
     Api(ApiKey.FIND_COORDINATOR, 0, 6, "find_coordinator"),
@@ -78,7 +96,7 @@ API_TABLE: Final = (
     Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, "alter_partition_reassignments"),
     Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "list_partition_reassignments"),
     Api(ApiKey.OFFSET_DELETE, 0, 0, "offset_delete"),
-    Api(ApiKey.ALTER_PARTITION, 0, 3, "alter_partition"),
+    Api(ApiKey.ALTER_PARTITION, 0, 3, "alter_partition", in_cluster_only=True),
     Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, "describe_cluster"),
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "describe_producers"),
     Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, "describe_transactions"),
@@ -87,3 +105,7 @@ API_TABLE: Final = (
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "consumer_group_describe"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions"),
 )
+
+
+def served(*, in_cluster: bool) -> list[Api]:
+    return [api for api in API_TABLE if in_cluster or not api.in_cluster_only]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidelog.broker.cluster import Cluster
     from tidelog.broker.dynamic_config import DynamicConfig
     from tidelog.broker.fetch_sessions import FetchSessions
     from tidelog.broker.metadata_cache import MetadataCache
@@ -43,6 +44,7 @@ class Broker:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     controller: ClusterController | None = None  # None for a lone broker with its own store
+    cluster: Cluster | None = None  # likewise
 
     @property
     def may_administer_topics(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api_table import API_TABLE, Api
+from tidelog.broker.api_table import Api, served
 from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.network.connection import Connection
 from tidelog.network.request import IncomingRequest
@@ -30,7 +30,9 @@ class RequestDispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._apis: dict[int, Api] = {int(api.key): api for api in API_TABLE}
+        self._apis: dict[int, Api] = {
+            int(api.key): api for api in served(in_cluster=broker.cluster is not None)
+        }
         self._tasks: set[asyncio.Task[None]] = set()
         # Connections that have had to wait, with what they wait for now.
         self._waiting: dict[Connection, Pending[Any] | None] = {}
@@ -139,4 +141,5 @@ class RequestDispatcher:
         from tidelog.broker.handlers.api_versions import unsupported_version
 
         head = encode_response_header(correlation_id, ApiKey.API_VERSIONS, 0)
-        request.respond((head, unsupported_version().encode(0)))
+        answer = unsupported_version(in_cluster=self._broker.cluster is not None)
+        request.respond((head, answer.encode(0)))

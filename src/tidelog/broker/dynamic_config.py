@@ -11,14 +11,17 @@ store, `broker_config`, `log_config` and those who asked to be told follow in th
 happen one after another; a caller that gives up does not stop one that has begun. What is found in
 the store and does not fit (another Kafka may have put it there) is left out with a warning.
 
-Not done: /config/changes notifications, for there is one broker; passwords, which Kafka encrypts.
+In a cluster a change is announced under /config/changes, and what others announce is taken over
+(`config_changes.py`).
+
+Not done: passwords, which Kafka encrypts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from tidelog.config.broker import BROKER_TABLE, BrokerConfig, must_find_key
@@ -32,6 +35,7 @@ from tidelog.controller.metadata_store import (
     MetadataStore,
     NoNode,
     SetData,
+    StoreError,
     StoreUnavailable,
 )
 from tidelog.controller.topics import TopicChange, TopicImage, TopicImages
@@ -57,6 +61,7 @@ class DynamicConfig:
         self._store = store
         self._broker_id = broker_id
         self._topics: TopicImages | None = None
+        self._announces = False
         self._overrides: dict[str, dict[str, str]] = {}  # by topic; the catalogue has the others
         self._log_configs: dict[str, LogConfig] = {}  # of topics with overrides, as far as asked
         self._topic_listeners: list[Callable[[str], None]] = []
@@ -88,6 +93,68 @@ class DynamicConfig:
         """Learns of topics that are created with overrides, and forgets those deleted."""
         self._topics = topics
         topics.on_change(self._topic_changed)
+
+    def follow_cluster(self, topics: TopicImages) -> None:
+        """Forgets topics that are deleted; overrides are read from the store (`learn_topics`)."""
+        self._announces = True
+        self._topics = topics
+        topics.on_change(self._cluster_topic_changed)
+
+    async def learn_topics(self, names: Iterable[str]) -> None:
+        """Reads the overrides of topics that are not known yet."""
+        for name in names:
+            if name not in self._overrides:
+                await self.topic_announced(name)
+
+    async def topic_announced(self, name: str) -> None:
+        """The overrides of a topic have changed elsewhere, or are not known yet."""
+        texts = await self._read("topics", name)
+        if texts == self._overrides.get(name):
+            return
+        is_known = name in self._overrides
+        self._overrides[name] = texts
+        self._log_configs.pop(name, None)
+        if is_known or texts:
+            for listener in self._topic_listeners:
+                listener(name)
+
+    async def broker_announced(self, name: str) -> None:
+        """The overrides of one broker, or of all, have changed elsewhere."""
+        old = self.layers
+        if name == DEFAULT_BROKER:
+            texts = self._usable_broker_texts(await self._read("brokers", name), per_broker=False)
+            layers = BrokerLayers(old.static, texts, old.dynamic_broker)
+        elif name == str(self._broker_id):
+            texts = self._usable_broker_texts(await self._read("brokers", name), per_broker=True)
+            layers = BrokerLayers(old.static, old.dynamic_default, texts)
+        else:
+            return
+        self._replace_layers(layers)
+        for listener in self._broker_listeners:
+            listener(layers.effective)
+
+    async def _read(self, entity_type: str, name: str) -> dict[str, str]:
+        try:
+            data, _ = await self._store.get(znodes.config_path(entity_type, name))
+            return znodes.decode_config(data)
+        except NoNode:
+            return {}
+        except ValueError:
+            logger.warning("configuration left out: not readable", extra={"entity": name})
+            return {}
+        except StoreError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"The configuration cannot be read: {error}"
+            ) from error
+
+    async def _announce(self, entity_type: str, name: str) -> None:
+        if self._announces:
+            await self._store.create(
+                znodes.CONFIG_CHANGES + "/config_change_",
+                znodes.encode_config_change(entity_type, name),
+                sequence=True,
+                make_parents=True,
+            )
 
     def on_topic_change(self, listener: Callable[[str], None]) -> None:
         """To be told the name of a topic whose overrides have changed."""
@@ -169,6 +236,7 @@ class DynamicConfig:
                 await self._store.multi([topic, Create(path, data)])
             else:
                 await self._store.multi([topic, SetData(path, data)])
+            await self._announce("topics", name)
         except NoNode:
             raise unknown_topic(name) from None
         except StoreUnavailable as error:
@@ -181,6 +249,7 @@ class DynamicConfig:
                 await self._store.create(path, data, make_parents=True)
             else:
                 await self._store.set(path, data)
+            await self._announce("brokers", name)
         except StoreUnavailable as error:
             raise not_written() from error
 
@@ -201,6 +270,11 @@ class DynamicConfig:
 
     def _topic_changed(self, change: TopicChange, image: TopicImage) -> None:
         if change is not TopicChange.PARTITIONS_ADDED:
+            self._overrides.pop(image.name, None)
+            self._log_configs.pop(image.name, None)
+
+    def _cluster_topic_changed(self, change: TopicChange, image: TopicImage) -> None:
+        if change is TopicChange.DELETED:
             self._overrides.pop(image.name, None)
             self._log_configs.pop(image.name, None)
 

@@ -70,6 +70,10 @@ class Housekeeping:
             Duty("deleted files", lambda: SECOND_MS, self._remove_deleted, broker.timer),
             Duty("idle maps", lambda: IDLE_MAPS_MS, logs.release_idle_maps, broker.timer),
         ]
+        if broker.cluster is not None:
+            self._duties.append(
+                Duty("in-sync sets", self._lag_check_ms, broker.cluster.shrink_isrs, broker.timer)
+            )
 
     def start(self) -> None:
         for duty in self._duties:
@@ -83,6 +87,9 @@ class Housekeeping:
 
     def _configured(self, key: str, run: Callable[[], object]) -> Duty:
         return Duty(key, lambda: self._broker.config.get_int(key), run, self._broker.timer)
+
+    def _lag_check_ms(self) -> int:
+        return self._broker.config.get_int("replica.lag.time.max.ms") // 2
 
     def _checkpoint(self, name: str) -> None:
         writes = self._broker.logs.pending_checkpoints(name)

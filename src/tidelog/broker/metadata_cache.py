@@ -1,6 +1,7 @@
 """What clients are told of the cluster: its brokers, its controller, its topics.
 
-A view over the topic catalogue and the broker's own registration; it holds no copy of either.
+A view over the topic catalogue, and the brokers: this one, or in a cluster those that the
+controller has named.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ class MetadataCache:
     def advertise(self, listener_name: str, nodes: list[Node]) -> None:
         """Clients are told of brokers by the listener they came by."""
         self._nodes[listener_name] = nodes
+
+    def replace_nodes(self, nodes: dict[str, list[Node]]) -> None:
+        """All brokers that live, by listener."""
+        self._nodes = nodes
 
     def nodes(self, listener_name: str) -> list[Node]:
         return self._nodes.get(listener_name, [])

@@ -4,7 +4,8 @@ Partitions that hold an open transaction of the producer's epoch may; the others
 the transaction coordinator, all in one go; see `coordinator.txn.admission`.
 
 Retriable errors of the coordinator become NOT_ENOUGH_REPLICAS, which every client answers by
-sending the batch again.
+sending the batch again. So does a transaction that has ended while the coordinator was asked: the
+records would begin another one, which nobody ends.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.coordinator.txn.admission import Admission, admit
+from tidelog.broker.transaction_admission import admit_wherever
+from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.record.batch import (
     ATTRIBUTES_POSITION,
@@ -20,12 +22,14 @@ from tidelog.record.batch import (
     MAGIC_POSITION,
     TRANSACTIONAL_BIT,
 )
+from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
+    from tidelog.coordinator.txn.admission import Admitted
     from tidelog.protocol.messages.produce import ProduceRequest, TopicProduceData
-    from tidelog.replication.pending import Pending
+    from tidelog.replication.partition import Partition
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
@@ -61,7 +65,7 @@ def admit_records(
 ) -> ProduceAdmission:
     """KafkaError: nothing of the request may be appended."""
     producers: set[tuple[int, int]] = set()
-    unknown: list[TopicPartition] = []  # those without an open transaction of this epoch
+    unknown: list[Partition] = []  # those without an open transaction of this epoch
     for topic in request.topic_data:
         name = _name(broker, topic, version)
         for row in topic.partition_data:
@@ -71,7 +75,7 @@ def admit_records(
             producer_id, producer_epoch = _PRODUCER.unpack_from(row.records, PRODUCER_POSITION)
             producers.add((producer_id, producer_epoch))
             if not partition.log.producers.is_in_transaction(producer_id, producer_epoch):
-                unknown.append(TopicPartition(name, row.index))
+                unknown.append(partition)
     if len(producers) > 1:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The records are of more than one producer."
@@ -79,9 +83,38 @@ def admit_records(
     if not unknown:
         return ProduceAdmission({}, None)
     admission = Admission.of(version, FIRST_VERSION_WITH_ABORTABLE)
-    admitted = admit(broker.transactions, admission, transactional_id, *producers.pop(), unknown)
-    refused = {place: _refusal(code) for place, code in admitted.refused.items()}
-    return ProduceAdmission(refused, admitted.written)
+    producer_id, producer_epoch = producers.pop()
+    places = [partition.topic_partition for partition in unknown]
+    admitted = admit_wherever(
+        broker, admission, transactional_id, producer_id, producer_epoch, places
+    )
+    if admitted.written is None:
+        refused = {place: _refusal(code) for place, code in admitted.refused.items()}
+        return ProduceAdmission(refused, None)
+    return _later(admitted, admitted.written, unknown, producer_id)
+
+
+def _later(
+    admitted: Admitted, written: Pending[ErrorCode], unknown: list[Partition], producer_id: int
+) -> ProduceAdmission:
+    refused: dict[TopicPartition, KafkaError] = {}
+    pending: Pending[ErrorCode] = Pending()
+    markers = {partition: _markers(partition, producer_id) for partition in unknown}
+
+    def answered(code: ErrorCode) -> None:
+        for place, refusal in admitted.refused.items():
+            refused[place] = _refusal(refusal)
+        for partition, before in markers.items():
+            if _markers(partition, producer_id) != before:
+                refused[partition.topic_partition] = _refusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+        pending.complete(code)
+
+    written.then(answered, pending.fail)
+    return ProduceAdmission(refused, pending)
+
+
+def _markers(partition: Partition, producer_id: int) -> int:
+    return partition.log.producers.markers_of(producer_id)
 
 
 def _name(broker: Broker, topic: TopicProduceData, version: int) -> str:

@@ -1,5 +1,6 @@
 """The composition root: builds a broker from its configuration, runs it, and stops it.
 
+This is a lone broker; `cluster_server.py` has what is different where zookeeper.connect is set.
 Start: lock and load the log directories, open the metadata store, join the cluster, host every
 partition under a new leader epoch, listen, print the ready line. Stop (SIGTERM, SIGINT): take no
 more requests, answer those in hand, flush, checkpoint, write the clean-shutdown marker, exit 0. A
@@ -17,7 +18,7 @@ import socket
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
@@ -49,6 +50,9 @@ from tidelog.network.settings import Endpoint, NetworkSettings
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.coordinator.group.consumer.topics import Topics
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +92,15 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    server = Server(config, loop)
-    server.start()
+    server: Server
+    if config["zookeeper.connect"]:
+        from tidelog.broker.cluster_server import ClusterServer  # not needed by a lone broker
+
+        server = cluster_server = ClusterServer(config, loop)
+        await cluster_server.join()
+    else:
+        server = Server(config, loop)
+        server.start()
     _settle_garbage_collector()
     sys.stdout.write(server.ready_line() + "\n")
     sys.stdout.flush()
@@ -128,6 +139,7 @@ class Server:
         )
         self.broker: Broker
         self.network: SocketServer
+        self._endpoints: list[RegisteredEndpoint] = []
         self._advertised: list[str] = []
 
     def start(self) -> None:
@@ -140,6 +152,9 @@ class Server:
         except BaseException:
             self._logs.shutdown()
             raise
+        self._start_background_work()
+
+    def _start_background_work(self) -> None:
         self._housekeeping = Housekeeping(self.broker, self._loop)
         self._housekeeping.start()
         self._cleaner = LogCleaner(
@@ -155,11 +170,6 @@ class Server:
         """Everything up to listening: blocking, before any request is served."""
         raise_file_limit()
         config = self._static_config
-        if config["zookeeper.connect"]:
-            raise StartupError(
-                "zookeeper.connect: there are no clusters over ZooKeeper yet; without the key the "
-                "broker keeps its metadata in its first log directory"
-            )
         for warning in config.warnings:
             logger.warning(warning)
         logs = self._logs
@@ -191,7 +201,7 @@ class Server:
             logs.set_aside_strays(topics.knows)
         topics.start_broker_epoch()
         replicas = ReplicaManager(broker_id, logs)
-        flusher = LogFlusher(self._loop, partial(_flush_failed, replicas))
+        flusher = LogFlusher(self._loop, partial(flush_failed, replicas))
         groups, transactions = self._coordinators(
             dynamic_config.broker_config, replicas, flusher, producer_ids, topics
         )
@@ -225,7 +235,7 @@ class Server:
         replicas: ReplicaManager,
         flusher: LogFlusher,
         producer_ids: ProducerIds,
-        topics: TopicCatalogue,
+        topics: Topics,
     ) -> tuple[GroupCoordinator, TransactionCoordinator]:
         groups = GroupCoordinator(
             config, clock=self._clock, timer=self._timer, flusher=flusher, topics=topics
@@ -248,6 +258,7 @@ class Server:
         )
 
     async def stop(self) -> None:
+        await self.leave()
         self.network.stop_accepting()
         self._dispatcher.wake_waiting()
         self.broker.groups.resign()
@@ -258,6 +269,9 @@ class Server:
         await self._housekeeping.stop()
         await self.close()
         logger.info("stopped")
+
+    async def leave(self) -> None:
+        """A lone broker leaves nobody."""
 
     async def close(self) -> None:
         """What `open` opened."""
@@ -322,6 +336,16 @@ class Server:
             self._topic_config_changed(topic)
 
     def _listen(self) -> None:
+        self._bind()
+        broker, config = self.broker, self.broker.config
+        for endpoint in self._endpoints:
+            node = Node(broker.broker_id, endpoint.host, endpoint.port, config.rack)
+            broker.metadata.advertise(endpoint.listener_name, [node])
+        register_broker(
+            broker.store, broker.broker_id, self._endpoints, self._clock, rack=config.rack
+        )
+
+    def _bind(self) -> None:
         broker, config = self.broker, self.broker.config
         endpoints = [
             Endpoint(e.name, e.host, e.port, e.security_protocol) for e in config.listeners
@@ -336,16 +360,7 @@ class Server:
         )
         ports = self.network.start()
         advertised = advertise(config.advertised_listeners, ports, socket.gethostname())
-        for endpoint in advertised:
-            node = Node(broker.broker_id, endpoint.host, endpoint.port, config.rack)
-            broker.metadata.advertise(endpoint.name, [node])
-        register_broker(
-            broker.store,
-            broker.broker_id,
-            [RegisteredEndpoint(*endpoint) for endpoint in advertised],
-            self._clock,
-            rack=config.rack,
-        )
+        self._endpoints = [RegisteredEndpoint(*endpoint) for endpoint in advertised]
         self._advertised = [str(endpoint) for endpoint in advertised]
 
 
@@ -358,7 +373,7 @@ def _adopt(logs: LogManager, topics: TopicCatalogue, producer_ids: ProducerIds) 
         producer_ids.start_above(logs.highest_producer_id())
 
 
-def _flush_failed(replicas: ReplicaManager, log: PartitionLog, error: OSError) -> None:
+def flush_failed(replicas: ReplicaManager, log: PartitionLog, error: OSError) -> None:
     """The system may have dropped what it could not write: a later fsync would prove nothing."""
     partition = replicas.get(*log.topic_partition)
     if partition is not None and partition.log is log:

@@ -1,16 +1,24 @@
 """How a broker joins the cluster: cluster id, controller, its own registration.
 
-All of it happens once, at start-up, before requests are served.
+All of it happens once, at start-up, before requests are served. A lone broker is a cluster by
+itself (`join_cluster`); one of several finds theirs (`find_cluster`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.controller import znodes
-from tidelog.controller.metadata_store import Create, MetadataStore, Operation, SetData
+from tidelog.controller.metadata_store import (
+    Create,
+    MetadataStore,
+    NodeExists,
+    Operation,
+    SetData,
+)
 from tidelog.controller.znodes import Endpoint
 from tidelog.errors import StartupError
 from tidelog.types import Uuid
@@ -24,6 +32,39 @@ class Membership(NamedTuple):
     cluster_id: str
     controller_id: int
     controller_epoch: int
+
+
+def find_cluster(store: MetadataStore, known_cluster_id: str | None) -> str:
+    """The id of the cluster in the store, which is founded if there is none yet.
+
+    Several brokers may do this at once: what another one has made meanwhile is as good.
+    """
+    for path in znodes.PERSISTENT_PATHS:
+        _make(store, Create(path, make_parents=True))
+    founded = known_cluster_id or str(Uuid.random())
+    _make(store, Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(founded), make_parents=True))
+    stored = _data_or_none(store, znodes.CLUSTER_ID)
+    assert stored is not None
+    cluster_id = znodes.decode_cluster_id(stored)
+    if known_cluster_id not in (None, cluster_id):
+        raise InconsistentClusterId(
+            f"the log directories belong to cluster {known_cluster_id}, "
+            f"the metadata store to cluster {cluster_id}"
+        )
+    return cluster_id
+
+
+def _make(store: MetadataStore, operation: Create) -> None:
+    if _data_or_none(store, operation.path) is None:
+        with suppress(NodeExists):
+            store.multi_now([operation])
+
+
+def generate_broker_id(store: MetadataStore, reserved_max: int) -> int:
+    """A number that no other broker has: the version of /brokers/seqid, above those reserved."""
+    outcome = store.multi_now([SetData(znodes.BROKER_SEQUENCE_ID, b"")])[0]
+    assert isinstance(outcome, int)
+    return reserved_max + outcome
 
 
 def join_cluster(

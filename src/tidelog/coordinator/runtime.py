@@ -4,8 +4,8 @@ A request is decided against a shard, the state of one partition of the coordina
 gives an answer and records, and touches nothing that records stand for. `write` appends
 the records to the partition and replays them; replaying alone changes that state, live and on
 load alike, so that what is in memory is always what a restart would read. The answer leaves once
-the records are committed (the high watermark has passed them, which waits for a flush where
-flush.messages says so).
+the records are committed (the high watermark has passed them, which waits for other replicas, and
+for a flush where flush.messages says so), or after `write_timeout_ms`.
 
 A hosted partition is in one of these states:
 
@@ -34,6 +34,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError, EncodeError
 from tidelog.record.batch import NO_PRODUCER_ID, NO_SEQUENCE, Codec
 from tidelog.record.builder import batch_of
+from tidelog.replication.awaited_commit import await_commit
 from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SLICE_BYTES_MAX: Final = 64 * 1024  # some milliseconds of replaying
+WRITE_TIMEOUT_MS: Final = 5_000
 
 S = TypeVar("S", bound="Replayable")
 
@@ -78,12 +80,14 @@ class CoordinatorRuntime(Generic[S]):
         timer: Timer,
         flusher: LogFlusher,
         load_slice_bytes: int = SLICE_BYTES_MAX,
+        write_timeout_ms: int = WRITE_TIMEOUT_MS,
         on_loaded: Callable[[S], object] = lambda shard: None,
         on_unloaded: Callable[[S], object] = lambda shard: None,
     ) -> None:
         self.topic = topic
         self.partition_count = 0  # of the topic; 0 while there is none
         self.codec = Codec.NONE  # of what is appended from now on
+        self.write_timeout_ms = write_timeout_ms
         self._types = types
         self._new_shard = new_shard
         self._clock = clock
@@ -199,9 +203,9 @@ class CoordinatorRuntime(Generic[S]):
     ) -> Pending[ErrorCode] | None:
         """Ends the producer's transaction in partition `index`; the outcome is as of `write`."""
         hosted = self._serving(index)
-        hosted.partition.append_marker(marker)
+        end_offset = hosted.partition.append_marker(marker).last_offset + 1
         hosted.shard.replay_marker(producer_id, committed=committed)
-        return self._flushed(hosted) if hosted.partition.flush_due else None
+        return self._committed(hosted, end_offset)
 
     def write(
         self,
@@ -237,21 +241,27 @@ class CoordinatorRuntime(Generic[S]):
         for record in records:
             replay(record, offset, producer_id)
             offset += 1
-        return self._flushed(hosted) if partition.flush_due else None
+        return self._committed(hosted, offset)
 
-    def _flushed(self, hosted: Hosted[S]) -> Pending[ErrorCode]:
+    def end_offset(self, index: int) -> int:
+        return self._serving(index).partition.log.log_end_offset
+
+    def high_watermark(self, index: int) -> int:
+        return self._serving(index).partition.log.high_watermark
+
+    def _committed(self, hosted: Hosted[S], end_offset: int) -> Pending[ErrorCode] | None:
+        outcome = await_commit(
+            hosted.partition, end_offset, self._flusher, self._timer, self.write_timeout_ms
+        )
+        if outcome is None:
+            return None
         pending: Pending[ErrorCode] = Pending()
-        partition = hosted.partition
 
-        def finished(error: OSError | None) -> None:
-            if error is None:
-                partition.flushed()
-                pending.complete(ErrorCode.NONE)
-                return
-            pending.complete(ErrorCode.KAFKA_STORAGE_ERROR)
-            if hosted.state is ShardState.ACTIVE:
+        def settled(code: ErrorCode) -> None:
+            pending.complete(code)
+            if code is ErrorCode.KAFKA_STORAGE_ERROR and hosted.state is ShardState.ACTIVE:
                 hosted.state = ShardState.FAILED
                 self._on_unloaded(hosted.shard)
 
-        self._flusher.flush(partition.log, finished)
+        outcome.then(settled)
         return pending

@@ -90,6 +90,7 @@ class LogManager:
             rolled=self._rolled_logs_add,
         )
         self._loaded: list[LogDirectory] = []
+        self.was_clean = True  # all that were loaded: whether everything is on disk
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
         self.offline: dict[TopicPartition, str] = {}  # why a log cannot be used
@@ -164,6 +165,7 @@ class LogManager:
 
     def _load_directory(self, directory: LogDirectory, folders: dict[TopicPartition, str]) -> None:
         clean = directory.take_clean_marker()
+        self.was_clean = self.was_clean and clean
         directory.create_checkpoints()
         checkpoints = {name: directory.read_checkpoint(name) for name in KEPT_FILES}
         compacted = directory.compacted_logs()

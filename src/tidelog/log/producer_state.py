@@ -58,6 +58,7 @@ class ProducerEntry:
         "coordinator_epoch",
         "current_txn_first_offset",
         "last_timestamp",
+        "marker_count",
         "producer_epoch",
     )
 
@@ -66,6 +67,7 @@ class ProducerEntry:
         self.coordinator_epoch = coordinator_epoch  # -1 before the first marker
         self.last_timestamp = last_timestamp
         self.current_txn_first_offset = NO_OFFSET
+        self.marker_count = 0  # since the entry was made; see `markers_of`
         self.batches: list[BatchMetadata] = []  # oldest first, at most BATCHES_KEPT, one epoch
 
     @property
@@ -228,6 +230,7 @@ class ProducerStateTable:
         entry.move_to_epoch(producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
+        entry.marker_count += 1
         first_offset = entry.current_txn_first_offset
         if first_offset == NO_OFFSET:
             return None
@@ -280,6 +283,13 @@ class ProducerStateTable:
     def has_open_transaction(self, producer_id: int) -> bool:
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset != NO_OFFSET
+
+    def markers_of(self, producer_id: int) -> int:
+        """Changes when a transaction of the producer ends. Who has had to wait for leave to begin
+        one can so tell whether it has ended meanwhile (KIP-890's verification guard).
+        """
+        entry = self.producers.get(producer_id)
+        return 0 if entry is None else entry.marker_count
 
     def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a transaction of this very epoch is open."""

@@ -1,12 +1,24 @@
-"""A partition as this broker hosts it: the log, who leads it, and the fetches that wait for it.
+"""A partition as this broker hosts it: the log, who leads it, and who waits for it.
 
 What readers may see is decided here (high watermark, last stable offset, leader epochs); the log
 below knows only bytes and offsets. Touched only on the broker loop.
+
+This broker leads the partition, alone or with followers, or follows another leader:
+
+    is_leader  leadership  high watermark
+    yes        None        the log end: there is no other replica
+    yes        Leadership  what all in-sync replicas hold (`leadership`)
+    no         None        what the leader said, as far as the log goes
+
+Where flush.messages is due, the leader's own log counts only as far as it has been flushed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.partition_log import AppendInfo, PartitionLog
@@ -14,6 +26,8 @@ from tidelog.log.validator import AppendOrigin
 from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 from tidelog.record.inflation import InflationBudget
 from tidelog.replication.delayed_fetch import DelayedFetch
+from tidelog.replication.leadership import Leadership
+from tidelog.replication.partition_host import PartitionHost
 from tidelog.types import TopicPartition, Uuid
 
 CONSUMER_REPLICA_ID = -1
@@ -22,15 +36,40 @@ UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 LATEST_PRODUCE_VERSION = 13
 
+Settle = Callable[[ErrorCode], object]
+_numbers = count()
+
+
+class PartitionState(NamedTuple):
+    """What the controller says of a partition."""
+
+    leader: int
+    leader_epoch: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    partition_epoch: int  # version of the state node
+
+
+class FollowerPosition(Protocol):
+    """What a follower says of its log when it fetches."""
+
+    fetch_offset: int
+    log_start_offset: int
+
 
 class Partition:
     __slots__ = (
+        "_commits",
         "_fetches",
+        "_low_watermarks",
         "_unseen_bytes",
+        "is_leader",
         "isr",
         "leader_epoch",
         "leader_id",
+        "leadership",
         "log",
+        "partition_epoch",
         "replicas",
         "topic_id",
         "topic_partition",
@@ -46,16 +85,97 @@ class Partition:
         leader_epoch: int,
         replicas: Sequence[int],
         isr: Sequence[int],
+        is_leader: bool = True,
+        partition_epoch: int = -1,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch  # never decreases while the partition lives
+        self.partition_epoch = partition_epoch  # of the state that the controller last committed
         self.replicas = replicas
         self.isr = isr  # subset of replicas; holds the leader
+        self.is_leader = is_leader
+        self.leadership: Leadership | None = None  # where this broker leads others
         self._fetches: set[DelayedFetch] | None = None  # None while nobody waits
         self._unseen_bytes = 0  # appended, but still above the high watermark
+        # Those who wait for the high watermark: (offset, number, callback), lowest offset first.
+        self._commits: list[tuple[int, int, Settle]] | None = None
+        # Those who wait for the log start of all replicas, likewise.
+        self._low_watermarks: list[tuple[int, int, Settle]] | None = None
+
+    # Leadership
+
+    def make_leader(self, state: PartitionState, host: PartitionHost) -> bool:
+        """This broker leads from now on, or still; whether that is news."""
+        if state.partition_epoch < self.partition_epoch:
+            return False  # an answer to AlterPartition has told us more
+        is_new, is_new_epoch = not self.is_leader, state.leader_epoch > self.leader_epoch
+        if state.leader_epoch > self.leader_epoch + 1 and self.leadership is not None:
+            # Others may have led in between without our hearing of it, and followers may have
+            # truncated: what is known of them is worth nothing.
+            self.leadership.look_again()
+            self.leadership = None
+        self._take(state)
+        self.is_leader = True
+        if len(state.replicas) == 1:
+            self.leadership = None
+            self.log.enter_leader_epoch(self.leader_epoch)
+        else:
+            is_first = self.leadership is None
+            leadership = self.leadership = self.leadership or Leadership(host, self.log)
+            if is_new_epoch or is_first:
+                self.log.enter_leader_epoch(self.leader_epoch)
+                leadership.enter_epoch(state.replicas, state.isr, is_new=is_first)
+            else:
+                leadership.assign(state.replicas)
+                leadership.settle(state.isr)
+        self.advance_high_watermark()
+        return is_new
+
+    def make_follower(self, state: PartitionState) -> bool:
+        """Another broker leads, or none; whether what was fetched before may not go on."""
+        is_new = self.is_leader or state.leader != self.leader_id
+        is_new = is_new or state.leader_epoch != self.leader_epoch
+        self._take(state)
+        self.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return is_new
+
+    def _take(self, state: PartitionState) -> None:
+        self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
+        self.replicas, self.isr = state.replicas, state.isr
+        self.partition_epoch = state.partition_epoch
+
+    def retire(self, code: ErrorCode) -> None:
+        """This broker leads the partition no more; those who wait are told why."""
+        self.is_leader = False
+        leadership, self.leadership = self.leadership, None
+        if leadership is not None:
+            leadership.look_again()
+        self.fail_waiting(code)
+
+    def fail_waiting(self, code: ErrorCode) -> None:
+        waiting = (self._commits or []) + (self._low_watermarks or [])
+        self._commits = self._low_watermarks = None
+        for _, _, settle in waiting:
+            settle(code)
+        self.wake_fetches()
+
+    def isr_altered(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
+        """The controller has committed this ISR."""
+        if (
+            self.leadership is None
+            or leader_epoch != self.leader_epoch
+            or partition_epoch < self.partition_epoch
+        ):
+            return
+        self.partition_epoch = partition_epoch
+        self.isr = isr
+        self.leadership.settle(isr)
+        self.advance_high_watermark()
+
+    # Appending
 
     def append(
         self,
@@ -66,6 +186,7 @@ class Partition:
     ) -> AppendInfo:
         """Append as leader. While a flush is due, readers do not see the records: `flush_due`."""
         log = self.log
+        end_offset_before = log.log_end_offset
         info = log.append_as_leader(
             records,
             self.leader_epoch,
@@ -74,20 +195,39 @@ class Partition:
             inflation=inflation,
         )
         self._unseen_bytes += info.size_bytes
+        leadership = self.leadership
+        if leadership is not None:
+            if not info.duplicate:
+                leadership.appended(end_offset_before, info.size_bytes)
+            if len(leadership.maximal_isr) > 1:
+                return info  # followers must have it first
         if log.unflushed_messages < log.config.flush_messages:
             self.advance_high_watermark()
         return info
 
+    def require_enough_in_sync(self) -> None:
+        """Before records are appended that all in-sync replicas are to hold."""
+        if self.leadership is not None and not self.leadership.has_enough_in_sync:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.leadership.isr)} replicas of {self.topic_partition} are in sync, "
+                f"{self.leadership.min_insync_replicas} are needed.",
+            )
+
     def append_as_coordinator(self, records: memoryview) -> AppendInfo:
         """Append what a coordinator of this broker writes."""
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.require_enough_in_sync()
         return self.append(records, LATEST_PRODUCE_VERSION, AppendOrigin.COORDINATOR)
 
-    def append_marker(self, marker: memoryview) -> None:
+    def append_marker(self, marker: memoryview) -> AppendInfo:
         """Append the end of a transaction; what it held may be more than its own bytes, so
         readers must look again.
         """
-        self.append_as_coordinator(marker)
+        info = self.append_as_coordinator(marker)
         self.wake_fetches()
+        return info
 
     @property
     def flush_due(self) -> bool:
@@ -95,7 +235,7 @@ class Partition:
         return self.log.unflushed_messages >= self.log.config.flush_messages
 
     def advance_high_watermark(self, up_to_offset: int | None = None) -> None:
-        """With no other replica, what this log holds is committed: let readers see it.
+        """Let readers see what is committed, as far as it has come.
 
         After a flush `up_to_offset` is what was flushed. Waiting fetches are then told of all
         unseen bytes; one that is woken too early looks, and waits again.
@@ -103,6 +243,8 @@ class Partition:
         log = self.log
         end_offset = log.log_end_offset
         offset = end_offset if up_to_offset is None else up_to_offset
+        if self.leadership is not None:
+            offset = self.leadership.committed_end(offset)
         if log.high_watermark < offset:
             log.update_high_watermark(offset)
             if self._fetches is not None:
@@ -110,10 +252,149 @@ class Partition:
                     fetch.appended(self._unseen_bytes)
             if offset == end_offset:
                 self._unseen_bytes = 0
+            if self.leadership is not None:
+                self.leadership.high_watermark_moved()
+            if self._commits is not None:
+                self._settle_commits(offset)
 
     def flushed(self) -> None:
         """A flush has ended well: what it put on disk may be seen."""
-        self.advance_high_watermark(self.log.recovery_point)
+        if self.is_leader:
+            self.advance_high_watermark(self.log.recovery_point)
+
+    # Waiting for replicas
+
+    def when_committed(self, offset: int, settle: Settle) -> None:
+        """Called once everything below `offset` is committed, or cannot be by this leader."""
+        if self.log.high_watermark >= offset:
+            settle(self._commit_outcome())
+            return
+        if self._commits is None:
+            self._commits = []
+        heappush(self._commits, (offset, next(_numbers), settle))
+
+    def _settle_commits(self, high_watermark: int) -> None:
+        commits = self._commits
+        assert commits is not None
+        settled = []
+        while commits and commits[0][0] <= high_watermark:
+            settled.append(heappop(commits)[2])
+        if not commits:
+            self._commits = None
+        if settled:
+            code = self._commit_outcome()
+            for settle in settled:
+                settle(code)
+
+    def _commit_outcome(self) -> ErrorCode:
+        if self.leadership is not None and self.leadership.is_under_min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    def low_watermark(self) -> int:
+        leadership = self.leadership
+        return self.log.log_start_offset if leadership is None else leadership.low_watermark()
+
+    def when_low_watermark(self, offset: int, settle: Settle) -> None:
+        """Called once no replica that lives has records below `offset`."""
+        if self.low_watermark() >= offset:
+            settle(ErrorCode.NONE)
+            return
+        if self._low_watermarks is None:
+            self._low_watermarks = []
+        heappush(self._low_watermarks, (offset, next(_numbers), settle))
+
+    def _settle_low_watermarks(self) -> None:
+        waiting = self._low_watermarks
+        assert waiting is not None
+        low_watermark = self.low_watermark()
+        while waiting and waiting[0][0] <= low_watermark:
+            heappop(waiting)[2](ErrorCode.NONE)
+        if not waiting:
+            self._low_watermarks = None
+
+    # Followers, where this broker leads
+
+    def follower_fetches(self, replica_id: int, wanted: FollowerPosition, now_ms: int) -> None:
+        """A follower asks for an offset, so it holds all below, and the same as this log does."""
+        leadership = self.leadership
+        remote = None if leadership is None else leadership.remotes.get(replica_id)
+        if leadership is None or remote is None:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"replica {replica_id} is not assigned"
+            )
+        log, offset = self.log, wanted.fetch_offset
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        offset_before = remote.log_end_offset
+        remote.fetches(offset, wanted.log_start_offset, now_ms, log.log_end_offset)
+        if self._low_watermarks is not None:
+            self._settle_low_watermarks()
+        if offset != offset_before:
+            self.advance_high_watermark(log.recovery_point if self.flush_due else None)
+
+    def divergence(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
+        """Where a reader's log parts from this one, if its last batch is of another history."""
+        epoch, end_offset = self.log.epoch_end_offset(last_fetched_epoch)
+        if epoch == UNDEFINED_EPOCH or end_offset == UNDEFINED_OFFSET:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"no end offset is known for epoch {last_fetched_epoch}",
+            )
+        if offset < self.log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < last_fetched_epoch or end_offset < offset:
+            return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return None
+
+    def read_for_follower(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool
+    ) -> PartitionData:
+        """Up to the log end."""
+        log = self.log
+        answer = self._empty_answer()
+        result = log.read(
+            offset, max_bytes, up_to_offset=log.log_end_offset, min_one_batch=min_one_batch
+        )
+        if result.records is not None:
+            answer.records = result.records
+        return answer
+
+    def answer_divergence(self, divergence: EpochEndOffset) -> PartitionData:
+        answer = self._empty_answer()
+        answer.diverging_epoch = divergence
+        return answer
+
+    def _empty_answer(self) -> PartitionData:
+        log = self.log
+        return PartitionData(
+            partition_index=self.topic_partition.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=-1,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=None,
+            records=b"",
+        )
+
+    # Following, where another broker leads
+
+    def append_from_leader(self, batches: memoryview) -> AppendInfo:
+        return self.log.append_as_follower(batches)
+
+    def follow(self, high_watermark: int, log_start_offset: int, size_bytes: int) -> None:
+        """The leader's offsets, after what came with them has been appended."""
+        log = self.log
+        self._unseen_bytes += size_bytes
+        offset = min(high_watermark, log.log_end_offset)
+        if log.high_watermark < offset:
+            log.update_high_watermark(offset)
+            for fetch in tuple(self._fetches or ()):
+                fetch.appended(self._unseen_bytes)
+            self._unseen_bytes = 0
+        if log_start_offset > log.log_start_offset and log_start_offset <= log.high_watermark:
+            log.maybe_increment_log_start_offset(log_start_offset)
+
+    # Reading
 
     def require_leader_epoch(self, current_leader_epoch: int) -> None:
         """KIP-320: a client that knows of another leadership than ours must refresh its
@@ -153,8 +434,11 @@ class Partition:
             aborted_transactions=None,
             records=b"",
         )
-        if last_fetched_epoch >= 0 and self._diverges(answer, offset, last_fetched_epoch):
-            return answer
+        if last_fetched_epoch >= 0:
+            divergence = self.divergence(offset, last_fetched_epoch)
+            if divergence is not None:
+                answer.diverging_epoch = divergence
+                return answer
         if replica_id == DEBUGGING_REPLICA_ID:
             bound = log.log_end_offset
         else:
@@ -168,20 +452,6 @@ class Partition:
                 for entry in log.aborted_transactions(offset, result)
             ]
         return answer
-
-    def _diverges(self, answer: PartitionData, offset: int, last_fetched_epoch: int) -> bool:
-        epoch, end_offset = self.log.epoch_end_offset(last_fetched_epoch)
-        if epoch == UNDEFINED_EPOCH or end_offset == UNDEFINED_OFFSET:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"no end offset is known for epoch {last_fetched_epoch}",
-            )
-        if offset < self.log.log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < last_fetched_epoch or end_offset < offset:
-            answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-            return True
-        return False
 
     def watch(self, fetch: DelayedFetch) -> None:
         if self._fetches is None:

@@ -1,26 +1,37 @@
-"""The partitions that this broker hosts, by name and by topic id."""
+"""The partitions that this broker hosts.
+
+A lone broker hosts them by itself (`host`); in a cluster the controller says which it leads and
+which it follows (`lead`, `follow`, `stop`). What has to be done elsewhere when leadership moves
+(fetchers, coordinators) is up to the caller.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_manager import LogManager
-from tidelog.replication.partition import Partition
+from tidelog.replication.partition import Partition, PartitionState
+from tidelog.replication.partition_host import PartitionHost
 from tidelog.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
+NO_LEADER = -1
+NO_EPOCH = -1
+
 
 class ReplicaManager:
-    """Owns every `Partition`; the controller's decisions reach it as `host` and `drop`."""
+    """Owns every `Partition`."""
 
     def __init__(self, broker_id: int, logs: LogManager) -> None:
         self.broker_id = broker_id
         self.logs = logs
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()  # assigned here, but the log cannot be used
+        # In a cluster: whether there is such a partition, wherever it is hosted.
+        self.is_known: Callable[[str, int], bool] = lambda topic, index: False
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -35,6 +46,8 @@ class ReplicaManager:
         """What a client is told of a partition that `get` does not find."""
         if (topic, index) in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.is_known(topic, index):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def leader(self, topic: str, index: int) -> Partition:
@@ -42,9 +55,11 @@ class ReplicaManager:
         partition = self._partitions.get((topic, index))
         if partition is None:
             raise KafkaError(self.absent_error(topic, index))
-        if partition.leader_id != self.broker_id:
+        if not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
+
+    # A lone broker
 
     def host(
         self,
@@ -61,6 +76,7 @@ class ReplicaManager:
         if partition is not None:
             partition.leader_id, partition.leader_epoch = leader_id, leader_epoch
             partition.replicas, partition.isr = replicas, isr
+            partition.is_leader = leader_id == self.broker_id
             partition.log.enter_leader_epoch(leader_epoch)
             partition.wake_fetches()
             return
@@ -81,10 +97,88 @@ class ReplicaManager:
             leader_epoch=leader_epoch,
             replicas=replicas,
             isr=isr,
+            is_leader=leader_id == self.broker_id,
         )
         log.enter_leader_epoch(leader_epoch)
         partition.advance_high_watermark()
         self._partitions[topic_partition] = partition
+
+    # A broker of a cluster
+
+    def must_accept(
+        self, topic_partition: TopicPartition, topic_id: Uuid, state: PartitionState
+    ) -> None:
+        """KafkaError unless what the controller says of the partition is newer than what is
+        known, and about this broker.
+        """
+        if topic_partition in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            if topic_id != partition.topic_id:
+                raise KafkaError(
+                    ErrorCode.INCONSISTENT_TOPIC_ID,
+                    f"{topic_partition} has topic id {partition.topic_id}, not {topic_id}",
+                )
+            if state.leader_epoch <= partition.leader_epoch:
+                raise KafkaError(
+                    ErrorCode.STALE_CONTROLLER_EPOCH,
+                    f"{topic_partition} is at leader epoch {partition.leader_epoch} already",
+                )
+        if self.broker_id not in state.replicas:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def lead(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        state: PartitionState,
+        host: PartitionHost,
+    ) -> Partition:
+        partition = self._get_or_create(topic_partition, topic_id)
+        partition.make_leader(state, host)
+        return partition
+
+    def follow(
+        self, topic_partition: TopicPartition, topic_id: Uuid, state: PartitionState
+    ) -> Partition:
+        partition = self._get_or_create(topic_partition, topic_id)
+        partition.make_follower(state)
+        return partition
+
+    def _get_or_create(self, topic_partition: TopicPartition, topic_id: Uuid) -> Partition:
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            return partition
+        try:
+            log = self.logs.get_or_create(topic_partition, topic_id)
+        except KafkaError as error:
+            logger.error(
+                "partition stays offline",
+                extra={"partition": str(topic_partition), "error": error.message},
+            )
+            if error.code is not ErrorCode.INCONSISTENT_TOPIC_ID:
+                self._offline.add(topic_partition)
+            raise
+        partition = self._partitions[topic_partition] = Partition(
+            topic_partition,
+            topic_id,
+            log,
+            leader_id=NO_LEADER,
+            leader_epoch=NO_EPOCH,
+            replicas=(),
+            isr=(),
+            is_leader=False,
+        )
+        return partition
+
+    def stop(self, topic_partition: TopicPartition) -> None:
+        """Lead and serve the partition no more; its log stays."""
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # Ends
 
     def take_offline(self, topic_partition: TopicPartition, reason: str) -> None:
         """The log cannot be trusted any more: refuse the partition until the next start."""
@@ -96,14 +190,14 @@ class ReplicaManager:
         )
         self._offline.add(topic_partition)
         self.logs.take_offline(topic_partition, reason)
-        partition.wake_fetches()
+        partition.retire(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """Stop hosting the partition and delete its log."""
         partition = self._partitions.pop(topic_partition, None)
         self._offline.discard(topic_partition)
         if partition is not None:
-            partition.wake_fetches()
+            partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
             self.logs.async_delete(topic_partition)
         except KafkaError as error:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from tests.support.batches import simple_batch
 from tests.support.handlers import FakeConnection, HandlerStage, handler_stage
 from tests.support.metadata import in_loop
-from tidelog.broker.api_table import API_TABLE
+from tidelog.broker.api_table import API_TABLE, served
 from tidelog.broker.dispatcher import RequestDispatcher
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import VERSIONS, ApiKey
@@ -77,8 +77,19 @@ async def test_api_versions_lists_exactly_the_table(tmp_path: Path) -> None:
         assert request.answer[:4] == b"\0\0\0\x4d"
         listed = ApiVersionsResponse.decode(memoryview(request.answer), 4, 3).api_keys
         assert [(row.api_key, row.min_version, row.max_version) for row in listed] == [
-            (api.key, api.min_version, api.max_version) for api in API_TABLE
+            (api.key, api.min_version, api.max_version) for api in served(in_cluster=False)
         ]
+
+
+def test_a_lone_broker_does_not_serve_what_brokers_ask_each_other() -> None:
+    only_in_clusters = set(served(in_cluster=True)) - set(served(in_cluster=False))
+    assert {api.key for api in only_in_clusters} == {
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+    }
 
 
 def test_every_row_of_the_table_is_within_the_codec() -> None:
@@ -94,7 +105,7 @@ async def test_unknown_version_of_api_versions_falls_back_to_v0(tmp_path: Path) 
         assert request.answer is not None
         answer = ApiVersionsResponse.decode(memoryview(request.answer), 4, 0)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert len(answer.api_keys) == len(API_TABLE)
+        assert len(answer.api_keys) == len(served(in_cluster=False))
 
 
 @in_loop

@@ -42,7 +42,7 @@ async def test_reader_that_diverged_is_told_where_its_epoch_ended(tmp_path: Path
 async def test_partition_that_is_not_led_here_is_refused(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t")
-        stage.partition("t").leader_id = 9
+        stage.partition("t").is_leader = False
         with refused(ErrorCode.NOT_LEADER_OR_FOLLOWER):
             stage.broker.replicas.leader("t", 0)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tidelog.broker.api_table import API_TABLE
+from tidelog.broker.api_table import served
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.txn.transaction import BUMPS_EPOCH
 from tidelog.errors import ErrorCode
@@ -44,7 +44,8 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.connection.client_software_name = name
         context.connection.client_software_version = version
-    response = ApiVersionsResponse(api_keys=_served())
+    in_cluster = context.broker.cluster is not None
+    response = ApiVersionsResponse(api_keys=_served(in_cluster=in_cluster))
     if context.api_version >= FIRST_VERSION_WITH_FEATURES:
         _add_features(response, context)
     return response
@@ -65,12 +66,14 @@ def _add_features(response: ApiVersionsResponse, context: RequestContext) -> Non
     ]
 
 
-def unsupported_version() -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served())
+def unsupported_version(*, in_cluster: bool) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served(in_cluster=in_cluster)
+    )
 
 
-def _served() -> list[ApiVersion]:
+def _served(*, in_cluster: bool) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-        for api in API_TABLE
+        for api in served(in_cluster=in_cluster)
     ]

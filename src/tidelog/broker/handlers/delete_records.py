@@ -5,11 +5,14 @@ Behaviour
   log start changes nothing and answers the present log start.
 - Internal topics are INVALID_TOPIC_EXCEPTION.
 - Topics that are compacted and not deleted by retention are refused with POLICY_VIOLATION.
-- The answer's low watermark is the new log start offset (-1 with an error).
+- The answer waits until every replica that lives has moved its log start, up to timeout_ms, then
+  REQUEST_TIMED_OUT. Its low watermark is the lowest log start of them (-1 with an error).
 Versions: v2 flexible.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import is_internal
@@ -21,44 +24,67 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from tidelog.replication.delayed_answer import DelayedAnswer
+from tidelog.replication.partition import Partition
+from tidelog.replication.pending import Pending
 
 HIGH_WATERMARK = -1
 
 
-def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
+def handle(
+    context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
+    pending: Pending[DeleteRecordsResponse] = Pending()
+    delayed = DelayedAnswer(context.broker.timer, lambda: pending.complete(response))
+    response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[_delete(context, topic.name, row) for row in topic.partitions],
+                partitions=[_delete(context, topic.name, row, delayed) for row in topic.partitions],
             )
             for topic in request.topics
         ]
     )
+    if not delayed.is_waiting:
+        return response
+    delayed.park(request.timeout_ms)
+    return pending
 
 
 def _delete(
-    context: RequestContext, topic: str, row: DeleteRecordsPartition
+    context: RequestContext, topic: str, row: DeleteRecordsPartition, delayed: DelayedAnswer
 ) -> DeleteRecordsPartitionResult:
+    answer = DeleteRecordsPartitionResult(partition_index=row.partition_index, low_watermark=-1)
     try:
-        low_watermark = _move_log_start(context, topic, row)
+        partition = _movable(context, topic, row.partition_index)
+        offset = _move_log_start(partition, row)
     except KafkaError as error:
-        return DeleteRecordsPartitionResult(
-            partition_index=row.partition_index, low_watermark=-1, error_code=error.code
-        )
-    return DeleteRecordsPartitionResult(
-        partition_index=row.partition_index, low_watermark=low_watermark
-    )
+        answer.error_code = error.code
+        return answer
+
+    def settle(code: ErrorCode) -> None:
+        answer.error_code = code
+        answer.low_watermark = -1 if code else partition.low_watermark()
+
+    delayed.wait_for(partial(partition.when_low_watermark, offset), settle)
+    return answer
 
 
-def _move_log_start(context: RequestContext, topic: str, row: DeleteRecordsPartition) -> int:
+def _movable(context: RequestContext, topic: str, index: int) -> Partition:
     if is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    log = context.broker.replicas.leader(topic, row.partition_index).log
-    if log.config.compact and not log.config.delete:
+    partition = context.broker.replicas.leader(topic, index)
+    config = partition.log.config
+    if config.compact and not config.delete:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    return partition
+
+
+def _move_log_start(partition: Partition, row: DeleteRecordsPartition) -> int:
+    log = partition.log
     offset = log.high_watermark if row.offset == HIGH_WATERMARK else row.offset
     if not 0 <= offset <= log.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    log.maybe_increment_log_start_offset(offset)
-    return log.log_start_offset
+    if log.maybe_increment_log_start_offset(offset) and partition.leadership is not None:
+        partition.leadership.look_again()  # followers are to hear of it
+    return offset

@@ -1,4 +1,4 @@
-"""Fetch v0-v18: read batches from partitions this broker leads.
+"""Fetch v0-v18: read batches from partitions this broker leads or, from v11 on, follows.
 
 Behaviour
 - Parks until min_bytes are readable or max_wait_ms passes; a read error answers at once.
@@ -8,6 +8,8 @@ Behaviour
 - max_bytes (and fetch.max.bytes) bounds the whole answer, partition_max_bytes each partition; the
   first non-empty partition returns at least one whole batch (v3+). The last batch may be cut short.
 - A partition that goes away while the fetch waits wakes it, and is answered at once.
+- A consumer that names its rack is told of a follower there (replica.selector.class, KIP-392).
+- Followers (replica id 0 and above) are served by `broker.follower_fetch`.
 - Records leave as slices of the segment file (sendfile); only v0-v3 convert them down, about
   1 MiB an answer. Where a v0-v2 client leaves no room for the first batch it gets a message that
   says so.
@@ -15,8 +17,8 @@ Checks, in order: session, topic known, partition hosted, leader epoch, replica,
 epoch, offset in range.
 Versions: v3 max_bytes, v4 isolation level and record batches, v7 sessions (KIP-227), v9 leader
 epoch (KIP-320), v10 zstd, v12 last fetched epoch and flexible, v13 topic ids, v15 replica state,
-v16 node endpoints, v17 directory ids, v18 high watermark of followers.
-Not done: rack-aware replica choice (KIP-392), followers.
+v11 racks, v16 the leader where this broker is not it (KIP-951), v17 directory ids, v18 high
+watermark of followers.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ from typing import TYPE_CHECKING
 from tidelog.broker.context import RequestContext
 from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from tidelog.protocol.messages.fetch import (
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
 from tidelog.record.file_records import FileRecords
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.replication.partition import Partition
@@ -36,25 +44,40 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
 
 READ_COMMITTED = 1
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LAST_VERSION_OF_MAGIC_0 = 1
 LAST_VERSION_OF_MAGIC_1 = 3
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
 FIRST_VERSION_WITH_MAX_BYTES = 3
 FIRST_VERSION_WITH_ZSTD = 10
 CONVERTED_BYTES_MAX = 1 << 20  # in one answer, beyond the first batch of each partition
+FIRST_VERSION_FROM_FOLLOWERS = 11
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_LEADERS = 16
+_LEADER_HAS_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 def handle(
     context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Pending[FetchResponse]:
     broker = context.broker
+    if broker.cluster is not None:
+        replica_id = _replica_id(request)
+        if replica_id >= 0:
+            from tidelog.broker import follower_fetch  # not needed by a lone broker
+
+            return follower_fetch.handle(context, request, replica_id, broker.cluster)
     plan = broker.fetch_sessions.resolve(request, context.api_version, broker.clock.time_ms())
     fetch = _Fetch(context, request, plan)
     rows = fetch.read_all()
     if fetch.is_satisfied(rows):
-        return plan.answer(rows)
+        return fetch.answer(rows)
     return _Parked(fetch).answer
+
+
+def _replica_id(request: FetchRequest) -> int:
+    state = request.replica_state
+    return request.replica_id if state is None else state.replica_id
 
 
 class _Fetch:
@@ -63,7 +86,9 @@ class _Fetch:
     __slots__ = (
         "_by_id",
         "_context",
+        "_leader_ids",
         "_replica_id",
+        "_selects_replicas",
         "broker",
         "bytes_read",
         "failed",
@@ -81,9 +106,13 @@ class _Fetch:
         self.version = version = context.api_version
         self.plan = plan
         self._by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-        self._replica_id = request.replica_id
-        if request.replica_state is not None:
-            self._replica_id = request.replica_state.replica_id
+        self._replica_id = _replica_id(request)
+        self._selects_replicas = (
+            self.broker.cluster is not None
+            and request.rack_id != ""
+            and self.broker.config["replica.selector.class"] == RACK_AWARE_SELECTOR
+        )
+        self._leader_ids: set[int] = set()  # of partitions that are not to be read here
         self.bytes_read = 0
         self.failed = False  # a partition that is hosted here could not be read
         self.partitions: list[Partition] = []  # those that were read, and may be waited for
@@ -132,11 +161,18 @@ class _Fetch:
         partition = self.broker.replicas.get(topic, wanted.index)
         if partition is None:
             code = self.broker.replicas.absent_error(topic, wanted.index)
-            return _failed(wanted.index, self._in_version(code))
-        self.partitions.append(partition)
+            return self._not_here(topic, wanted.index, code)
         version = self.version
+        if not partition.is_leader and version < FIRST_VERSION_FROM_FOLLOWERS:
+            self.failed = True
+            return self._not_here(topic, wanted.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.partitions.append(partition)
         strict = version < FIRST_VERSION_WITH_MAX_BYTES
         try:
+            if self._selects_replicas and partition.is_leader:
+                elsewhere = self._nearer_replica(partition, wanted)
+                if elsewhere is not None:
+                    return elsewhere
             row = partition.read(
                 wanted.fetch_offset,
                 min(wanted.max_bytes, max(budget, 0)),
@@ -150,8 +186,58 @@ class _Fetch:
                 self._convert(partition, wanted, row)
         except KafkaError as error:
             self.failed = True
-            return _failed(wanted.index, self._in_version(error.code))
+            return self._not_here(topic, wanted.index, error.code)
         return row
+
+    def _not_here(self, topic: str, index: int, code: ErrorCode) -> PartitionData:
+        row = _failed(index, self._in_version(code))
+        if self.version >= FIRST_VERSION_WITH_LEADERS and code in _LEADER_HAS_MOVED:
+            from tidelog.broker.current_leader import current_leader  # a lone broker leads all
+
+            leader = current_leader(self.broker, topic, index)
+            if leader is not None:
+                row.current_leader = LeaderIdAndEpoch(
+                    leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
+                )
+                self._leader_ids.add(leader.leader_id)
+        return row
+
+    def answer(self, rows: list[FetchedRow]) -> FetchResponse:
+        response = self.plan.answer(rows)
+        if self._leader_ids:
+            from tidelog.broker.current_leader import endpoints
+
+            response.node_endpoints = [
+                NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+                for node in endpoints(
+                    self.broker, self._leader_ids, self._context.connection.listener_name
+                )
+            ]
+        return response
+
+    def _nearer_replica(
+        self, partition: Partition, wanted: FetchedPartition
+    ) -> PartitionData | None:
+        """An answer that sends the consumer to a replica in its rack, if there is one."""
+        from tidelog.replication.replica_selector import NO_REPLICA, preferred_read_replica
+
+        partition.require_leader_epoch(wanted.current_leader_epoch)
+        listener_name = self._context.connection.listener_name
+        racks = {node.broker_id: node.rack for node in self.broker.metadata.nodes(listener_name)}
+        replica_id = preferred_read_replica(
+            partition, wanted.fetch_offset, self.request.rack_id, racks
+        )
+        if replica_id == NO_REPLICA:
+            return None
+        self.failed = True  # nothing to wait for
+        return PartitionData(
+            partition_index=wanted.index,
+            high_watermark=partition.log.high_watermark,
+            last_stable_offset=partition.log.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            preferred_read_replica=replica_id,
+            records=b"",
+        )
 
     def _convert(self, partition: Partition, wanted: FetchedPartition, row: PartitionData) -> None:
         """Old clients read only what their version of the message format can say."""
@@ -216,7 +302,7 @@ class _Parked:
         try:
             rows = fetch.read_all()
             late = fetch.broker.clock.monotonic() >= self._deadline
-            answer = fetch.plan.answer(rows) if late or fetch.is_satisfied(rows) else None
+            answer = fetch.answer(rows) if late or fetch.is_satisfied(rows) else None
         except BaseException:
             self.answer.fail()
             raise

@@ -8,6 +8,9 @@ Behaviour
 - "Latest" is the high watermark, with read_committed the last stable offset; a replica sees the
   log end. A time look-up is exact inside a batch and finds nothing (-1) at or above "latest".
 - A partition named twice is INVALID_REQUEST.
+- A new leader whose high watermark has not reached the start of its epoch may know less than the
+  one before it has told: OFFSET_NOT_AVAILABLE (v5, before: LEADER_NOT_AVAILABLE; KIP-207) where the
+  answer depends on it.
 - v0 answers a list: segment base offsets and the latest, newest first, below the time asked for.
 Checks, in order: duplicate, timestamp known to the version, hosted and led here, leader epoch.
 Versions: v1 one offset with its timestamp, v2 isolation level, v4 leader epochs, v6 flexible,
@@ -28,7 +31,11 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tidelog.replication.partition import DEBUGGING_REPLICA_ID, Partition
+from tidelog.replication.partition import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    Partition,
+)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -46,6 +53,7 @@ FIRST_VERSION_OF: Final = {
 }
 READ_COMMITTED: Final = 1
 FIRST_VERSION_WITH_EPOCHS: Final = 4
+FIRST_VERSION_WITH_NOT_AVAILABLE: Final = 5
 
 
 def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -80,12 +88,14 @@ def _answer(
         unknown_version = FIRST_VERSION_OF.get(row.timestamp, 99) > context.api_version
         if row.timestamp < 0 and context.api_version > 0 and unknown_version:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        partition = context.broker.replicas.leader(topic, index)
+        partition = _partition(context, request, topic, index)
         partition.require_leader_epoch(row.current_leader_epoch)
         if context.api_version == 0:
             offsets = _old_style_offsets(partition, row)
             return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=offsets)
         offset, timestamp, epoch = _find(partition, row.timestamp, _latest(partition, request))
+        if offset < 0 or row.timestamp == LATEST:
+            _require_caught_up(context, request, partition)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
     return ListOffsetsPartitionResponse(
@@ -94,6 +104,33 @@ def _answer(
         timestamp=timestamp,
         leader_epoch=epoch if context.api_version >= FIRST_VERSION_WITH_EPOCHS else -1,
     )
+
+
+def _partition(
+    context: RequestContext, request: ListOffsetsRequest, topic: str, index: int
+) -> Partition:
+    """Tools may ask a follower too."""
+    replicas = context.broker.replicas
+    if request.replica_id == DEBUGGING_REPLICA_ID:
+        followed = replicas.get(topic, index)
+        if followed is not None:
+            return followed
+    return replicas.leader(topic, index)
+
+
+def _require_caught_up(
+    context: RequestContext, request: ListOffsetsRequest, partition: Partition
+) -> None:
+    leadership = partition.leadership
+    if (
+        leadership is not None
+        and request.replica_id == CONSUMER_REPLICA_ID
+        and leadership.epoch_start_offset > partition.log.high_watermark
+    ):
+        is_known = context.api_version >= FIRST_VERSION_WITH_NOT_AVAILABLE
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
+        )
 
 
 def _latest(partition: Partition, request: ListOffsetsRequest) -> int:

@@ -146,6 +146,7 @@ def _row(image: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
+                offline_replicas=list(partition.offline_replicas),
             )
             for index, partition in enumerate(image.partitions)
         ],

@@ -1,25 +1,28 @@
 """Produce v0-v13: append record batches to partitions this broker leads.
 
 Behaviour
-- acks 1 and -1 are answered when the records are in the log (and flushed, where flush.messages
-  says so); acks 0 gets no answer, and an error closes the connection, as Kafka does.
+- acks 1 is answered when the records are in the log (and flushed, where flush.messages says so),
+  acks -1 when all in-sync replicas have them: until timeout_ms, then REQUEST_TIMED_OUT. With fewer
+  than min.insync.replicas in sync it is NOT_ENOUGH_REPLICAS, or NOT_ENOUGH_REPLICAS_AFTER_APPEND
+  if that is found later. acks 0 gets no answer, and an error closes the connection, as Kafka does.
 - Records of a transaction need a transactional id, else the whole request is refused with
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED. They are appended where the partition is in the
   transaction (v11: else 120, before: 48); v12+ adds it, see `broker.produce_admission`.
 - Each partition has its own error; a partition named twice is appended once (the last one).
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
-Checks, in order: transactional id, acks, topic and partition hosted here, not a topic of the
-coordinators (17; Kafka's admin client, by its client id, may), the transaction, then those of the
-log's validator.
+Checks, in order: transactional id, acks, topic and partition hosted and led here, not a topic of
+the coordinators (17; Kafka's admin client, by its client id, may), the transaction, enough replicas
+in sync, then those of the log's validator.
 Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
-v8 record errors, v9 flexible, v10 current leader, v11 TRANSACTION_ABORTABLE,
-v12 adds partitions to the transaction (KIP-890), v13 topic ids.
+v8 record errors, v9 flexible, v10 the leader where this broker is not it (KIP-951), v11
+TRANSACTION_ABORTABLE, v12 adds partitions to the transaction (KIP-890), v13 topic ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.context import CloseConnection, RequestContext
@@ -28,6 +31,8 @@ from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -44,17 +49,20 @@ from tidelog.record.batch import (
 )
 from tidelog.record.errors import InvalidRecords, InvalidTimestamps
 from tidelog.record.inflation import InflationBudget
+from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
-    from tidelog.replication.flusher import LogFlusher
+    from tidelog.broker.broker import Broker
 
 Answer = ProduceResponse | CloseConnection | None
 Row = tuple[PartitionProduceResponse, Partition]
 
+ALL = -1
 ADMIN_CLIENT_ID = "__admin_client"
+FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
 FIRST_VERSION_WITH_BATCHES = 3
@@ -76,8 +84,10 @@ def _append_all(
         topics = _distinct(topics)
     responses = [append.topic(topic) for topic in topics]
     response = ProduceResponse(responses=responses)
-    if append.unflushed:
-        return _answer_when_flushed(context.broker.flusher, append, response)
+    if append.misdirected and append.version >= FIRST_VERSION_WITH_LEADERS:
+        _tell_leaders(context, append.misdirected, response)
+    if append.unflushed or append.uncommitted:
+        return _Later(context.broker, append, response).answer(request.timeout_ms)
     return append.answer(response)
 
 
@@ -122,8 +132,10 @@ class _Append:
         "_inflation",
         "acks",
         "is_transactional",
+        "misdirected",
         "refusal",
         "refused",
+        "uncommitted",
         "unflushed",
         "version",
     )
@@ -134,6 +146,9 @@ class _Append:
         self.acks = request.acks
         self._client_id = context.header.client_id
         self.unflushed: list[Row] = []  # appended, to be flushed before the answer
+        # Appended, to be held by all in-sync replicas up to an offset before the answer.
+        self.uncommitted: list[tuple[PartitionProduceResponse, Partition, int]] = []
+        self.misdirected: list[tuple[str, PartitionProduceResponse]] = []  # led elsewhere
         self.refusal: ErrorCode | None = None  # applies to every partition
         self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
         transactional, self._inflation = _survey(request, self.version)
@@ -167,9 +182,8 @@ class _Append:
         if self.refusal is not None:
             return _failed(index, KafkaError(self.refusal))
         partition = self._broker.replicas.get(topic, index)
-        if partition is None:
-            code = unknown or self._broker.replicas.absent_error(topic, index)
-            return _failed(index, self._in_version(KafkaError(code)))
+        if partition is None or not partition.is_leader:
+            return self._not_led(topic, index, unknown, is_hosted=partition is not None)
         if topic in INTERNAL_TOPICS and self._client_id != ADMIN_CLIENT_ID:
             return _failed(
                 index,
@@ -181,7 +195,10 @@ class _Append:
             return _failed(index, self.refused[partition.topic_partition])
         if self.version < FIRST_VERSION_WITH_BATCHES and _holds_no_message(row.records):
             return PartitionProduceResponse(index=index, base_offset=-1)
+        needs_all = self.acks == ALL and partition.leadership is not None
         try:
+            if needs_all:
+                partition.require_enough_in_sync()
             info = partition.append(row.records, self.version, inflation=self._inflation)
         except KafkaError as error:
             return _failed(index, self._in_version(error))
@@ -191,8 +208,21 @@ class _Append:
             log_append_time_ms=info.log_append_time_ms,
             log_start_offset=info.log_start_offset,
         )
-        if partition.flush_due:
+        if needs_all:
+            self.uncommitted.append((answer, partition, info.last_offset + 1))
+        elif partition.flush_due:
             self.unflushed.append((answer, partition))
+        return answer
+
+    def _not_led(
+        self, topic: str, index: int, unknown: ErrorCode | None, *, is_hosted: bool
+    ) -> PartitionProduceResponse:
+        code = unknown or self._broker.replicas.absent_error(topic, index)
+        if is_hosted:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answer = _failed(index, self._in_version(KafkaError(code)))
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self.misdirected.append((topic, answer))
         return answer
 
     def _in_version(self, error: KafkaError) -> KafkaError:
@@ -212,6 +242,27 @@ class _Append:
                 if row.error_code:
                     return CloseConnection(f"acks=0 produce failed, error {row.error_code:d}")
         return None
+
+
+def _tell_leaders(
+    context: RequestContext,
+    misdirected: list[tuple[str, PartitionProduceResponse]],
+    response: ProduceResponse,
+) -> None:
+    from tidelog.broker.current_leader import current_leader, endpoints  # a lone broker leads all
+
+    leader_ids = set()
+    for topic, row in misdirected:
+        leader = current_leader(context.broker, topic, row.index)
+        if leader is not None:
+            leader_ids.add(leader.leader_id)
+            row.current_leader = LeaderIdAndEpoch(
+                leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
+            )
+    response.node_endpoints = [
+        NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+        for node in endpoints(context.broker, leader_ids, context.connection.listener_name)
+    ]
 
 
 def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -273,26 +324,51 @@ def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
     )
 
 
-def _answer_when_flushed(
-    flusher: LogFlusher, append: _Append, response: ProduceResponse
-) -> Pending[Answer]:
-    pending: Pending[Answer] = Pending()
-    remaining = len(append.unflushed)
+class _Later:
+    """An answer that waits for flushes and for other replicas."""
 
-    def flushed(row: PartitionProduceResponse, partition: Partition, error: OSError | None) -> None:
-        nonlocal remaining
-        if error is None:
-            partition.flushed()
-        else:
-            row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            row.error_message = str(error)
-        remaining -= 1
-        if not remaining:
-            pending.complete(append.answer(response))
+    __slots__ = ("_append", "_broker", "_pending", "_remaining", "_response")
 
-    for row, partition in append.unflushed:
-        flusher.flush(
-            partition.log,
-            lambda error, row=row, partition=partition: flushed(row, partition, error),  # type: ignore[misc]
-        )
-    return pending
+    def __init__(self, broker: Broker, append: _Append, response: ProduceResponse) -> None:
+        self._broker = broker
+        self._append = append
+        self._response = response
+        self._remaining = 0
+
+    def answer(self, timeout_ms: int) -> Pending[Answer]:
+        append = self._append
+        delayed = DelayedAnswer(self._broker.timer, self._one_done)
+        self._pending: Pending[Answer] = Pending(on_hurry=delayed.hurry)
+        self._remaining = len(append.unflushed) + 1
+        for row, partition in append.unflushed:
+            self._flush(row, partition)
+        for row, partition, offset in append.uncommitted:
+            delayed.wait_for(partial(partition.when_committed, offset), partial(_settle, row))
+            if partition.flush_due:
+                self._broker.flusher.flush(partition.log, partial(_flushed, partition))
+        delayed.park(timeout_ms)
+        return self._pending
+
+    def _flush(self, row: PartitionProduceResponse, partition: Partition) -> None:
+        def flushed(error: OSError | None) -> None:
+            _flushed(partition, error)
+            if error is not None:
+                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                row.error_message = str(error)
+            self._one_done()
+
+        self._broker.flusher.flush(partition.log, flushed)
+
+    def _one_done(self) -> None:
+        self._remaining -= 1
+        if not self._remaining:
+            self._pending.complete(self._append.answer(self._response))
+
+
+def _settle(row: PartitionProduceResponse, code: ErrorCode) -> None:
+    row.error_code = code
+
+
+def _flushed(partition: Partition, error: OSError | None) -> None:
+    if error is None:
+        partition.flushed()

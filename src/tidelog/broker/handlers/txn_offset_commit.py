@@ -21,10 +21,11 @@ from collections.abc import Callable
 from typing import Final
 
 from tidelog.broker.context import RequestContext
+from tidelog.broker.transaction_admission import admit_wherever
 from tidelog.broker.transactional import when_written
 from tidelog.coordinator.group.coordinator import NewOffset, commit_error
 from tidelog.coordinator.group.offsets import CommittedOffset
-from tidelog.coordinator.txn.admission import Admission, admit
+from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -51,25 +52,26 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
     commit = _Commit(context, request)
     if not commit.known:
         return commit.response
-    transactions, groups = context.broker.transactions, context.broker.groups
     try:
-        partition = groups.offsets_partition(request.group_id)
+        partition = context.broker.groups.offsets_partition(request.group_id)
     except KafkaError as error:
         return commit.failed(error.code)
-    refused, written = admit(
-        transactions,
+    refused, written = admit_wherever(
+        context.broker,
         Admission.of(context.api_version, FIRST_VERSION_WITH_ABORTABLE),
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
         [partition],
     )
-    if refused:
-        code = refused[partition]
-        return commit.failed(_ADMISSION_ERRORS.get(code, code))
-    if written is None:
+
+    def go_on() -> Answer:
+        if refused:
+            code = refused[partition]
+            return commit.failed(_ADMISSION_ERRORS.get(code, code))
         return commit.write()
-    return _after(written, commit.write, commit.failed)
+
+    return go_on() if written is None else _after(written, go_on, commit.failed)
 
 
 def _after(

@@ -285,7 +285,6 @@ KEYS: Final = (
         "How long a commit waits for its replicas.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "offsets.load.buffer.size",

@@ -75,7 +75,6 @@ KEYS: Final = (
         "Fetchers towards each other broker.",
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
-        inert=True,
     ),
     Key(
         "producer.purgatory.purge.interval.requests",
@@ -90,7 +89,6 @@ KEYS: Final = (
         1_000,
         "Pause of a fetcher after an error.",
         valid=at_least(0),
-        inert=True,
     ),
     Key(
         "replica.fetch.max.bytes",
@@ -98,7 +96,6 @@ KEYS: Final = (
         1_048_576,
         "Bytes of one partition in a fetch between brokers.",
         valid=at_least(0),
-        inert=True,
     ),
     Key(
         "replica.fetch.min.bytes",
@@ -106,7 +103,6 @@ KEYS: Final = (
         1,
         "Bytes a leader waits for before it answers a follower.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "replica.fetch.response.max.bytes",
@@ -114,7 +110,6 @@ KEYS: Final = (
         10_485_760,
         "Bytes of one whole answer to a follower.",
         valid=at_least(0),
-        inert=True,
     ),
     Key(
         "replica.fetch.wait.max.ms",
@@ -122,7 +117,6 @@ KEYS: Final = (
         500,
         "Longest time a leader lets a follower wait for new records.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "replica.high.watermark.checkpoint.interval.ms",
@@ -137,14 +131,12 @@ KEYS: Final = (
         30_000,
         "How long a follower may lag behind before it leaves the in-sync set.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "replica.selector.class",
         STRING,
         None,
         "Class that chooses the replica a consumer reads from.",
-        inert=True,
     ),
     Key(
         "replica.socket.receive.buffer.bytes",
@@ -152,7 +144,6 @@ KEYS: Final = (
         65_536,
         "SO_RCVBUF of the connections between brokers.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "replica.socket.timeout.ms",
@@ -160,7 +151,6 @@ KEYS: Final = (
         30_000,
         "How long a follower waits for its leader's answer.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "unclean.leader.election.enable",

@@ -116,21 +116,18 @@ KEYS: Final = (
         BOOLEAN,
         True,
         "Whether a stopping broker first hands its leaderships over.",
-        inert=True,
     ),
     Key(
         "controlled.shutdown.max.retries",
         INT,
         3,
         "How often a stopping broker tries again to hand its leaderships over.",
-        inert=True,
     ),
     Key(
         "controlled.shutdown.retry.backoff.ms",
         LONG,
         5_000,
         "Pause between two tries to hand leaderships over.",
-        inert=True,
     ),
     Key(
         "create.topic.policy.class.name",
@@ -244,7 +241,6 @@ KEYS: Final = (
         30_000,
         "How long this broker waits for another broker's answer.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "reserved.broker.max.id",
@@ -252,7 +248,6 @@ KEYS: Final = (
         1_000,
         "Largest number broker.id may have while numbers above it are generated.",
         valid=at_least(0),
-        inert=True,
     ),
     Key(
         "unstable.api.versions.enable",

@@ -8,7 +8,9 @@ decided. The end of a transaction has three steps, each in its log before the ne
     3. COMPLETE_COMMIT or COMPLETE_ABORT in __transaction_state
 
 A crash in between leaves it prepared; whoever loads it goes on with step 2. The client is answered
-after step 1, as by Kafka; where no flush has to be waited for, all three are done by then.
+after step 1, as by Kafka; where nothing has to be waited for, all three are done by then. While a
+step is not committed, requests for the id are CONCURRENT_TRANSACTIONS: what they see could be lost
+with this broker.
 
 Producer ids come from outside, because they take a wait: `needs_producer_id` says when one has to
 be brought along. Refusals are KafkaErrors.
@@ -60,6 +62,8 @@ TOMBSTONES_PER_BATCH: Final = 1000
 _WRITE_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -129,6 +133,9 @@ class TransactionCoordinator:
     def _loaded(self, shard: TransactionShard) -> None:
         for transaction in shard.transactions.values():
             self._avoid_producer_ids_to(max(transaction.producer_id, transaction.next_producer_id))
+        end_offset = self.runtime.end_offset(shard.index)
+        if self.runtime.high_watermark(shard.index) < end_offset:
+            shard.uncommitted = dict.fromkeys(shard.transactions, end_offset)
         self._finish_prepared(shard)
 
     # Producers
@@ -150,7 +157,7 @@ class TransactionCoordinator:
         spare_producer_id: int | None,
     ) -> Ended:
         self.require_timeout(transaction_timeout_ms)
-        shard = self._shard(transactional_id)
+        shard = self._settled_shard(transactional_id)
         transaction = shard.transactions.get(transactional_id)
         if transaction is None:
             if spare_producer_id is None:  # it was there when the id was asked for
@@ -182,7 +189,7 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
     ) -> Pending[ErrorCode] | None:
         """None: they are in the transaction; else the outcome comes later."""
-        shard = self._shard(transactional_id)
+        shard = self._settled_shard(transactional_id)
         transaction = self._owned(shard, transactional_id, producer_id, producer_epoch)
         if transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(
             partitions
@@ -198,7 +205,7 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
     ) -> set[TopicPartition]:
         """Those that the producer has not added to its transaction."""
-        shard = self._shard(transactional_id)
+        shard = self._settled_shard(transactional_id)
         transaction = self._owned(shard, transactional_id, producer_id, producer_epoch)
         return set(partitions) - transaction.partitions
 
@@ -212,7 +219,7 @@ class TransactionCoordinator:
         bumps_epoch: bool,
         spare_producer_id: int | None = None,
     ) -> Ended:
-        shard = self._shard(transactional_id)
+        shard = self._settled_shard(transactional_id)
         transaction = shard.transactions.get(transactional_id)
         if transaction is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -260,6 +267,8 @@ class TransactionCoordinator:
         def decided(code: ErrorCode) -> ErrorCode:
             if code is ErrorCode.NONE:
                 self._write_markers(shard, transactional_id)
+            else:
+                self._retry_soon()  # it may be committed yet
             return code
 
         return _mapped(written, decided)
@@ -267,10 +276,13 @@ class TransactionCoordinator:
     def _write_markers(self, shard: TransactionShard, transactional_id: str) -> None:
         prepared = shard.transactions[transactional_id]
         self._marking.add(transactional_id)
+        marked = shard.marked.setdefault(transactional_id, set())
 
         def finished(good: bool) -> None:
             self._marking.discard(transactional_id)
-            if not (good and self._complete(shard, prepared)):
+            if good and self._complete(shard, prepared):
+                shard.marked.pop(transactional_id, None)
+            else:
                 self._retry_soon()
 
         try:
@@ -278,7 +290,7 @@ class TransactionCoordinator:
         except KafkaError:  # resigned meanwhile: who leads next goes on
             self._marking.discard(transactional_id)
             return
-        self.markers.append_all(prepared, coordinator_epoch, finished)
+        self.markers.append_all(prepared, coordinator_epoch, marked, finished)
 
     def _complete(self, shard: TransactionShard, prepared: Transaction) -> bool:
         if shard.transactions.get(prepared.transactional_id) != prepared:
@@ -298,8 +310,12 @@ class TransactionCoordinator:
 
     def _finish_prepared(self, shard: TransactionShard) -> None:
         for transaction in tuple(shard.transactions.values()):
-            if transaction.state in PREPARED and transaction.transactional_id not in self._marking:
+            if transaction.state not in PREPARED or transaction.transactional_id in self._marking:
+                continue
+            if self._is_settled(shard, transaction.transactional_id):
                 self._write_markers(shard, transaction.transactional_id)
+            else:
+                self._retry_soon()
 
     def _retry_soon(self) -> None:
         if not self._retry_is_due:
@@ -376,6 +392,22 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         return self.runtime.shard_for(transactional_id)
 
+    def _settled_shard(self, transactional_id: str) -> TransactionShard:
+        """For requests that go on from the last step of this id, which must be committed."""
+        shard = self._shard(transactional_id)
+        if not self._is_settled(shard, transactional_id):
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return shard
+
+    def _is_settled(self, shard: TransactionShard, transactional_id: str) -> bool:
+        end_offset = shard.uncommitted.get(transactional_id)
+        if end_offset is None:
+            return True
+        if self.runtime.high_watermark(shard.index) < end_offset:
+            return False
+        del shard.uncommitted[transactional_id]
+        return True
+
     def _all_transactions(self) -> Iterator[tuple[TransactionShard, Transaction]]:
         for shard in self.runtime.active_shards():
             for transaction in tuple(shard.transactions.values()):
@@ -390,7 +422,10 @@ class TransactionCoordinator:
             raise KafkaError(write_error(error.code), error.message) from error
         if transaction.last_producer_epoch != NO_EPOCH:
             shard.remember_last_epoch(transaction.transactional_id, transaction.last_producer_epoch)
-        return None if written is None else _mapped(written, write_error)
+        if written is None:
+            return None
+        shard.uncommitted[transaction.transactional_id] = self.runtime.end_offset(shard.index)
+        return _mapped(written, write_error)
 
 
 def _identity(transaction: Transaction) -> ProducerIdentity:

@@ -1,13 +1,14 @@
 """Writing the markers that end a transaction in each of its partitions.
 
-A marker for a partition of __consumer_offsets goes through the group coordinator, whose waiting
-offsets it commits or drops. A partition of a topic that is gone needs none. One that cannot take
-its marker now (offline, or its coordinator is loading) leaves the transaction unfinished: all its
-markers are written again later, which does no harm, since a marker without a transaction before it
-means nothing.
+Partitions that this broker leads get theirs at once; those that others lead by WriteTxnMarkers, one
+request a broker. A marker for a partition of __consumer_offsets goes through the group coordinator,
+whose waiting offsets it commits or drops. A partition of a topic that is gone needs none. One that
+cannot take its marker now (without a leader, offline, or its coordinator is loading) leaves the
+transaction unfinished: what is missing is written later. A marker may be written twice, which does
+no harm: without a transaction before it, it means nothing.
 
 A partition that has seen a newer epoch of the producer holds nothing that this marker could end:
-it is passed over, with a warning.
+it is passed over, with a warning. So is one that has seen a newer coordinator.
 
 See `record.control` for the bytes.
 """
@@ -16,12 +17,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tidelog.coordinator.txn.states import TransactionState
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
+from tidelog.replication.awaited_commit import await_commit
 from tidelog.replication.pending import Pending
+from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
@@ -29,15 +38,28 @@ if TYPE_CHECKING:
     from tidelog.coordinator.runtime import CoordinatorRuntime
     from tidelog.coordinator.txn.transaction import Transaction
     from tidelog.replication.flusher import LogFlusher
-    from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_NOTHING_TO_END: Final = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH}
+_OVERTAKEN: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
+NO_LEADER: Final = -1
+
+Answered = Callable[[WriteTxnMarkersResponse | None], object]
+
+
+class OtherBrokers(Protocol):
+    """Who else leads partitions, and how to have them write markers."""
+
+    def leader_of(self, topic: str, index: int) -> int | None:
+        """NO_LEADER if there is none now, None if there is no such partition."""
+
+    def write_markers(
+        self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
+    ) -> None:
+        """`answered` is told None when no answer is to be had."""
 
 
 class MarkerWriter:
@@ -54,6 +76,7 @@ class MarkerWriter:
         self._groups = groups
         self._flusher = flusher
         self._clock = clock
+        self.others: OtherBrokers | None = None  # of a cluster
 
     def append(
         self,
@@ -78,75 +101,165 @@ class MarkerWriter:
             return self._groups.write_marker(
                 index, memoryview(marker), producer_id, committed=committed
             )
-        partition.append_marker(memoryview(marker))
-        return self._flushed(partition) if partition.flush_due else None
-
-    def _flushed(self, partition: Partition) -> Pending[ErrorCode]:
+        end_offset = partition.append_marker(memoryview(marker)).last_offset + 1
+        written = await_commit(partition, end_offset, self._flusher)
+        if written is None:
+            return None
         pending: Pending[ErrorCode] = Pending()
 
-        def finished(error: OSError | None) -> None:
-            if error is None:
-                partition.flushed()
-                partition.wake_fetches()
-            pending.complete(ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR)
+        def settled(code: ErrorCode) -> None:
+            partition.wake_fetches()
+            pending.complete(code)
 
-        self._flusher.flush(partition.log, finished)
+        written.then(settled)
         return pending
 
     def append_all(
-        self, transaction: Transaction, coordinator_epoch: int, finished: Callable[[bool], object]
+        self,
+        transaction: Transaction,
+        coordinator_epoch: int,
+        marked: set[TopicPartition],
+        finished: Callable[[bool], object],
     ) -> None:
-        """`finished` is told, once, whether every partition has its marker."""
-        markers = _Markers(finished)
-        for topic_partition in sorted(transaction.partitions):
-            try:
-                written = self.append(
-                    topic_partition,
-                    transaction.producer_id,
-                    transaction.producer_epoch,
-                    coordinator_epoch,
-                    committed=transaction.state is TransactionState.PREPARE_COMMIT,
-                )
-            except KafkaError as error:
-                if error.code not in _NOTHING_TO_END:
-                    markers.failed()
-                elif error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
-                    logger.warning(
-                        "a partition has seen a newer epoch than that of its transaction's end",
-                        extra={
-                            "transactional_id": transaction.transactional_id,
-                            "partition": str(topic_partition),
-                            "error": error.message,
-                        },
-                    )
-                continue
-            if written is not None:
-                markers.wait_for(written)
+        """`finished` is told, once, whether every partition has its marker. `marked` are those
+        that have; it grows.
+        """
+        markers = _Markers(transaction, coordinator_epoch, marked, finished)
+        elsewhere: dict[int, list[TopicPartition]] = {}
+        for topic_partition in sorted(transaction.partitions - marked):
+            leader_id = self._other_leader(topic_partition)
+            if leader_id is None:
+                self._append_here(markers, topic_partition)
+            elif leader_id == NO_LEADER:
+                markers.failed()
+            else:
+                elsewhere.setdefault(leader_id, []).append(topic_partition)
+        for leader_id, partitions in elsewhere.items():
+            assert self.others is not None
+            request = markers.request(partitions)
+            self.others.write_markers(leader_id, request, markers.wait_for_answer())
         markers.all_begun()
+
+    def _other_leader(self, topic_partition: TopicPartition) -> int | None:
+        """None where this broker is to look by itself."""
+        partition = self._replicas.get(*topic_partition)
+        if self.others is None or (partition is not None and partition.is_leader):
+            return None
+        leader_id = self.others.leader_of(*topic_partition)
+        # This broker leads by what others say, and does not know of it yet: later.
+        return NO_LEADER if leader_id == self._replicas.broker_id else leader_id
+
+    def _append_here(self, markers: _Markers, topic_partition: TopicPartition) -> None:
+        transaction = markers.transaction
+        try:
+            written = self.append(
+                topic_partition,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                markers.coordinator_epoch,
+                committed=markers.committed,
+            )
+        except KafkaError as error:
+            markers.settle(topic_partition, error.code)
+            return
+        if written is None:
+            markers.settle(topic_partition, ErrorCode.NONE)
+        else:
+            markers.wait_for(topic_partition, written)
 
 
 class _Markers:
     """The markers of one transaction, until all of them are in their logs."""
 
-    __slots__ = ("_finished", "_good", "_waiting")
+    __slots__ = ("_finished", "_good", "_marked", "_waiting", "coordinator_epoch", "transaction")
 
-    def __init__(self, finished: Callable[[bool], object]) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        coordinator_epoch: int,
+        marked: set[TopicPartition],
+        finished: Callable[[bool], object],
+    ) -> None:
+        self.transaction = transaction
+        self.coordinator_epoch = coordinator_epoch
+        self._marked = marked
         self._finished = finished
         self._good = True
         self._waiting = 1  # for all to have begun
 
+    @property
+    def committed(self) -> bool:
+        return self.transaction.state is TransactionState.PREPARE_COMMIT
+
     def failed(self) -> None:
         self._good = False
 
-    def wait_for(self, written: Pending[ErrorCode]) -> None:
+    def settle(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        if code in _OVERTAKEN:
+            logger.warning(
+                "a partition has seen a newer epoch than that of its transaction's end",
+                extra={
+                    "transactional_id": self.transaction.transactional_id,
+                    "partition": str(topic_partition),
+                    "error": code.name,
+                },
+            )
+        elif code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            self.failed()
+            return
+        self._marked.add(topic_partition)
+
+    def wait_for(self, topic_partition: TopicPartition, written: Pending[ErrorCode]) -> None:
         self._waiting += 1
-        written.then(self._one_done)
+
+        def settled(code: ErrorCode) -> None:
+            self.settle(topic_partition, code)
+            self._one_done()
+
+        written.then(settled)
+
+    def request(self, partitions: list[TopicPartition]) -> WriteTxnMarkersRequest:
+        topics: dict[str, WritableTxnMarkerTopic] = {}
+        for topic, index in partitions:
+            row = topics.setdefault(topic, WritableTxnMarkerTopic(name=topic))
+            row.partition_indexes.append(index)
+        marker = WritableTxnMarker(
+            producer_id=self.transaction.producer_id,
+            producer_epoch=self.transaction.producer_epoch,
+            transaction_result=self.committed,
+            topics=list(topics.values()),
+            coordinator_epoch=self.coordinator_epoch,
+        )
+        return WriteTxnMarkersRequest(markers=[marker])
+
+    def wait_for_answer(self) -> Answered:
+        self._waiting += 1
+
+        def answered(response: WriteTxnMarkersResponse | None) -> None:
+            if response is None:
+                self.failed()
+            else:
+                for topic in response.markers[0].topics:
+                    for row in topic.partitions:
+                        self._settle_elsewhere(
+                            TopicPartition(topic.name, row.partition_index), row.error_code
+                        )
+            self._one_done()
+
+        return answered
+
+    def _settle_elsewhere(self, topic_partition: TopicPartition, error_code: int) -> None:
+        """A broker that does not know the partition may not have heard of it yet."""
+        code = ErrorCode.of(error_code)
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self.failed()
+        else:
+            self.settle(topic_partition, code)
 
     def all_begun(self) -> None:
-        self._one_done(ErrorCode.NONE)
+        self._one_done()
 
-    def _one_done(self, code: ErrorCode) -> None:
-        self._good = self._good and code is ErrorCode.NONE
+    def _one_done(self) -> None:
         self._waiting -= 1
         if not self._waiting:
             self._finished(self._good)

@@ -10,16 +10,21 @@ from tidelog.protocol.messages.transaction_log import TransactionLogKey, Transac
 if TYPE_CHECKING:
     from tidelog.coordinator.stored_record import CoordinatorRecord
     from tidelog.coordinator.txn.transaction import Transaction
+    from tidelog.types import TopicPartition
 
 
 class TransactionShard:
     """Touched only on the broker loop; changed by replaying alone."""
 
-    __slots__ = ("index", "transactions")
+    __slots__ = ("index", "marked", "transactions", "uncommitted")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.transactions: dict[str, Transaction] = {}
+        # Ids whose last step may not be committed yet, with the offset after it.
+        self.uncommitted: dict[str, int] = {}
+        # Ids of transactions being ended, with the partitions that have their markers.
+        self.marked: dict[str, set[TopicPartition]] = {}
 
     def replay(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
         key, value = record.key, record.value

@@ -19,6 +19,7 @@ from tidelog.errors import StartupError
 # By module; a command has dashes where its module has underscores.
 COMMANDS: Final = {
     "serve": "run a broker in the foreground",
+    "dev": "run a cluster on this machine: ZooKeeper and some brokers",
     "zookeeper": "run a ZooKeeper server for development, from pyspark's jars",
     "groups": "list, describe, reset and delete consumer groups",
     "transactions": "list, describe and abort transactions, find those that hang",

@@ -1,0 +1,182 @@
+"""A broker of a cluster over ZooKeeper: what is different from a lone one.
+
+Start: lock and load the log directories, get a session, find the cluster (or found it), listen,
+register, take part in the election of the controller, and wait until the controller has told this
+broker of the cluster. What it hosts, it hosts by the controller's orders. Stop: have the controller
+move the leaderships, then as a lone broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.cluster import Cluster
+from tidelog.broker.config_changes import ConfigChanges
+from tidelog.broker.dynamic_config import DynamicConfig
+from tidelog.broker.fetch_sessions import FetchSessions
+from tidelog.broker.metadata_cache import MetadataCache
+from tidelog.broker.server import Server, flush_failed, raise_file_limit
+from tidelog.controller.metadata_store import SessionState, StoreError
+from tidelog.controller.producer_ids import ProducerIds
+from tidelog.controller.registration import find_cluster, generate_broker_id
+from tidelog.controller.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from tidelog.controller.topics import TopicChange, TopicImage
+from tidelog.controller.zookeeper_store import ZooKeeperStore
+from tidelog.errors import StartupError
+from tidelog.replication.flusher import LogFlusher
+from tidelog.replication.replica_manager import ReplicaManager
+
+if TYPE_CHECKING:
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.coordinator.runtime import CoordinatorRuntime
+    from tidelog.log.meta_properties import MetaProperties
+
+logger = logging.getLogger(__name__)
+
+NO_CONTROLLER = -1
+
+
+class ClusterServer(Server):
+    """One broker in this process, and its place in the cluster."""
+
+    _cluster: Cluster
+    _config_changes: ConfigChanges
+
+    async def join(self) -> None:
+        """Until this broker serves as part of the cluster."""
+        try:
+            self.open()
+            self._bind()
+            await self._config_changes.start()
+            await self._cluster.start(self._endpoints, clean_shutdown=self._logs.was_clean)
+        except StoreError as error:
+            self._logs.shutdown()
+            raise StartupError(
+                f"the metadata store cannot be used: {type(error).__name__} {error}"
+            ) from error
+        except BaseException:
+            self._logs.shutdown()
+            raise
+        self._start_background_work()
+
+    def open(self) -> None:
+        """Everything up to listening: blocking, before any request is served."""
+        raise_file_limit()
+        config = self._static_config
+        for warning in config.warnings:
+            logger.warning(warning)
+        logs = self._logs
+        logs.lock()
+        store = self._connect(config)
+        meta = logs.stored_identity()
+        cluster_id = find_cluster(store, None if meta is None else meta.cluster_id)
+        broker_id = self._broker_id(config, meta, store)
+        logs.confirm_identity(broker_id, cluster_id)
+        dynamic_config = DynamicConfig(config, store, broker_id)
+        dynamic_config.load()
+        logs.start(dynamic_config.log_config)
+        replicas = ReplicaManager(broker_id, logs)
+        flusher = LogFlusher(self._loop, partial(flush_failed, replicas))
+        producer_ids = ProducerIds(store, broker_id)
+        cluster = self._cluster = Cluster(
+            dynamic_config.broker_config,
+            broker_id,
+            store,
+            flusher,
+            loop=self._loop,
+            clock=self._clock,
+            timer=self._timer,
+        )
+        groups, transactions = self._coordinators(
+            dynamic_config.broker_config, replicas, flusher, producer_ids, cluster.topics
+        )
+        transactions.markers.others = cluster
+        replicas.is_known = lambda topic, index: cluster.leader_of(topic, index) is not None
+        self.broker = Broker(
+            broker_id=broker_id,
+            config=dynamic_config.broker_config,
+            clock=self._clock,
+            timer=self._timer,
+            store=store,
+            topics=cluster.topics,
+            dynamic_config=dynamic_config,
+            metadata=MetadataCache(cluster_id, NO_CONTROLLER, cluster.topics),
+            logs=logs,
+            replicas=replicas,
+            flusher=flusher,
+            producer_ids=producer_ids,
+            fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
+            groups=groups,
+            transactions=transactions,
+            controller=cluster.controller,
+            cluster=cluster,
+        )
+        cluster.attach(self.broker)
+        dynamic_config.follow_cluster(cluster.topics)
+        dynamic_config.on_topic_change(self._topic_config_changed)
+        dynamic_config.on_broker_change(self._broker_config_changed)
+        cluster.topics.on_change(self._cluster_topic_changed)
+        self._config_changes = ConfigChanges(store, dynamic_config, self._clock)
+        store.on_session(self._session_changed)
+
+    def _connect(self, config: BrokerConfig) -> ZooKeeperStore:
+        session_timeout_ms = config.get_int("zookeeper.session.timeout.ms")
+        return ZooKeeperStore.connect(
+            config["zookeeper.connect"],
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=config["zookeeper.connection.timeout.ms"],
+            in_flight_max=config.get_int("zookeeper.max.in.flight.requests"),
+            loop=self._loop,
+            clock=self._clock,
+        )
+
+    def _broker_id(
+        self, config: BrokerConfig, meta: MetaProperties | None, store: ZooKeeperStore
+    ) -> int:
+        if config.broker_id_is_set:
+            return config.broker_id
+        if meta is not None:
+            return meta.broker_id
+        if not config["broker.id.generation.enable"]:
+            raise StartupError("broker.id is not set, and broker.id.generation.enable is false")
+        return generate_broker_id(store, config.get_int("reserved.broker.max.id"))
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._config_changes.session_began()
+
+    def _cluster_topic_changed(self, change: TopicChange, image: TopicImage) -> None:
+        groups, transactions = self.broker.groups, self.broker.transactions
+        runtime: CoordinatorRuntime[Any] | None = None
+        if image.name in INTERNAL_TOPICS:
+            is_groups = image.name == CONSUMER_OFFSETS
+            runtime = groups.runtime if is_groups else transactions.runtime
+        if change is TopicChange.DELETED:
+            if runtime is not None:
+                runtime.partition_count = 0
+            groups.topic_deleted(image.name)
+            return
+        if change is TopicChange.CREATED:
+            groups.topic_created(image.name)
+        else:
+            groups.topic_changed(image.name)
+        if runtime is not None:
+            # The first count holds until a restart: with another one, keys would be looked for
+            # where they are not.
+            runtime.partition_count = runtime.partition_count or len(image.partitions)
+
+    def _broker_config_changed(self, config: BrokerConfig) -> None:
+        super()._broker_config_changed(config)
+        self._cluster.configure(config)
+
+    async def leave(self) -> None:
+        await self._cluster.hand_over()
+        self._config_changes.close()
+        self._cluster.quiesce()
+
+    async def close(self) -> None:
+        await self._cluster.stop()
+        await super().close()

@@ -1,0 +1,113 @@
+"""Learning of configuration that was changed through another broker (/config/changes).
+
+Whoever changes configuration adds a node with a number there, as Kafka does, and every broker takes
+over what nodes above the last number it has seen tell of. After a lost session all nodes that are
+left are looked at again: a node may have come and gone unseen, but it stays for EXPIRATION_MS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from typing import TYPE_CHECKING, Final
+
+from tidelog.controller import znodes
+from tidelog.controller.metadata_store import MetadataStore, NoNode, StoreError, WatchedEvent
+from tidelog.errors import KafkaError
+
+if TYPE_CHECKING:
+    from tidelog.broker.dynamic_config import DynamicConfig
+    from tidelog.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+PREFIX: Final = "config_change_"
+EXPIRATION_MS: Final = 15 * 60 * 1000
+
+
+class ConfigChanges:
+    """Touched only on the broker loop."""
+
+    def __init__(self, store: MetadataStore, config: DynamicConfig, clock: Clock) -> None:
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._last_number = -1
+        self._made_ms: dict[str, int] = {}  # of nodes seen, by path
+        self._looking: asyncio.Task[None] | None = None
+        self._look_again = False
+        self._closed = False
+
+    async def start(self) -> None:
+        """What is there is known already: configuration was read before."""
+        names = await self._store.children(znodes.CONFIG_CHANGES, watch=self._changed)
+        self._last_number = max(map(_number, names), default=-1)
+        now_ms = self._clock.time_ms()
+        self._made_ms = {f"{znodes.CONFIG_CHANGES}/{name}": now_ms for name in names}
+
+    def session_began(self) -> None:
+        self._changed(None)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _changed(self, _: WatchedEvent | None) -> None:
+        if self._closed:
+            return
+        self._look_again = True
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        while self._look_again:
+            self._look_again = False
+            try:
+                names = await self._store.children(znodes.CONFIG_CHANGES, watch=self._changed)
+                for name in sorted(names, key=_number):
+                    await self._take(name)
+                await self._remove_old()
+            except (StoreError, KafkaError) as error:
+                logger.warning("configuration changes cannot be read: %s", error)
+
+    async def _take(self, name: str) -> None:
+        path = f"{znodes.CONFIG_CHANGES}/{name}"
+        number = _number(name)
+        if number <= self._last_number:
+            return
+        try:
+            data, stat = await self._store.get(path)
+        except NoNode:
+            self._last_number = number
+            return
+        entity_type, _, entity = _entity_path(data).partition("/")
+        if entity_type == "topics":
+            await self._config.topic_announced(entity)
+        elif entity_type == "brokers":
+            await self._config.broker_announced(entity)
+        self._last_number = number
+        self._made_ms[path] = stat.ctime_ms
+
+    async def _remove_old(self) -> None:
+        """Whichever broker comes first; every other has seen them by now."""
+        oldest_ms = self._clock.time_ms() - EXPIRATION_MS
+        for path in [path for path, made_ms in self._made_ms.items() if made_ms < oldest_ms]:
+            del self._made_ms[path]
+            with contextlib.suppress(NoNode):
+                await self._store.delete(path)
+
+
+def _number(name: str) -> int:
+    digits = name.removeprefix(PREFIX)
+    return int(digits) if digits.isdigit() else -1
+
+
+def _entity_path(data: bytes) -> str:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return ""
+    return str(value.get("entity_path", "")) if isinstance(value, dict) else ""

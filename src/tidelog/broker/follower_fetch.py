@@ -1,0 +1,175 @@
+"""Fetch as followers send it: what this broker leads, up to the log end.
+
+The offset a follower asks for says what it holds: it moves the high watermark and the in-sync set
+before anything is read, so the answer carries the newest high watermark. Without news the fetch
+waits, up to max_wait_ms. Records leave as slices of the segment file, as for consumers.
+See `replication.follower_session` for what is looked at, and how.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse
+from tidelog.replication.follower_session import FollowerAnswer, FollowerSession
+from tidelog.replication.partition import Partition
+from tidelog.replication.pending import Pending
+from tidelog.types import ZERO_UUID, Uuid
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.cluster import Cluster
+    from tidelog.broker.context import RequestContext
+    from tidelog.clock import TimerHandle
+    from tidelog.network.connection import Connection
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+EPOCH_MAX = 2**31 - 1
+LATE_S = 0.001  # to the deadline: not worth waiting for
+
+
+def handle(
+    context: RequestContext, request: FetchRequest, replica_id: int, cluster: Cluster
+) -> FetchResponse | Pending[FetchResponse]:
+    now_ms = cluster.host.now_ms()
+    follower = cluster.host.follower(replica_id)
+    if request.replica_state is not None:
+        follower.broker_epoch = request.replica_state.replica_epoch
+    try:
+        session = _session(context, request, replica_id, cluster)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    named = session.update(request, context.api_version)
+    finder = _Finder(context.broker)
+    for entry in named:
+        session.note(entry, finder.find, now_ms)
+    session.let_join(cluster.host.isr_changes)
+    follower.last_fetch_ms = now_ms
+    fetch = _FollowerFetch(context, request, session)
+    answer = session.read_news(fetch.max_bytes)
+    if fetch.is_satisfied(answer):
+        return fetch.response(answer)
+    return fetch.wait(answer.bytes_read)
+
+
+def _session(
+    context: RequestContext, request: FetchRequest, replica_id: int, cluster: Cluster
+) -> FollowerSession:
+    sessions = cluster.follower_sessions
+    follower = cluster.host.follower(replica_id)
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        sessions.close([request.session_id])
+        if request.session_epoch == FINAL_EPOCH:
+            return FollowerSession(0, follower)
+        session = sessions.open(follower)
+        session_id = session.session_id
+
+        def connection_closed(_: Connection) -> None:
+            sessions.close([session_id])
+
+        context.connection.add_close_callback(connection_closed)
+        return session
+    known = sessions.get(request.session_id)
+    if known is None or known.follower is not follower:
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    if known.epoch != request.session_epoch:
+        raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    known.epoch = 1 if known.epoch == EPOCH_MAX else known.epoch + 1
+    return known
+
+
+class _Finder:
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def find(self, topic: str, topic_id: Uuid, index: int) -> Partition:
+        if topic_id != ZERO_UUID:
+            image = self._broker.topics.by_id.get(topic_id)
+            if image is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            topic = image.name
+        partition = self._broker.replicas.leader(topic, index)
+        if topic_id not in (ZERO_UUID, partition.topic_id):
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return partition
+
+
+class _FollowerFetch:
+    """One request, which may have to wait."""
+
+    __slots__ = (
+        "_answer",
+        "_broker",
+        "_deadline",
+        "_handle",
+        "_request",
+        "_session",
+        "max_bytes",
+    )
+
+    def __init__(
+        self, context: RequestContext, request: FetchRequest, session: FollowerSession
+    ) -> None:
+        self._broker: Broker = context.broker
+        self._request = request
+        self._session = session
+        self._handle: TimerHandle | None = None
+        self.max_bytes = request.max_bytes
+
+    def is_satisfied(self, answer: FollowerAnswer) -> bool:
+        return (
+            answer.is_urgent
+            or answer.bytes_read >= max(self._request.min_bytes, 1)
+            or self._request.max_wait_ms <= 0
+            or not self._session.partitions
+        )
+
+    def response(self, answer: FollowerAnswer) -> FetchResponse:
+        return FetchResponse(
+            session_id=self._session.session_id, responses=self._session.tell(answer)
+        )
+
+    def wait(self, bytes_read: int) -> Pending[FetchResponse]:
+        self._answer: Pending[FetchResponse] = Pending(self._give_up, self._hurry)
+        self._deadline = self._broker.clock.monotonic() + self._request.max_wait_ms / 1000
+        self._park(bytes_read)
+        return self._answer
+
+    def _park(self, bytes_read: int) -> None:
+        remaining_s = max(self._deadline - self._broker.clock.monotonic(), 0.0)
+        self._handle = self._broker.timer.call_later(remaining_s, self._look_again)
+        self._session.wait(self._request.min_bytes - bytes_read, self._wake)
+
+    def _wake(self) -> None:
+        """On the next turn of the loop: a run of appends is answered once, its producers first."""
+        assert self._handle is not None
+        self._handle.cancel()
+        self._handle = self._broker.timer.call_later(0.0, self._look_again)
+
+    def _hurry(self) -> None:
+        self._deadline = 0.0
+        self._session.stop_waiting()
+        self._wake()
+
+    def _give_up(self) -> None:
+        self._session.stop_waiting()
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _look_again(self) -> None:
+        self._session.stop_waiting()
+        try:
+            answer = self._session.read_news(self.max_bytes)
+            late = self._deadline - self._broker.clock.monotonic() < LATE_S
+            response = self.response(answer) if late or self.is_satisfied(answer) else None
+        except BaseException:
+            self._answer.fail()
+            raise
+        if response is not None:
+            self._answer.complete(response)
+        else:
+            self._park(answer.bytes_read)

@@ -1,0 +1,31 @@
+"""UpdateMetadata v5-v8: the controller says who the brokers are and who leads what.
+
+Behaviour
+- Live brokers are replaced as a whole, partitions one by one; leader -2 removes a partition, and a
+  topic goes with its last one. Groups then forget its offsets.
+- Metadata, FindCoordinator and DescribeCluster answer from what was said here.
+Checks, in order: broker epoch (77), controller epoch (11).
+Versions: v6 flexible, v7 topic ids, v8 type and KRaft flag.
+Not done: v0-v4, which no Kafka since 2.2 sends; full requests of a KRaft controller.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.broker.controller_requests import must_be_in_cluster, must_obey
+from tidelog.errors import KafkaError
+from tidelog.protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+
+
+async def handle(context: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    try:
+        cluster = must_be_in_cluster(context)
+        async with cluster.orders:
+            must_obey(cluster, request.controller_epoch, request.broker_epoch)
+            cluster.update_metadata(request)
+    except KafkaError as error:
+        return UpdateMetadataResponse(error_code=error.code)
+    return UpdateMetadataResponse()

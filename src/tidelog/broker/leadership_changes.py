@@ -1,0 +1,143 @@
+"""What this broker does when the controller says what it leads and follows.
+
+A partition that it leads is fetched no more, one that it follows is copied from its leader, and the
+coordinators take over and give up the partitions of their topics with it. Touched only on the
+broker loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.replication.partition import Partition, PartitionState
+from tidelog.types import TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.coordinator.group.coordinator import GroupCoordinator
+    from tidelog.coordinator.txn.coordinator import TransactionCoordinator
+    from tidelog.replication.fetchers import ReplicaFetchers
+    from tidelog.replication.partition_host import PartitionHost
+
+logger = logging.getLogger(__name__)
+
+EPOCH_DURING_DELETE = -2
+NO_EPOCH = -1
+
+
+class WantedPartition(NamedTuple):
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    state: PartitionState
+
+
+class StoppedPartition(NamedTuple):
+    topic_partition: TopicPartition
+    leader_epoch: int
+    delete: bool
+
+
+class LeadershipChanges:
+    def __init__(self, broker: Broker, host: PartitionHost, fetchers: ReplicaFetchers) -> None:
+        self._broker = broker
+        self._host = host
+        self._fetchers = fetchers
+
+    def apply(self, wanted: Iterable[WantedPartition]) -> dict[TopicPartition, ErrorCode]:
+        """What became of each partition."""
+        outcomes: dict[TopicPartition, ErrorCode] = {}
+        for each in wanted:
+            try:
+                self._broker.replicas.must_accept(*each)
+                if each.state.leader == self._broker.broker_id:
+                    self._lead(each)
+                else:
+                    self._follow(each)
+            except KafkaError as error:
+                logger.info(
+                    "not what the controller says",
+                    extra={
+                        "partition": str(each.topic_partition),
+                        "error": error.code.name,
+                        "why": error.message,
+                    },
+                )
+                outcomes[each.topic_partition] = error.code
+            else:
+                outcomes[each.topic_partition] = ErrorCode.NONE
+        self._fetchers.close_idle()
+        return outcomes
+
+    def _lead(self, wanted: WantedPartition) -> None:
+        replicas = self._broker.replicas
+        hosted = replicas.get(*wanted.topic_partition)
+        if hosted is not None:
+            self._fetchers.unfollow(hosted)
+        partition = replicas.lead(*wanted, self._host)
+        coordinator = self._coordinator(wanted.topic_partition.topic)
+        if coordinator is not None:
+            coordinator.runtime.lead(partition)
+        self._log_change("leading", partition)
+
+    def _follow(self, wanted: WantedPartition) -> None:
+        coordinator = self._coordinator(wanted.topic_partition.topic)
+        if coordinator is not None:
+            coordinator.runtime.resign(wanted.topic_partition.partition)
+        partition = self._broker.replicas.follow(*wanted)
+        if partition.leader_id >= 0:
+            self._fetchers.follow(partition)
+        else:
+            self._fetchers.unfollow(partition)
+        self._log_change("following", partition)
+
+    def stop(self, stopped: Iterable[StoppedPartition]) -> dict[TopicPartition, ErrorCode]:
+        outcomes: dict[TopicPartition, ErrorCode] = {}
+        replicas = self._broker.replicas
+        for topic_partition, leader_epoch, delete in stopped:
+            partition = replicas.get(*topic_partition)
+            if partition is not None:
+                is_newer = leader_epoch >= partition.leader_epoch
+                if not is_newer and leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH):
+                    outcomes[topic_partition] = ErrorCode.FENCED_LEADER_EPOCH
+                    continue
+                self._fetchers.unfollow(partition)
+            coordinator = self._coordinator(topic_partition.topic)
+            if coordinator is not None:
+                coordinator.runtime.resign(topic_partition.partition)
+            if delete:
+                replicas.drop(topic_partition)
+            else:
+                replicas.stop(topic_partition)
+            outcomes[topic_partition] = ErrorCode.NONE
+        self._fetchers.close_idle()
+        return outcomes
+
+    def stop_all(self) -> None:
+        """The broker stops: what waits for other replicas waits in vain."""
+        self._fetchers.close()
+        for partition in tuple(self._broker.replicas):
+            partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator | None:
+        if topic == CONSUMER_OFFSETS:
+            return self._broker.groups
+        if topic == TRANSACTION_STATE:
+            return self._broker.transactions
+        return None
+
+    def _log_change(self, what: str, partition: Partition) -> None:
+        logger.info(
+            what,
+            extra={
+                "partition": str(partition.topic_partition),
+                "leader": partition.leader_id,
+                "leader_epoch": partition.leader_epoch,
+                "isr": list(partition.isr),
+                "high_watermark": partition.log.high_watermark,
+                "log_end_offset": partition.log.log_end_offset,
+            },
+        )

@@ -1,0 +1,286 @@
+"""An outgoing connection to another broker, on the broker loop.
+
+Requests may be sent before earlier ones are answered; the peer answers in order. An answer is
+decoded and handed over in the turn it arrived in: records in it are views of the receive buffer
+and must be used, or copied, before `answered` returns.
+
+A request that is not answered in time closes the connection, as in Kafka: what comes after it
+could not be told apart. When the connection closes, everything that waits fails, each request once.
+
+Not here: TLS and SASL; finding and reconnecting peers (`peer_directory`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final
+
+from tidelog.clock import Clock, Timer, TimerHandle
+from tidelog.network.answer_buffer import AnswerBuffer
+from tidelog.network.framing import InvalidFrame
+from tidelog.network.settings import MIB
+from tidelog.protocol.errors import DecodeError
+from tidelog.protocol.header import encode_request_header, response_header_version
+from tidelog.protocol.message import Message
+from tidelog.protocol.primitives import skip_tags
+from tidelog.protocol.registry import response_class
+
+logger = logging.getLogger(__name__)
+
+ANSWER_BYTES_MAX: Final = 1024 * MIB
+CORRELATION_ID_MAX: Final = 2**31 - 1
+
+_pack_length = Struct(">i").pack
+_unpack_correlation_id = Struct(">i").unpack_from
+
+Answered = Callable[[Any], object]
+Failed = Callable[[OSError], object]  # ConnectionError, or TimeoutError
+
+
+class _Waiting:
+    """A request that has been sent."""
+
+    __slots__ = ("answered", "api_key", "correlation_id", "deadline", "failed", "version")
+
+    def __init__(
+        self,
+        correlation_id: int,
+        api_key: int,
+        version: int,
+        deadline: float,
+        answered: Answered,
+        failed: Failed,
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.api_key = api_key
+        self.version = version
+        self.deadline = deadline
+        self.answered = answered
+        self.failed = failed
+
+
+class PeerConnection:
+    """Open from its making until `close`, a failure or a timeout; it is not opened again."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        name: str,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        timer: Timer,
+        client_id: str,
+    ) -> None:
+        self.name = name
+        self.open = True
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._loop = loop
+        self._clock = clock
+        self._timer = timer
+        self._client_id = client_id
+        self._buffer = AnswerBuffer(ANSWER_BYTES_MAX)
+        self._waiting: deque[_Waiting] = deque()
+        self._next_correlation_id = 0
+        self._out = bytearray()  # what the socket did not take yet
+        self._timeout: TimerHandle | None = None  # fires at the earliest deadline or before it
+        loop.add_reader(self._fd, self._on_readable)
+
+    def __repr__(self) -> str:
+        return f"<PeerConnection {self.name}>"
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    def send(
+        self,
+        request: Message,
+        version: int,
+        timeout_s: float,
+        answered: Answered,
+        failed: Failed,
+    ) -> None:
+        """Exactly one of `answered` and `failed` is called, and not before this returns."""
+        if not self.open:
+            raise ConnectionError(f"{self.name} is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & CORRELATION_ID_MAX
+        api_key = request.API_KEY
+        frame = encode_request_header(api_key, version, correlation_id, self._client_id)
+        frame += request.encode(version)
+        deadline = self._clock.monotonic() + timeout_s
+        self._waiting.append(_Waiting(correlation_id, api_key, version, deadline, answered, failed))
+        if self._timeout is None:
+            self._timeout = self._timer.call_later(timeout_s, self._look_for_timeouts)
+        self._write(_pack_length(len(frame)) + frame)
+
+    async def call(self, request: Message, version: int, timeout_s: float) -> Any:
+        """For answers without records: the response, or ConnectionError or TimeoutError."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def answered(response: Any) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        def failed(error: OSError) -> None:
+            if not future.done():
+                future.set_exception(error)
+
+        self.send(request, version, timeout_s, answered, failed)
+        return await future
+
+    def close(self, reason: str = "closed here") -> None:
+        self._fail(ConnectionError(f"{self.name}: {reason}"))
+
+    # Sending
+
+    def _write(self, frame: bytes) -> None:
+        if self._out:
+            self._out += frame
+            return
+        try:
+            sent = self._socket.send(frame)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._fail_soon(error)
+            return
+        if sent < len(frame):
+            self._out += frame[sent:]
+            self._loop.add_writer(self._fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        try:
+            sent = self._socket.send(self._out)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._fail(_as_connection_error(self.name, error))
+            return
+        del self._out[:sent]
+        if not self._out:
+            self._loop.remove_writer(self._fd)
+
+    # Receiving
+
+    def _on_readable(self) -> None:
+        buffer = self._buffer
+        try:
+            count = self._socket.recv_into(buffer.space())
+            if not count:
+                self._fail(ConnectionResetError(f"{self.name} was closed by the peer"))
+                return
+            buffer.received(count)
+            while self.open and (frame := buffer.next_frame()) is not None:
+                self._answer(frame)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._fail(_as_connection_error(self.name, error))
+        except (InvalidFrame, DecodeError) as error:
+            logger.error("closing %s: %s", self.name, error)
+            self._fail(ConnectionError(f"{self.name} sent what cannot be read: {error}"))
+
+    def _answer(self, frame: memoryview) -> None:
+        if not self._waiting:
+            raise DecodeError("an answer that nobody asked for")
+        if len(frame) < 4 or _unpack_correlation_id(frame)[0] != self._waiting[0].correlation_id:
+            raise DecodeError("an answer with another correlation id than the request's")
+        waiting = self._waiting[0]
+        position = 4
+        if response_header_version(waiting.api_key, waiting.version):
+            position = skip_tags(frame, position)
+        response = response_class(waiting.api_key).decode(frame, position, waiting.version)
+        self._waiting.popleft()
+        waiting.answered(response)
+
+    # Ending
+
+    def _look_for_timeouts(self) -> None:
+        self._timeout = None
+        if not self._waiting:
+            return
+        remaining = min(each.deadline for each in self._waiting) - self._clock.monotonic()
+        if remaining > 0.001:
+            self._timeout = self._timer.call_later(remaining, self._look_for_timeouts)
+        else:
+            self._fail(TimeoutError(f"{self.name} has not answered in time"))
+
+    def _fail_soon(self, error: OSError) -> None:
+        """Not from inside `send`, whose caller does not expect to be called back yet."""
+        wrapped = _as_connection_error(self.name, error)
+        self._timer.call_later(0.0, lambda: self._fail(wrapped))
+
+    def _fail(self, error: OSError) -> None:
+        if not self.open:
+            return
+        self.open = False
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._socket.close()
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            each.failed(error)
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    loop: asyncio.AbstractEventLoop,
+    clock: Clock,
+    timer: Timer,
+    client_id: str,
+    timeout_s: float,
+    receive_buffer_bytes: int = -1,
+) -> PeerConnection:
+    """A connection to the peer; ConnectionError or TimeoutError if there is none to be had."""
+    name = f"{client_id} to {host}:{port}"
+    sock = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            family, address = await _resolve(loop, host, port)
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if receive_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            await loop.sock_connect(sock, address)
+    except BaseException as error:
+        if sock is not None:
+            sock.close()
+        if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+            raise _as_connection_error(name, error) from error
+        raise
+    return PeerConnection(sock, name, loop=loop, clock=clock, timer=timer, client_id=client_id)
+
+
+async def _resolve(
+    loop: asyncio.AbstractEventLoop, host: str, port: int
+) -> tuple[socket.AddressFamily, Any]:
+    """Numbers are not looked up: that would start a thread."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return family, (host, port)
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return socket.AddressFamily(found[0][0]), found[0][4]
+
+
+def _as_connection_error(name: str, error: OSError) -> ConnectionError:
+    if isinstance(error, ConnectionError):
+        return error
+    return ConnectionError(f"{name}: {error.strerror or error}")

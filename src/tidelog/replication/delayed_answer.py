@@ -1,0 +1,70 @@
+"""An answer that waits for what other replicas do, or until its time is over.
+
+This is where Produce requests with acks=all wait for the high watermark, and DeleteRecords for the
+log start of every replica (Kafka's produce and delete-records purgatories). The outcome of each
+partition is told on its own; what has not come in time is REQUEST_TIMED_OUT, and may come later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.clock import Timer, TimerHandle
+from tidelog.errors import ErrorCode
+
+Settle = Callable[[ErrorCode], object]
+
+
+class DelayedAnswer:
+    """Made, given what to wait for, then `park`ed once; ends with `finished`."""
+
+    __slots__ = ("_finished", "_handle", "_is_parked", "_timer", "_waiting")
+
+    def __init__(self, timer: Timer, finished: Callable[[], object]) -> None:
+        self._timer = timer
+        self._finished: Callable[[], object] | None = finished
+        self._waiting: dict[int, Settle] = {}
+        self._handle: TimerHandle | None = None
+        self._is_parked = False
+
+    def wait_for(self, ask: Callable[[Settle], object], settle: Settle) -> None:
+        """`ask` is given whom to tell the outcome; `settle` is told it, if it comes in time."""
+        number = len(self._waiting)
+        self._waiting[number] = settle
+        ask(lambda code: self._settled(number, code))
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def park(self, timeout_ms: int) -> None:
+        self._is_parked = True
+        if self._waiting:
+            self._handle = self._timer.call_later(max(timeout_ms, 0) / 1000, self._time_is_over)
+        else:
+            self._finish()
+
+    def hurry(self) -> None:
+        """The broker stops: say now what is known."""
+        self._time_is_over()
+
+    def _settled(self, number: int, code: ErrorCode) -> None:
+        settle = self._waiting.pop(number, None)
+        if settle is None:
+            return  # its time was over
+        settle(code)
+        if self._is_parked and not self._waiting:
+            self._finish()
+
+    def _time_is_over(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for settle in waiting.values():
+            settle(ErrorCode.REQUEST_TIMED_OUT)
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        finished, self._finished = self._finished, None
+        if finished is not None:
+            finished()

@@ -1,0 +1,452 @@
+"""A fetcher: copies partitions from one leader, over one connection of its own.
+
+One Fetch is under way at a time, for all partitions, in an incremental session (KIP-227): a request
+names what has changed since the last one. What arrives is appended in the turn it arrived in,
+straight from the receive buffer, and the next request leaves in that turn too; its offsets tell
+the leader what this broker holds now.
+
+    the leader answers for a partition            then
+    records, offsets                              append, take over high watermark and log start
+    diverging epoch                               truncate there, ask again
+    OFFSET_OUT_OF_RANGE                           ask where its log begins and ends; truncate,
+                                                  begin anew or go on
+    FENCED_LEADER_EPOCH                           stop: LeaderAndIsr will tell of the new epoch
+    UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, pause, and ask again
+    other errors, and records that are not good
+
+A pause is RETRY_MS at first, twice as long each time, and replica.fetch.backoff.ms at most: when
+leadership moves, the new leader often hears of it a moment later than its followers. After a lost
+connection, and the same pause, the session begins anew. So it does when a partition is to be
+followed while the leader lets a Fetch wait: the leader would not hear of it before that ends. A log
+that demands a flush (flush.messages) is asked for again once it is flushed: the leader counts what
+it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.replication.followed_partition import FollowedPartition
+from tidelog.types import Uuid
+
+if TYPE_CHECKING:
+    from tidelog.clock import Timer, TimerHandle
+    from tidelog.network.peer_connection import PeerConnection
+    from tidelog.network.peer_directory import PeerDirectory
+    from tidelog.replication.fetcher_settings import FetcherSettings
+    from tidelog.replication.flusher import LogFlusher
+    from tidelog.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+FETCH_VERSION: Final = 17
+LIST_OFFSETS_VERSION: Final = 9
+LATEST: Final = -1
+EARLIEST: Final = -2
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+EPOCH_MAX: Final = 2**31 - 1
+RETRY_MS: Final = 10
+IMPATIENCE_MS: Final = 10
+
+Key = tuple[Uuid, int]
+
+
+class ReplicaFetcher:
+    """Touched only on the broker loop. Idle while it follows nothing."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        settings: FetcherSettings,
+        peers: PeerDirectory,
+        flusher: LogFlusher,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        timer: Timer,
+    ) -> None:
+        self.leader_id = leader_id
+        self._settings = settings
+        self._peers = peers
+        self._flusher = flusher
+        self._loop = loop
+        self._timer = timer
+        self._followed: dict[Key, FollowedPartition] = {}
+        self._changed: dict[Key, None] = {}  # to be named in the next request
+        self._forgotten: dict[Key, None] = {}  # in the session, to be taken out of it
+        self._session_id = NO_SESSION
+        self._session_epoch = INITIAL_EPOCH
+        self._connection: PeerConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._is_under_way = False  # a Fetch is not answered yet
+        self._fetch_count = 0
+        self._backoff: TimerHandle | None = None
+        self._failures = 0  # to reach the leader, one after another
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # What to follow
+
+    def follow(self, partition: Partition) -> None:
+        """From its log end on, under the epoch it has now."""
+        key = _key(partition)
+        self._followed[key] = FollowedPartition(partition)
+        self._changed[key] = None
+        self._forgotten.pop(key, None)
+        if self._is_under_way:
+            waiting = partial(self._start_over, self._fetch_count)
+            self._timer.call_later(IMPATIENCE_MS / 1000, waiting)
+        else:
+            self._go_on()
+
+    def unfollow(self, partition: Partition) -> None:
+        key = _key(partition)
+        if self._followed.pop(key, None) is not None:
+            self._leave_out(key)
+
+    def close(self) -> None:
+        self._closed = True
+        self._followed.clear()
+        if self._backoff is not None:
+            self._backoff.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _leave_out(self, key: Key) -> None:
+        self._changed.pop(key, None)
+        if self._session_id != NO_SESSION:
+            self._forgotten[key] = None
+
+    def _start_over(self, fetch_count: int) -> None:
+        """Unless the Fetch that was under way has been answered meanwhile."""
+        if self._is_under_way and self._fetch_count == fetch_count and self._connection is not None:
+            connection, self._connection = self._connection, None
+            self._is_under_way = False
+            self._fetch_count += 1
+            connection.close()
+            self._end_session()
+            self._go_on()
+
+    # Asking
+
+    def _go_on(self) -> None:
+        if self._closed or self._is_under_way or self._backoff is not None or not self._followed:
+            return
+        if self._connection is not None and self._connection.open:
+            self._fetch(self._connection)
+        elif self._connecting is None:
+            self._connecting = self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        try:
+            self._connection = await self._peers.open_connection(
+                self.leader_id, self._settings.socket_timeout_ms / 1000
+            )
+        except OSError as error:
+            self._connecting = None
+            self._lost(error)
+            return
+        self._connecting = None
+        self._failures = 0
+        self._end_session()
+        if self._closed:
+            self._connection.close()
+        self._go_on()
+
+    def _fetch(self, connection: PeerConnection) -> None:
+        settings = self._settings
+        topics = self._named()
+        if self._session_epoch == INITIAL_EPOCH and not topics:
+            return  # all of them pause
+        request = FetchRequest(
+            replica_state=ReplicaState(
+                replica_id=settings.broker_id, replica_epoch=settings.broker_epoch()
+            ),
+            max_wait_ms=settings.wait_max_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=topics,
+            forgotten_topics_data=_by_topic(self._forgotten),
+        )
+        self._changed.clear()
+        self._forgotten.clear()
+        self._is_under_way = True
+        self._fetch_count += 1
+        connection.send(
+            request,
+            FETCH_VERSION,
+            settings.socket_timeout_ms / 1000,
+            self._answered,
+            partial(self._broken, self._fetch_count),
+        )
+
+    def _named(self) -> list[FetchTopic]:
+        topics: dict[Uuid, FetchTopic] = {}
+        wanted = self._followed if self._session_epoch == INITIAL_EPOCH else self._changed
+        max_bytes = self._settings.max_bytes
+        for key in wanted:
+            followed = self._followed[key]
+            if followed.is_paused:
+                continue
+            followed.told = position = followed.position()
+            topic = topics.get(key[0])
+            if topic is None:
+                topic = topics[key[0]] = FetchTopic(topic_id=key[0])
+            topic.partitions.append(
+                FetchPartition(
+                    partition=key[1],
+                    current_leader_epoch=position.leader_epoch,
+                    fetch_offset=position.fetch_offset,
+                    last_fetched_epoch=position.last_fetched_epoch,
+                    log_start_offset=position.log_start_offset,
+                    partition_max_bytes=min(max_bytes, followed.partition.log.config.segment_bytes),
+                )
+            )
+        return list(topics.values())
+
+    # Answers
+
+    def _answered(self, response: FetchResponse) -> None:
+        self._is_under_way = False
+        if self._closed:
+            return
+        if response.error_code:
+            logger.info(
+                "fetch session begins anew",
+                extra={"leader": self.leader_id, "error": ErrorCode.of(response.error_code).name},
+            )
+            self._end_session()
+            if response.error_code not in _SESSION_ERRORS:
+                self._pause_all()
+                return
+        else:
+            self._continue_session(response.session_id)
+            for topic in response.responses:
+                for row in topic.partitions:
+                    followed = self._followed.get((topic.topic_id, row.partition_index))
+                    if followed is not None:
+                        self._take((topic.topic_id, row.partition_index), followed, row)
+        self._go_on()
+
+    def _continue_session(self, session_id: int) -> None:
+        if self._session_epoch == INITIAL_EPOCH:
+            self._session_id = session_id
+        if self._session_id == NO_SESSION:
+            return
+        self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
+
+    def _end_session(self) -> None:
+        self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
+        self._changed.clear()
+        self._forgotten.clear()
+
+    def _take(self, key: Key, followed: FollowedPartition, row: PartitionData) -> None:
+        partition = followed.partition
+        if followed.told is None or followed.told.fetch_offset != partition.log.log_end_offset:
+            self._changed[key] = None
+            return  # an answer to what was asked before the log was cut
+        try:
+            if row.error_code:
+                self._take_error(key, followed, ErrorCode.of(row.error_code))
+                return
+            if row.diverging_epoch is not None and row.diverging_epoch.epoch >= 0:
+                followed.truncate(row.diverging_epoch)
+                if followed.position() == followed.told:
+                    self._pause(key, followed)  # asking the same again would not end
+                    return
+            else:
+                followed.append(row)
+                followed.failures = 0
+        except KafkaError as error:
+            logger.error(
+                "cannot follow",
+                extra={
+                    "partition": str(partition.topic_partition),
+                    "leader": self.leader_id,
+                    "error": error.message or error.code.name,
+                },
+            )
+            self._pause(key, followed)
+            return
+        if partition.flush_due:
+            self._flush(key, followed)
+        elif followed.position() != followed.told:
+            self._changed[key] = None
+
+    def _take_error(self, key: Key, followed: FollowedPartition, code: ErrorCode) -> None:
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._leave_out(key)
+            followed.is_paused = True
+            self._run(self._find_range(key, followed))
+            return
+        logger.info(
+            "the leader does not answer for a partition",
+            extra={
+                "partition": str(followed.partition.topic_partition),
+                "leader": self.leader_id,
+                "error": code.name,
+            },
+        )
+        if code is ErrorCode.FENCED_LEADER_EPOCH:
+            del self._followed[key]
+            self._leave_out(key)
+        else:
+            self._pause(key, followed)
+
+    # Pauses
+
+    def _pause(self, key: Key, followed: FollowedPartition) -> None:
+        followed.is_paused = True
+        self._leave_out(key)
+        delay_s = self._pause_s(followed.failures)
+        followed.failures += 1
+        self._timer.call_later(delay_s, partial(self._resume, key, followed))
+
+    def _pause_s(self, failures: int) -> float:
+        return min(RETRY_MS << min(failures, 20), self._settings.backoff_ms) / 1000
+
+    def _resume(self, key: Key, followed: FollowedPartition) -> None:
+        followed.is_paused = False
+        if self._followed.get(key) is followed:
+            self._forgotten.pop(key, None)
+            self._changed[key] = None
+            self._go_on()
+
+    def _flush(self, key: Key, followed: FollowedPartition) -> None:
+        """What the leader is told counts as held: it must be on disk where that is demanded."""
+
+        def flushed(error: OSError | None) -> None:
+            if error is None:
+                self._resume(key, followed)
+
+        followed.is_paused = True
+        self._flusher.flush(followed.partition.log, flushed)
+
+    def _pause_all(self) -> None:
+        if self._backoff is None and not self._closed:
+            delay_s = self._pause_s(self._failures)
+            self._failures += 1
+            self._backoff = self._timer.call_later(delay_s, self._try_again)
+
+    def _try_again(self) -> None:
+        self._backoff = None
+        self._go_on()
+
+    def _broken(self, fetch_count: int, error: OSError) -> None:
+        if self._fetch_count == fetch_count:  # else given up by ourselves
+            self._is_under_way = False
+            self._lost(error)
+
+    def _lost(self, error: OSError) -> None:
+        if self._closed:
+            return
+        logger.info(
+            "the leader cannot be reached",
+            extra={"leader": self.leader_id, "error": str(error), "partitions": len(self)},
+        )
+        self._end_session()
+        self._pause_all()
+
+    # Out of range
+
+    async def _find_range(self, key: Key, followed: FollowedPartition) -> None:
+        """Where the leader's log begins and ends, and what that means for this one."""
+        log = followed.partition.log
+        try:
+            leader_end_offset = await self._leader_offset(followed, LATEST)
+            if leader_end_offset >= log.log_end_offset:
+                leader_start_offset = await self._leader_offset(followed, EARLIEST)
+        except (OSError, KafkaError) as error:
+            logger.info(
+                "the leader does not tell its range",
+                extra={"partition": str(log.topic_partition), "error": str(error)},
+            )
+            self._pause(key, followed)
+            return
+        if self._followed.get(key) is not followed:
+            return  # led otherwise by now
+        try:
+            if leader_end_offset < log.log_end_offset:
+                followed.truncate_to_leader_end(leader_end_offset)
+            elif leader_start_offset > log.log_end_offset:
+                followed.start_over_at(leader_start_offset)
+        except KafkaError:
+            self._pause(key, followed)
+            return
+        self._resume(key, followed)
+
+    async def _leader_offset(self, followed: FollowedPartition, timestamp: int) -> int:
+        if self._connection is None:
+            raise ConnectionError("not connected")
+        topic, index = followed.partition.topic_partition
+        row = ListOffsetsPartition(
+            partition_index=index,
+            current_leader_epoch=followed.leader_epoch,
+            timestamp=timestamp,
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._settings.broker_id,
+            topics=[ListOffsetsTopic(name=topic, partitions=[row])],
+        )
+        response = await self._connection.call(
+            request, LIST_OFFSETS_VERSION, self._settings.socket_timeout_ms / 1000
+        )
+        found = response.topics[0].partitions[0]
+        if found.error_code:
+            raise KafkaError(ErrorCode.of(found.error_code))
+        offset: int = found.offset
+        return offset
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+_SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+def _key(partition: Partition) -> Key:
+    return (partition.topic_id, partition.topic_partition.partition)
+
+
+def _by_topic(keys: Iterable[Key]) -> list[ForgottenTopic]:
+    topics: dict[Uuid, ForgottenTopic] = {}
+    for topic_id, index in keys:
+        topic = topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id))
+        topic.partitions.append(index)
+    return list(topics.values())

@@ -1,0 +1,115 @@
+"""One partition on its way from its leader into this broker's log.
+
+A follower asks for its log end and says of which epoch its last batch is. Where the leader's
+history parts from that, it answers with the epoch and offset at which it does; the follower cuts
+its log there and asks again (KIP-595, after KIP-101 and KIP-279). So a log is cut by epochs, not
+by the high watermark; only a log without any epoch is.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from tidelog.protocol.messages.fetch import EpochEndOffset, PartitionData
+from tidelog.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+BATCH_LENGTH_POSITION: Final = 8
+LOG_OVERHEAD: Final = 12
+UNDEFINED: Final = -1
+
+
+class Position(NamedTuple):
+    """What the leader is told; it is told again only when it has changed."""
+
+    fetch_offset: int
+    log_start_offset: int
+    leader_epoch: int
+    last_fetched_epoch: int
+
+
+class FollowedPartition:
+    """Touched only by its fetcher."""
+
+    __slots__ = ("failures", "is_paused", "leader_epoch", "partition", "told")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.told: Position | None = None  # what the fetch session holds
+        self.is_paused = False  # after an error, or while its log is being flushed
+        self.failures = 0  # one after another
+        log = partition.log
+        if log.latest_epoch == UNDEFINED and log.log_end_offset > log.high_watermark:
+            self._truncate_to(log.high_watermark, "it has no epochs")
+
+    def position(self) -> Position:
+        log = self.partition.log
+        return Position(
+            log.log_end_offset, log.log_start_offset, self.leader_epoch, log.latest_epoch
+        )
+
+    def append(self, row: PartitionData) -> int:
+        """What the leader answered; the bytes by which the log grew. KafkaError passes."""
+        partition, records = self.partition, row.records
+        size_bytes = 0
+        if records and _holds_a_batch(records):
+            size_bytes = partition.append_from_leader(records).size_bytes
+        partition.follow(row.high_watermark, row.log_start_offset, size_bytes)
+        return size_bytes
+
+    def truncate(self, divergence: EpochEndOffset) -> None:
+        """Cut the log where the leader's parts from it; a further cut may be needed."""
+        log = self.partition.log
+        if divergence.end_offset == UNDEFINED:
+            self._truncate_to(log.high_watermark, "the leader knows none of its epochs")
+            return
+        offset = min(divergence.end_offset, log.log_end_offset)
+        if divergence.epoch != UNDEFINED:
+            _, end_offset = log.epoch_end_offset(divergence.epoch)
+            if end_offset != UNDEFINED:
+                offset = min(offset, end_offset)
+        self._truncate_to(offset, f"the leader's epoch {divergence.epoch} ends there")
+
+    def truncate_to_leader_end(self, leader_end_offset: int) -> None:
+        """The leader's log is shorter: it was elected without being in sync."""
+        self._truncate_to(leader_end_offset, "the leader's log ends there")
+
+    def start_over_at(self, leader_start_offset: int) -> None:
+        """The leader has deleted more than this log holds."""
+        log = self.partition.log
+        logger.warning(
+            "log begins anew where the leader's does",
+            extra={
+                "partition": str(log.topic_partition),
+                "log_end_offset": log.log_end_offset,
+                "leader_log_start_offset": leader_start_offset,
+            },
+        )
+        log.truncate_fully_and_start_at(leader_start_offset)
+
+    def _truncate_to(self, offset: int, why: str) -> None:
+        log = self.partition.log
+        level = logging.WARNING if offset < log.high_watermark else logging.INFO
+        logger.log(
+            level,
+            "truncating",
+            extra={
+                "partition": str(log.topic_partition),
+                "offset": offset,
+                "log_end_offset": log.log_end_offset,
+                "high_watermark": log.high_watermark,
+                "why": why,
+            },
+        )
+        log.truncate_to(offset)
+
+
+def _holds_a_batch(records: memoryview) -> bool:
+    """The last batch of an answer may be cut off; it may be the only one."""
+    if len(records) < LOG_OVERHEAD:
+        return False
+    length = int.from_bytes(records[BATCH_LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
+    return len(records) >= LOG_OVERHEAD + length

@@ -1,0 +1,202 @@
+"""What the leader of a replicated partition knows: its followers, and who of them is in sync.
+
+The in-sync replicas (ISR) change by asking the controller (AlterPartition); one change is under way
+at a time. Until it is answered nobody can know which of the two sets holds, so the high watermark
+waits for both: the *maximal* ISR of KIP-497.
+
+    state       committed ISR   proposed ISR        maximal ISR
+    settled     isr             -                   isr
+    expanding   isr             isr + follower      isr + follower
+    shrinking   isr             isr - laggards      isr
+
+    high watermark = min log end of the maximal ISR, and of followers about to join it;
+                     it does not move while fewer than min.insync.replicas are in sync (KIP-966)
+
+A follower joins when it has reached the high watermark and the start of this leader's epoch (it
+might lack committed records otherwise), and leaves when it has not been caught up for
+replica.lag.time.max.ms.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from tidelog.replication.remote_replica import RemoteReplica
+
+if TYPE_CHECKING:
+    from tidelog.log.partition_log import PartitionLog
+    from tidelog.replication.partition_host import PartitionHost
+
+logger = logging.getLogger(__name__)
+
+
+class Leadership:
+    """Lives while this broker leads the partition; touched only on the broker loop."""
+
+    __slots__ = (
+        "_host",
+        "_log",
+        "epoch_start_offset",
+        "isr",
+        "maximal_isr",
+        "proposed_isr",
+        "remotes",
+    )
+
+    def __init__(self, host: PartitionHost, log: PartitionLog) -> None:
+        self._host = host
+        self._log = log
+        self.epoch_start_offset = log.log_end_offset
+        self.isr: frozenset[int] = frozenset((host.broker_id,))
+        self.proposed_isr: frozenset[int] | None = None  # asked for, not answered yet
+        self.maximal_isr = self.isr
+        self.remotes: dict[int, RemoteReplica] = {}
+
+    # What the controller says
+
+    def enter_epoch(self, replicas: Iterable[int], isr: Collection[int], *, is_new: bool) -> None:
+        """A new leader epoch begins, of this leader anew (`is_new`) or still."""
+        host, log = self._host, self._log
+        now_ms, end_offset = host.now_ms(), log.log_end_offset
+        self.epoch_start_offset = end_offset
+        self.assign(replicas)
+        for remote in self.remotes.values():
+            in_sync = remote.broker_id in isr
+            if is_new:
+                remote.begin(now_ms, in_sync=in_sync)
+            else:
+                remote.new_epoch(now_ms, end_offset, in_sync=in_sync)
+        self.settle(isr)
+
+    def assign(self, replicas: Iterable[int]) -> None:
+        others = [broker_id for broker_id in replicas if broker_id != self._host.broker_id]
+        self.remotes = {
+            broker_id: self.remotes.get(broker_id) or RemoteReplica(self._host.follower(broker_id))
+            for broker_id in others
+        }
+
+    def settle(self, isr: Collection[int]) -> None:
+        """This is the committed ISR; nothing is under way."""
+        self.isr = self.maximal_isr = frozenset(isr)
+        self.proposed_isr = None
+
+    def withdraw(self) -> None:
+        """The controller has not made the change and says so."""
+        self.settle(self.isr)
+
+    # What is committed
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """A topic with fewer replicas than min.insync.replicas needs all of them."""
+        return min(self._log.config.min_insync_replicas, len(self.remotes) + 1)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return len(self.isr) < self.min_insync_replicas
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """Whether acks=all may be promised: not alone, where another may lead by now."""
+        return not self.is_under_min_isr and not (self._host.is_cut_off and len(self.isr) == 1)
+
+    def committed_end(self, local_end_offset: int) -> int:
+        """How far the high watermark may go; -1 if it may not move."""
+        if not self.has_enough_in_sync:
+            return -1
+        end_offset = local_end_offset
+        maximal = self.maximal_isr
+        for remote in self.remotes.values():
+            if remote.log_end_offset < end_offset and (
+                remote.broker_id in maximal or self._is_about_to_join(remote)
+            ):
+                end_offset = remote.log_end_offset
+        return end_offset
+
+    def _is_about_to_join(self, remote: RemoteReplica) -> bool:
+        host = self._host
+        return remote.broker.is_alive and remote.is_caught_up(
+            self._log.log_end_offset, host.now_ms(), host.replica_lag_time_max_ms
+        )
+
+    def low_watermark(self) -> int:
+        """The lowest log start of all replicas that live: below it nobody has records."""
+        offset = self._log.log_start_offset
+        for remote in self.remotes.values():
+            if remote.broker.is_alive and remote.log_start_offset < offset:
+                offset = remote.log_start_offset
+        return offset
+
+    # Who is in sync
+
+    def appended(self, end_offset_before: int, size_bytes: int) -> None:
+        for remote in self.remotes.values():
+            remote.leader_appended(end_offset_before, size_bytes)
+
+    def high_watermark_moved(self) -> None:
+        for remote in self.remotes.values():
+            if remote.listener is not None:
+                remote.listener.high_watermark_moved()
+
+    def look_again(self) -> None:
+        """Leadership has ended: fetches that wait are to find out."""
+        for remote in self.remotes.values():
+            if remote.listener is not None:
+                remote.listener.has_news(0)
+
+    def is_surely_in_sync(self, broker_id: int) -> bool:
+        """In the ISR, and no change is under way that might take it out."""
+        return broker_id in self.isr and self.proposed_isr is None
+
+    def propose_to_add(self, remote: RemoteReplica) -> bool:
+        """Whether the follower has come so far that a larger ISR is to be asked for."""
+        if (
+            self.proposed_isr is not None
+            or remote.broker_id in self.isr
+            or not remote.broker.is_alive
+            or remote.log_end_offset < self._log.high_watermark
+            or remote.log_end_offset < self.epoch_start_offset
+        ):
+            return False
+        self.proposed_isr = self.maximal_isr = self.isr | {remote.broker_id}
+        logger.info(
+            "follower is in sync again",
+            extra={
+                "partition": str(self._log.topic_partition),
+                "follower": remote.broker_id,
+                "isr": sorted(self.isr),
+            },
+        )
+        return True
+
+    def propose_to_remove_laggards(self) -> bool:
+        """Whether followers have lagged for so long that a smaller ISR is to be asked for."""
+        if self.proposed_isr is not None or len(self.isr) == 1:
+            return False
+        host, end_offset = self._host, self._log.log_end_offset
+        now_ms, lag_max_ms = host.now_ms(), host.replica_lag_time_max_ms
+        laggards = {
+            broker_id
+            for broker_id in self.isr
+            if broker_id != host.broker_id
+            and not (
+                (remote := self.remotes.get(broker_id))
+                and remote.is_caught_up(end_offset, now_ms, lag_max_ms)
+            )
+        }
+        if not laggards:
+            return False
+        self.proposed_isr = self.isr - laggards
+        logger.info(
+            "followers lag behind",
+            extra={
+                "partition": str(self._log.topic_partition),
+                "laggards": sorted(laggards),
+                "isr": sorted(self.isr),
+                "high_watermark": self._log.high_watermark,
+                "log_end_offset": end_offset,
+            },
+        )
+        return True

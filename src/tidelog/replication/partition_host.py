@@ -1,0 +1,71 @@
+"""What the partitions of a broker share: who it is, the time, and what it knows of the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock
+    from tidelog.replication.partition import Partition
+
+
+class FollowerBroker:
+    """Another broker, as far as it follows partitions that this one leads."""
+
+    __slots__ = ("broker_epoch", "broker_id", "is_alive", "last_fetch_ms")
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = -1  # as its last fetch said; -1 if that said nothing
+        self.is_alive = True  # as the controller last said
+        # When any of its fetchers last asked. A session names only what changed, so what it does
+        # not name stands where it stood, as of now.
+        self.last_fetch_ms = 0
+
+
+class IsrChanges(Protocol):
+    def submit(self, partition: Partition) -> None:
+        """Ask the controller for the ISR that the partition's leadership proposes."""
+
+
+class PartitionHost:
+    """Touched only on the broker loop."""
+
+    __slots__ = (
+        "_followers",
+        "broker_id",
+        "clock",
+        "is_cut_off",
+        "isr_changes",
+        "replica_lag_time_max_ms",
+    )
+
+    def __init__(
+        self,
+        broker_id: int,
+        clock: Clock,
+        isr_changes: IsrChanges,
+        *,
+        replica_lag_time_max_ms: int,
+    ) -> None:
+        self.broker_id = broker_id
+        self.clock = clock
+        self.isr_changes = isr_changes
+        self.replica_lag_time_max_ms = replica_lag_time_max_ms
+        self.is_cut_off = False  # the session may be over, and another leader elected
+        self._followers: dict[int, FollowerBroker] = {}
+
+    def now_ms(self) -> int:
+        return int(self.clock.monotonic() * 1000)
+
+    def follower(self, broker_id: int) -> FollowerBroker:
+        follower = self._followers.get(broker_id)
+        if follower is None:
+            follower = self._followers[broker_id] = FollowerBroker(broker_id)
+        return follower
+
+    def set_alive(self, broker_ids: set[int]) -> None:
+        for broker_id in broker_ids:
+            self.follower(broker_id)
+        for follower in self._followers.values():
+            follower.is_alive = follower.broker_id in broker_ids

@@ -1,0 +1,100 @@
+"""A cluster for development: one ZooKeeper server and some brokers, on this machine.
+
+    DIR/zookeeper/      ZooKeeper's files
+    DIR/broker-N/       the log directory of broker N
+
+Brokers are numbered from 1 on and listen on the first free ports from the one asked for on;
+ZooKeeper takes the next one. Everything is started at once and stopped brokers first: they hand
+over their leaderships through ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Final
+
+from tidelog.errors import StartupError
+from tidelog.tools.dev.broker_process import BrokerProcess
+from tidelog.tools.zookeeper.server import ServerSettings, ZooKeeperServer
+
+HOST: Final = "127.0.0.1"
+SESSION_TIMEOUT_MS: Final = 6_000
+REPLICATION_FACTOR_MAX: Final = 3
+PORTS_TRIED: Final = 1_000
+
+
+class DevCluster:
+    def __init__(
+        self, directory: Path, broker_count: int, first_port: int, overrides: Mapping[str, str]
+    ) -> None:
+        *broker_ports, zookeeper_port = free_ports(first_port, broker_count + 1)
+        self.zookeeper = ZooKeeperServer(ServerSettings(directory / "zookeeper", zookeeper_port))
+        self.brokers = [
+            BrokerProcess(
+                number,
+                port,
+                {
+                    **broker_settings(broker_count),
+                    "broker.id": str(number),
+                    "listeners": f"PLAINTEXT://{HOST}:{port}",
+                    "log.dirs": str(directory / f"broker-{number}"),
+                    "zookeeper.connect": self.zookeeper.address,
+                    **overrides,
+                },
+            )
+            for number, port in enumerate(broker_ports, 1)
+        ]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
+
+    def start(self, log: IO[str], log_level: str) -> None:
+        """Returns when all serve; StartupError, with everything stopped, if one cannot."""
+        try:
+            self.zookeeper.spawn()
+            self.zookeeper.wait_until_ready()
+            for broker in self.brokers:
+                broker.spawn(log, log_level)
+            for broker in self.brokers:
+                broker.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> list[int]:
+        """The exit codes of the brokers. One after another: each can hand over to the rest."""
+        codes = [broker.stop() for broker in self.brokers]
+        self.zookeeper.stop()
+        return codes
+
+
+def broker_settings(broker_count: int) -> dict[str, str]:
+    """What is different from Kafka's defaults: as much replication as there are brokers for."""
+    factor = min(REPLICATION_FACTOR_MAX, broker_count)
+    return {
+        "default.replication.factor": str(factor),
+        "offsets.topic.replication.factor": str(factor),
+        "transaction.state.log.replication.factor": str(factor),
+        "transaction.state.log.min.isr": str(max(1, factor - 1)),
+        "min.insync.replicas": str(max(1, factor - 1)),
+        "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    }
+
+
+def free_ports(first: int, count: int) -> list[int]:
+    """The first ports from `first` on that nobody listens on."""
+    found: list[int] = []
+    for port in range(first, min(first + PORTS_TRIED, 65_536)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise StartupError(f"there are no {count} free ports from {first} on")

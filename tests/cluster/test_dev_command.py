@@ -1,0 +1,56 @@
+"""`tidelog dev`: a cluster in one command, one ready line, one log, and a clean end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_process import dies_with_us
+from tests.support.zookeeper import require_zookeeper
+from tidelog.tools.zookeeper.server import free_port
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+
+
+def test_a_cluster_in_one_command_serves_and_stops_cleanly(tmp_path: Path) -> None:
+    require_zookeeper()
+    command = [str(Path(sys.executable).parent / "tidelog"), "dev", "-n", "3"]
+    command += ["--data", str(tmp_path / "dev"), "--port", str(free_port()), "--log-level", "info"]
+    log = (tmp_path / "log.txt").open("w+")
+    process = subprocess.Popen(dies_with_us(command), stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("tidelog dev ready brokers=3 bootstrap.servers=127.0.0.1:"), line
+        bootstrap = line.split("bootstrap.servers=")[1].split()[0]
+        assert produced(bootstrap)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert time.monotonic() - began < 10
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        log.close()
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    for number in (1, 2, 3):
+        of_broker = [text for text in lines if text.startswith(f"broker {number} | ")]
+        assert any("msg=stopped" in text for text in of_broker), f"broker {number}"
+        marker = tmp_path / "dev" / f"broker-{number}" / ".kafka_cleanshutdown"
+        assert marker.exists()
+
+
+def produced(bootstrap: str) -> bool:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+    errors: list[object] = []
+    producer.produce("t", b"x", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(20)
+    return errors == [None]

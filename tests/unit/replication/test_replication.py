@@ -1,0 +1,350 @@
+"""Stories of a replicated partition: high watermark, in-sync set, acks, fail-over, truncation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.metadata import in_loop, refused
+from tests.support.replica_cluster import LAG_MAX_MS, ReplicaCluster, values_in
+from tidelog.config.topic import LogConfig
+from tidelog.errors import ErrorCode
+
+
+async def started(tmp_path: Path, **options: object) -> ReplicaCluster:
+    cluster = ReplicaCluster(tmp_path, **options)  # type: ignore[arg-type]
+    cluster.start()
+    await cluster.settle()
+    await cluster.run()
+    return cluster
+
+
+def values_on(cluster: ReplicaCluster, number: int) -> list[bytes]:
+    node = cluster.nodes[number]
+    data = node.bytes_up_to(node.partition.log.log_end_offset)
+    return [value for _, value in values_in(data)]
+
+
+@in_loop
+async def test_records_are_committed_when_all_in_sync_replicas_have_them(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"a", b"b"], outcomes)
+    leader = cluster.leader.partition
+    assert (leader.log.high_watermark, outcomes) == (0, [])
+    await cluster.run()
+    assert (leader.log.high_watermark, outcomes) == (2, [ErrorCode.NONE])
+    for number in cluster.nodes:
+        assert values_on(cluster, number) == [b"a", b"b"]
+
+
+@in_loop
+async def test_followers_learn_the_high_watermark_with_their_next_fetch(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    cluster.produce([b"a"])
+    await cluster.run(advance_ms=20)
+    for node in cluster.nodes.values():
+        assert node.partition.log.high_watermark == 1
+
+
+@in_loop
+async def test_a_follower_that_lags_leaves_the_in_sync_set_and_comes_back(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    cluster.nodes[3].crash()
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"a"], outcomes)
+    await cluster.run()
+    assert outcomes == []
+    cluster.clock.advance(ms=LAG_MAX_MS + 1)
+    leadership = cluster.leader.partition.leadership
+    assert leadership is not None
+    assert leadership.propose_to_remove_laggards()
+    cluster.leader.isr_changes.submit(cluster.leader.partition)
+    await cluster.run()
+    assert (cluster.state.isr, outcomes) == ((1, 2), [ErrorCode.NONE])
+    cluster.nodes[3].start()
+    cluster.nodes[3].obey(cluster.state)
+    cluster.leader.host.set_alive({1, 2, 3})
+    await cluster.run()
+    assert cluster.state.isr == (1, 2, 3)
+    assert values_on(cluster, 3) == [b"a"]
+
+
+@in_loop
+async def test_a_follower_that_fetches_is_not_thrown_out_however_long_it_is_quiet(
+    tmp_path: Path,
+) -> None:
+    cluster = await started(tmp_path)
+    await cluster.run(rounds=100, advance_ms=LAG_MAX_MS // 10)
+    cluster.produce([b"after a long silence"])
+    leadership = cluster.leader.partition.leadership
+    assert leadership is not None
+    assert not leadership.propose_to_remove_laggards()
+
+
+@in_loop
+async def test_the_high_watermark_waits_for_a_smaller_isr_to_be_committed(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    cluster.nodes[3].crash()
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"a"], outcomes)
+    await cluster.run()
+    cluster.clock.advance(ms=LAG_MAX_MS + 1)
+    partition = cluster.leader.partition
+    assert partition.leadership is not None
+    partition.leadership.propose_to_remove_laggards()
+    partition.advance_high_watermark()
+    assert partition.leadership.maximal_isr == {1, 2, 3}
+    assert outcomes == []
+
+
+@in_loop
+async def test_an_isr_that_is_asked_for_counts_for_the_high_watermark_already(
+    tmp_path: Path,
+) -> None:
+    cluster = await started(tmp_path)
+    cluster.elect(1, (1, 2))
+    cluster.tell()
+    await cluster.run(rounds=3)
+    partition = cluster.leader.partition
+    assert partition.leadership is not None
+    remote = partition.leadership.remotes[3]
+    remote.log_end_offset = partition.log.log_end_offset
+    partition.leadership.settle((1, 2))
+    assert partition.leadership.propose_to_add(remote)
+    assert partition.leadership.isr == {1, 2}
+    assert partition.leadership.maximal_isr == {1, 2, 3}
+
+
+@in_loop
+async def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    for number in (2, 3):
+        cluster.nodes[number].crash()
+    cluster.elect(1, (1,))
+    cluster.tell()
+    with refused(ErrorCode.NOT_ENOUGH_REPLICAS):
+        cluster.produce([b"refused"])
+    assert cluster.leader.partition.log.log_end_offset == 0
+
+
+@in_loop
+async def test_too_few_in_sync_replicas_after_the_append_are_told_then(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"a"], outcomes)
+    partition = cluster.leader.partition
+    assert partition.leadership is not None
+    partition.isr_altered([1], 0, 9)
+    partition.log.update_high_watermark(1)
+    partition._settle_commits(1)
+    assert outcomes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
+@in_loop
+async def test_a_high_watermark_does_not_move_below_min_insync_replicas(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    for number in (2, 3):
+        cluster.nodes[number].crash()
+    cluster.elect(1, (1,))
+    cluster.tell()
+    partition = cluster.leader.partition
+    from tests.support.batches import simple_batch
+
+    partition.append(memoryview(simple_batch(3)), 11)  # acks=1
+    assert (partition.log.high_watermark, partition.log.log_end_offset) == (0, 3)
+
+
+@in_loop
+async def test_what_waits_is_told_when_another_leads(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"a"], outcomes)
+    cluster.elect(2)
+    cluster.tell()
+    assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+@in_loop
+async def test_a_returning_leader_truncates_by_epoch_and_goes_on(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"kept"], outcomes)
+    await cluster.run()
+    assert outcomes == [ErrorCode.NONE]
+    cluster.produce([b"lost 1"])  # in the leader's log alone
+    cluster.produce([b"lost 2"])
+    cluster.nodes[1].crash()
+    cluster.mail.clear()
+    cluster.fail_over()
+    cluster.tell()
+    await cluster.run()
+    cluster.produce([b"new"], outcomes)
+    await cluster.run()
+    cluster.nodes[1].start()
+    cluster.nodes[1].obey(cluster.state)
+    cluster.leader.host.set_alive({1, 2, 3})
+    await cluster.run()
+    for number in cluster.nodes:
+        assert values_on(cluster, number) == [b"kept", b"new"]
+    assert cluster.state.isr == (2, 3, 1) or set(cluster.state.isr) == {1, 2, 3}
+
+
+@in_loop
+async def test_back_to_back_elections_leave_equal_logs(tmp_path: Path) -> None:
+    """KIP-279: a follower may have entries of a later epoch than any in the new leader's log."""
+    cluster = await started(tmp_path)
+    cluster.produce([b"one"])
+    cluster.mail.clear()
+    cluster.elect(2)
+    cluster.nodes[2].obey(cluster.state)
+    cluster.produce([b"two"])  # epoch 1, on broker 2 alone
+    cluster.nodes[2].crash()
+    cluster.elect(3, (3, 1))
+    cluster.tell()
+    cluster.produce([b"three"])  # epoch 2
+    await cluster.run()
+    cluster.nodes[2].start()
+    cluster.nodes[2].obey(cluster.state)
+    await cluster.run()
+    everything = [values_on(cluster, number) for number in cluster.nodes]
+    assert everything == [everything[0]] * 3
+    assert everything[0][-1] == b"three"
+
+
+@in_loop
+async def test_a_follower_behind_the_leaders_log_start_begins_anew_there(tmp_path: Path) -> None:
+    cluster = await started(tmp_path, config=LogConfig(min_insync_replicas=1))
+    cluster.nodes[3].crash()
+    cluster.elect(1, (1, 2))
+    cluster.tell()
+    for number in range(5):
+        cluster.produce([b"%d" % number])
+    await cluster.run()
+    cluster.leader.partition.log.maybe_increment_log_start_offset(4)
+    cluster.nodes[3].start()
+    cluster.nodes[3].obey(cluster.state)
+    cluster.leader.host.set_alive({1, 2, 3})
+    await cluster.run()
+    log = cluster.nodes[3].partition.log
+    assert (log.log_start_offset, log.log_end_offset) == (4, 5)
+    assert values_on(cluster, 3) == [b"4"]
+
+
+@in_loop
+async def test_a_shorter_leader_after_an_unclean_election_cuts_its_followers(
+    tmp_path: Path,
+) -> None:
+    cluster = await started(tmp_path)
+    cluster.nodes[3].crash()
+    cluster.elect(1, (1, 2))
+    cluster.tell()
+    for number in range(4):
+        cluster.produce([b"%d" % number])
+    await cluster.run()
+    cluster.nodes[1].crash()
+    cluster.nodes[2].crash()
+    cluster.nodes[3].start()
+    cluster.fail_over(unclean=True)
+    cluster.tell()
+    for number in (1, 2):
+        cluster.nodes[number].start()
+    cluster.tell()
+    cluster.leader.host.set_alive({1, 2, 3})
+    await cluster.run()
+    assert [values_on(cluster, number) for number in cluster.nodes] == [[], [], []]
+
+
+@in_loop
+async def test_deleted_records_wait_for_every_replica_that_lives(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    cluster.produce([b"a"])
+    cluster.produce([b"b"])
+    await cluster.run()
+    partition = cluster.leader.partition
+    assert partition.leadership is not None
+    partition.log.maybe_increment_log_start_offset(1)
+    partition.leadership.look_again()
+    outcomes: list[ErrorCode] = []
+    partition.when_low_watermark(1, outcomes.append)
+    assert (outcomes, partition.low_watermark()) == ([], 0)
+    await cluster.run()
+    assert (outcomes, partition.low_watermark()) == ([ErrorCode.NONE], 1)
+
+
+@in_loop
+async def test_deleted_records_do_not_wait_for_the_dead(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    cluster.produce([b"a"])
+    await cluster.run()
+    cluster.nodes[3].crash()
+    cluster.leader.host.set_alive({1, 2})
+    partition = cluster.leader.partition
+    assert partition.leadership is not None
+    partition.log.maybe_increment_log_start_offset(1)
+    partition.leadership.look_again()
+    await cluster.run()
+    assert partition.low_watermark() == 1
+
+
+@in_loop
+async def test_a_lost_link_is_made_anew_and_nothing_is_missed(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    outcomes: list[ErrorCode] = []
+    for number in range(10):
+        cluster.produce([b"%d" % number], outcomes)
+        for link in list(cluster.links):
+            link.break_off()
+        await cluster.run(rounds=30, advance_ms=10)
+    assert outcomes == [ErrorCode.NONE] * 10
+    for number in cluster.nodes:
+        assert values_on(cluster, number) == [b"%d" % n for n in range(10)]
+
+
+@in_loop
+async def test_a_leader_that_is_cut_off_and_alone_promises_nothing(tmp_path: Path) -> None:
+    cluster = await started(tmp_path, config=LogConfig(min_insync_replicas=1))
+    for number in (2, 3):
+        cluster.nodes[number].crash()
+    cluster.elect(1, (1,))
+    cluster.tell()
+    cluster.leader.host.is_cut_off = True
+    with refused(ErrorCode.NOT_ENOUGH_REPLICAS):
+        cluster.produce([b"refused"])
+    cluster.leader.host.is_cut_off = False
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"taken"], outcomes)
+    assert outcomes == [ErrorCode.NONE]
+
+
+@in_loop
+async def test_a_leader_that_is_cut_off_still_commits_with_its_followers(tmp_path: Path) -> None:
+    """They would not fetch from it if another were elected."""
+    cluster = await started(tmp_path)
+    cluster.leader.host.is_cut_off = True
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"a"], outcomes)
+    await cluster.run()
+    assert outcomes == [ErrorCode.NONE]
+
+
+@in_loop
+async def test_a_leader_that_missed_another_ones_time_forgets_what_it_knew_of_its_followers(
+    tmp_path: Path,
+) -> None:
+    """The follower has truncated under the other leader; to count what it had before would
+    acknowledge records that it lacks.
+    """
+    cluster = await started(tmp_path)
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"a"], outcomes)
+    leadership = cluster.leader.partition.leadership
+    assert leadership is not None
+    for remote in leadership.remotes.values():
+        remote.log_end_offset = 1
+    cluster.nodes[2].crash()
+    cluster.elect(3, (1, 3))
+    cluster.nodes[3].obey(cluster.state)
+    cluster.elect(1, (1, 3))
+    cluster.nodes[1].obey(cluster.state)
+    assert outcomes == []
+    assert cluster.leader.partition.log.high_watermark == 0

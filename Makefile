@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: setup run test check fmt bench generate clean
+.PHONY: interop setup run test check fmt bench generate clean
 
 setup: $(VENV)/.installed
 
@@ -20,7 +20,11 @@ run: setup
 	$(BIN)/tidelog demo --data .data $(if $(ONCE),--once)
 
 test: setup
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --ignore tests/interop tests
+
+# needs java, mvn and Maven Central: Apache Kafka itself against tidelog, both ways
+interop: setup
+	$(BIN)/python -m pytest tests/interop
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -36,9 +36,11 @@ MEASURES = (
     "kcat",
     "confluent",
     "java",
+    "groups",
     "start",
     "memory",
     "recovery",
+    "compaction",
     "scaling",
     "spark",
 )

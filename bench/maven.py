@@ -11,19 +11,22 @@ import subprocess
 from pathlib import Path
 
 KAFKA_VERSION = "3.9.2"
-ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    ("org.slf4j", "slf4j-reload4j", "1.7.36"),
-)
+NEWEST_KAFKA_VERSION = "4.3.1"
 FETCH_TIMEOUT_S = 600
 
 
-def pom() -> str:
+def artifacts(version: str) -> list[tuple[str, str, str]]:
+    kafka = [("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools")]
+    # from 4.0 on Kafka brings a logger of its own
+    logger = [("org.slf4j", "slf4j-reload4j", "1.7.36")] if version.startswith("3.") else []
+    return kafka + logger
+
+
+def pom(version: str) -> str:
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
         f"<version>{version}</version></dependency>"
-        for group, artifact, version in ARTIFACTS
+        for group, artifact, version in artifacts(version)
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
@@ -32,16 +35,16 @@ def pom() -> str:
     )
 
 
-def jars_or_reason(cache: Path) -> Path | str:
+def jars_or_reason(cache: Path, version: str = KAFKA_VERSION) -> Path | str:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             return f"{program} is not on the PATH"
-    home = cache / f"kafka-{KAFKA_VERSION}"
+    home = cache / f"kafka-{version}"
     libs, complete = home / "libs", home / "complete"
     if complete.exists():
         return libs
     home.mkdir(parents=True, exist_ok=True)
-    (home / "pom.xml").write_text(pom())
+    (home / "pom.xml").write_text(pom(version))
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
     try:
         done = subprocess.run(

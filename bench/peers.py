@@ -108,7 +108,7 @@ class ApacheKafka:
 
     def __init__(self, libs: Path, cache: Path) -> None:
         self.libs = libs
-        self._formatted = cache / "kafka-formatted"
+        self._formatted = cache / f"{libs.parent.name}-formatted"
         self.log4j = cache / "log4j.properties"
         self.log4j.write_text(self.LOG4J)
 

@@ -1,7 +1,8 @@
 """Rows of figures, their targets, and how they are printed.
 
 A Figure compares peers: ratio = tidelog / kafka, held against a target that is a floor where more
-is better and a ceiling where less is better. A Series compares tidelog with itself at growing
+is better and a ceiling where less is better; one with an `own_limit` is held against that alone,
+whatever the peer needs. A Series compares tidelog with itself at growing
 sizes: flat as long as the largest size costs at most FLAT_LIMIT times the smallest.
 """
 
@@ -26,6 +27,7 @@ class Figure:
     higher_is_better: bool
     target: float | None = None
     client_alone: float | None = None  # the same loop against a server that does nothing
+    own_limit: float | None = None  # in the unit, for tidelog
 
     @property
     def ratio(self) -> float | None:
@@ -42,10 +44,26 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        if self.ratio is None or self.target is None:
+        found, bound = self._judged
+        if found is None or bound is None:
             return ""
-        met = self.ratio >= self.target if self.higher_is_better else self.ratio <= self.target
+        met = found >= bound if self.higher_is_better else found <= bound
         return "ok" if met else "MISS"
+
+    @property
+    def _judged(self) -> tuple[float | None, float | None]:
+        """What is held against what."""
+        if self.own_limit is None:
+            return self.ratio, self.target
+        ours = self.values.get("tidelog")
+        return None if ours is None else ours.value, self.own_limit
+
+    @property
+    def aim(self) -> str:
+        sign = ">=" if self.higher_is_better else "<="
+        if self.own_limit is not None:
+            return f"{sign} {self.own_limit:g} {self.unit}"
+        return f"{sign} {self.target:g}x" if self.target is not None else "-"
 
     @property
     def notes(self) -> str:
@@ -59,17 +77,23 @@ class Figure:
         return "; ".join(bound)
 
     def cells(self) -> list[str]:
-        sign = ">=" if self.higher_is_better else "<="
         return [
             self.label,
             self.unit,
             *(number(sample.value) if sample else "-" for sample in self._in_columns()),
             f"{self.ratio:.2f}x" if self.ratio is not None else "-",
-            f"{sign} {self.target:g}x" if self.target is not None else "-",
+            self.aim,
             self.verdict,
             f"{self.cpu_ratio:.2f}x" if self.cpu_ratio is not None else "-",
             self.notes,
         ]
+
+    @property
+    def found(self) -> str:
+        """What the aim is about."""
+        if self.own_limit is not None:
+            return f"{number(self.values['tidelog'].value)} {self.unit}"
+        return f"{self.ratio:.2f}x"
 
     def _in_columns(self) -> list[Sample | None]:
         return [self.values.get("kafka"), self.values.get("tidelog")]
@@ -83,6 +107,7 @@ class Figure:
             "ratio": self.ratio,
             "cpu_ratio": self.cpu_ratio,
             "target": self.target,
+            "own_limit": self.own_limit,
             "verdict": self.verdict,
             "client_alone": self.client_alone,
         }
@@ -148,7 +173,7 @@ class Report:
 
     def misses(self) -> list[str]:
         missed = [
-            f"{self.title}: {figure.label}: {figure.ratio:.2f}x, target {figure.target:g}x"
+            f"{self.title}: {figure.label}: {figure.found}, target {figure.aim}"
             for figure in self.figures
             if figure.verdict == "MISS"
         ]

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import crc32c
 import lz4.frame as lz4_frame
@@ -71,22 +72,56 @@ def compact_string(text: str) -> bytes:
 
 def record_batch(value_bytes: int, records_count: int, *, lz4: bool = False) -> Batch:
     """A batch of equal records: no key, no headers, create time."""
-    value = bytes(65 + position % 26 for position in range(value_bytes))
+    data = _batch_of([varint(-1)] * records_count, value_bytes, lz4=lz4)
+    return Batch(data, records_count, value_bytes * records_count)
+
+
+def keyed_batch(keys: Sequence[bytes], value_bytes: int) -> bytes:
+    """The same with a key for each record."""
+    return _batch_of([varint(len(key)) + key for key in keys], value_bytes, lz4=False)
+
+
+def _batch_of(encoded_keys: Sequence[bytes], value_bytes: int, *, lz4: bool) -> bytes:
+    value = varint(value_bytes) + _letters(value_bytes) + b"\0"
     records = bytearray()
-    for delta in range(records_count):
-        body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(value_bytes) + value + b"\0"
+    for delta, key in enumerate(encoded_keys):
+        body = b"\0\0" + varint(delta) + key + value
         records += varint(len(body)) + body
     stored = lz4_frame.compress(records, block_linked=False) if lz4 else bytes(records)
-    attributes, last_delta = LZ4_CODEC if lz4 else 0, records_count - 1
+    attributes, count = LZ4_CODEC if lz4 else 0, len(encoded_keys)
     body = (
-        BATCH_BODY.pack(
-            attributes, last_delta, TIMESTAMP_MS, TIMESTAMP_MS, -1, -1, -1, records_count
-        )
+        BATCH_BODY.pack(attributes, count - 1, TIMESTAMP_MS, TIMESTAMP_MS, -1, -1, -1, count)
         + stored
     )
     length = BATCH_HEADER_BYTES - 12 + len(stored)
-    data = BATCH_HEAD.pack(0, length, -1, 2, crc32c.crc32c(body)) + body
-    return Batch(data, records_count, value_bytes * records_count)
+    return BATCH_HEAD.pack(0, length, -1, 2, crc32c.crc32c(body)) + body
+
+
+@cache
+def _letters(count: int) -> bytes:
+    return bytes(65 + position % 26 for position in range(count))
+
+
+def keys_and_offsets(segment: bytes) -> Iterator[tuple[bytes, int]]:
+    """Of every record in a segment of uncompressed batches."""
+    position = 0
+    while position < len(segment):
+        (base_offset, length) = struct.unpack_from(">qi", segment, position)
+        (count,) = struct.unpack_from(">i", segment, position + BATCH_HEADER_BYTES - 4)
+        at = position + BATCH_HEADER_BYTES
+        for _ in range(count):
+            size, at = read_varint(segment, at)
+            _, place = read_varint(segment, at + 1)
+            delta, place = read_varint(segment, place)
+            key_bytes, place = read_varint(segment, place)
+            yield segment[place : place + key_bytes], base_offset + delta
+            at += size
+        position += 12 + length
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value, position = read_uvarint(data, position)
+    return value >> 1 ^ -(value & 1), position
 
 
 def batch_filling(value_bytes: int, batch_bytes: int, *, lz4: bool = False) -> Batch:

@@ -24,10 +24,14 @@ ROWS_OF_AREA = {
     "H": 8,
     "I": 6,
     "J": 8,
+    "K": 15,
+    "L": 14,
+    "M": 12,
     "N": 2,
     "O": 12,
     "P": 7,
     "Q": 21,
+    "R": 4,
 }
 NODE_ID = re.compile(r"`(tests/[^`]+\.py::[^`]+)`")
 ROW = re.compile(r"^\| ([A-Z]\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)

@@ -34,7 +34,7 @@ class Case:
 
 
 def cases(arena: Arena) -> list[Case]:
-    small, medium = arena.size.of(1_000_000, 4_000_000), arena.size.of(200_000, 800_000)
+    small, medium = arena.size.of(1_000_000, 2_000_000), arena.size.of(200_000, 400_000)
     lz4 = {**LARGE_BATCHES, "compression.type": "lz4"}
     return [
         Case("100 B", 100, small),
@@ -61,7 +61,7 @@ def _figures(
     arena: Arena, brokers: Sequence[BrokerProcess], java: JavaTools, case: Case
 ) -> list[Figure]:
     verbs = ["produce", "consume", "consume in a group"] if case.consume else ["produce"]
-    rounds = alternate(brokers, arena.size.of(2, 4), lambda broker: _round(broker, java, case))
+    rounds = alternate(brokers, arena.size.of(2, 3), lambda broker: _round(broker, java, case))
     return [
         Figure(f"{verb} {case.label}", "MB/s", best(rounds, position, higher=True), True, 1.0)
         for position, verb in enumerate(verbs)

@@ -10,6 +10,7 @@ import pytest
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
+from tests.support.kio_samples import kio_samples
 from tests.support.raw_batch import batch
 from tests.support.raw_client import (
     ClosedByBroker,
@@ -168,6 +169,15 @@ def test_every_advertised_version_is_answered_in_that_version(
             assert bytes(response.encode(header=True)) == frame, (request_class, version)
             answered += 1
     assert answered > 80
+
+
+def test_apis_that_kafka_python_lacks_are_answered_as_kio_reads_them(client: RawClient) -> None:
+    advertised = api_versions(client)
+    for sample in kio_samples():
+        low, high = advertised[sample.api_key]
+        assert low <= sample.version <= high
+        client.send_frame(sample.frame(7, "kio"))
+        sample.response(client.read_frame())
 
 
 def test_metadata_v0_names_no_controller_and_v1_does(client: RawClient) -> None:

@@ -19,6 +19,7 @@ from tests.support.zookeeper import (
     fresh_chroot,
 )
 from tidelog.controller.metadata_store import (
+    BadArguments,
     BadVersion,
     Check,
     Create,
@@ -565,6 +566,20 @@ class TestServers:
         assert EXPIRED not in observed.states
         assert await store.exists("/e") is not None
         await store.close()
+
+    @in_loop
+    async def test_a_write_larger_than_a_server_takes_is_refused_and_the_connection_stays(
+        self, zookeeper: ZooKeeperProcess, chroot: str
+    ) -> None:
+        observed = connect(zookeeper.address + chroot)
+        with pytest.raises(BadArguments) as raised:
+            await observed.store.create("/a", bytes(1_100_000))
+        assert "ZooKeeper takes 1048575" in str(raised.value.__cause__)
+        most = bytes(1_048_000)
+        await observed.store.create("/a", most)
+        assert (await observed.store.get("/a"))[0] == most
+        assert observed.states == []
+        await observed.store.close()
 
     def test_no_server_at_start_up_is_told_with_the_reason(self) -> None:
         port = free_port()

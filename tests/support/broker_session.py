@@ -7,7 +7,7 @@ session misses its watches: the broker does not learn of what has happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import (
@@ -22,8 +22,14 @@ from tidelog.controller.metadata_store import (
 
 
 class BrokerSession:
-    def __init__(self, store: EmbeddedStore) -> None:
+    def __init__(
+        self,
+        store: EmbeddedStore,
+        written: Callable[[Sequence[Operation]], None] = lambda operations: None,
+    ) -> None:
+        """written is told of every multi that the store has taken."""
         self._root = store
+        self._written = written
         self._session: EmbeddedStore | None = store.new_session()
         self._hearing: dict[tuple[int, Watcher], Watcher] = {}
         self.deaf = False
@@ -88,7 +94,9 @@ class BrokerSession:
         return await self._open.children(path, watch=self._heard(watch))
 
     async def multi(self, operations: Sequence[Operation]) -> list[Outcome]:
-        return await self._open.multi(operations)
+        outcomes = await self._open.multi(operations)
+        self._written(operations)
+        return outcomes
 
     def multi_now(self, operations: Sequence[Operation]) -> list[Outcome]:
         return self._open.multi_now(operations)

@@ -8,7 +8,8 @@ restarted, and made to answer errors.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from tidelog.controller import znodes
 from tidelog.controller.cluster.context import STRICT_MIN_ISR_FEATURE
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.embedded_store import EmbeddedStore
-from tidelog.controller.metadata_store import Create, NodeExists, SessionState
+from tidelog.controller.metadata_store import Create, NodeExists, Operation, SessionState
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -175,14 +176,15 @@ class FakeCluster:
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.clock = FakeClock()
         self.store = EmbeddedStore.open(directory, clock=self.clock)
-        # What these tests show has nothing to do with disks.
-        self.store._database._journal.append = lambda records: None  # type: ignore[method-assign]
+        # What these tests show has nothing to do with disks, nor with the thread that writes them.
+        self.store._database._encode = lambda queue: (b"", 0)  # type: ignore[method-assign]
         self.settings = BrokerConfig({"auto.leader.rebalance.enable": "false", **(settings or {})})
         self.brokers: dict[int, FakeBroker] = {}  # those whose process runs
         self.sessions: dict[int, BrokerSession] = {}
         self.controllers: dict[int, ClusterController] = {}
         self.peers: dict[int, FakePeers] = {}
         self.cut_off: set[int] = set()
+        self.written: list[tuple[int, Operation]] = []  # by which broker; only what was accepted
         self.calls = 0
         self.store.multi_now([Create(path, make_parents=True) for path in znodes.PERSISTENT_PATHS])
 
@@ -192,11 +194,11 @@ class FakeCluster:
         racks: Mapping[int, str] | None = None,
         strict_min_isr: bool = False,
         clean_shutdown: bool = True,
+        settle: bool = True,
     ) -> None:
         for broker_id in broker_ids:
-            session = BrokerSession(self.store)
+            session = BrokerSession(self.store, partial(self._note, broker_id))
             self.sessions[broker_id] = session
-            self.registration = {"strict_min_isr": strict_min_isr, "clean": clean_shutdown}
             await self.register(
                 broker_id,
                 rack=(racks or {}).get(broker_id),
@@ -214,7 +216,11 @@ class FakeCluster:
             )
             self.controllers[broker_id] = controller
             await controller.start()
-            await self.settle()
+            if settle:
+                await self.settle()
+
+    def _note(self, broker_id: int, operations: Sequence[Operation]) -> None:
+        self.written += [(broker_id, operation) for operation in operations]
 
     async def register(
         self,
@@ -238,7 +244,7 @@ class FakeCluster:
         _, stat = await self.store.get(path)
         self.brokers[broker_id] = FakeBroker(broker_id, stat.czxid)
 
-    async def kill(self, *broker_ids: int) -> None:
+    async def kill(self, *broker_ids: int, settle: bool = True) -> None:
         """The process is gone, and its session with it."""
         for broker_id in broker_ids:
             del self.brokers[broker_id]
@@ -247,6 +253,26 @@ class FakeCluster:
             await controller.stop()
             session = self.sessions.pop(broker_id)
             await session.close()
+        if settle:
+            await self.settle()
+
+    async def pause(self, broker_id: int) -> None:
+        """The process stands still until the store has given it up, and then goes on unaware."""
+        session = self.sessions[broker_id]
+        session.deaf = True
+        await session.expire()
+        session.renew()
+        await self.settle()
+
+    async def wake(self, broker_id: int, **registration: Any) -> None:
+        """A paused broker learns that its session has expired, and registers again."""
+        session, controller = self.sessions[broker_id], self.controllers[broker_id]
+        await session.expire()
+        controller.on_broker_session(SessionState.EXPIRED)
+        session.renew()
+        session.deaf = False
+        await self.register(broker_id, **registration)
+        controller.on_broker_session(SessionState.CONNECTED)
         await self.settle()
 
     async def settle(self) -> None:
@@ -263,6 +289,22 @@ class FakeCluster:
             if quiet >= QUIET_ROUNDS:
                 return
         raise AssertionError("the cluster does not come to rest")
+
+    async def meanwhile(self, story: Coroutine[Any, Any, Any], *, ms: int) -> None:
+        """Runs the story, time going on in steps for those who wait for it."""
+        task = asyncio.get_running_loop().create_task(story)
+        for _ in range(100):
+            await self.pass_time(ms=0)
+            if task.done():
+                break
+            self.clock.advance(ms=ms)
+        await task
+
+    async def pass_time(self, *, ms: int) -> None:
+        """Without waiting for the cluster to come to rest."""
+        self.clock.advance(ms=ms)
+        for _ in range(50):
+            await asyncio.sleep(0)
 
     @property
     def active(self) -> ClusterController:
@@ -377,11 +419,13 @@ class FakeCluster:
         await self.settle()
         return response
 
-    async def shut_down(self, broker_id: int) -> ControlledShutdownResponse:
+    async def shut_down(
+        self, broker_id: int, to: ClusterController | None = None
+    ) -> ControlledShutdownResponse:
         request = ControlledShutdownRequest(
             broker_id=broker_id, broker_epoch=self.brokers[broker_id].epoch
         )
-        response = await self.active.controlled_shutdown(request)
+        response = await (to or self.active).controlled_shutdown(request)
         await self.settle()
         return response
 

@@ -2,11 +2,14 @@
 
 Run as a module it is the member: `python -m tests.support.group_process '<json options>'`. It
 reads its topic, commits after every batch, and writes one line of JSON for everything that happens,
-with the system's monotonic time: assigned, revoked, record, closing. SIGTERM makes it leave its
-group; SIGKILL does not.
+with the system's monotonic time: assigned, revoked, record, committing, committed, closing. SIGTERM
+makes it leave its group; SIGKILL does not.
+
+What the client hands over of a partition that is not the member's any more is left alone: its
+next owner gets it too.
 
 `MemberProcess` is the other end of it. `ownership` and `consumed` make of the lines what a test
-wants to know.
+wants to know, `misdeliveries` what it does not want to see.
 """
 
 from __future__ import annotations
@@ -36,9 +39,10 @@ class MemberOptions:
     bootstrap: str
     group: str
     topic: str
-    strategy: str  # range, roundrobin, sticky or cooperative-sticky
+    strategy: str  # range, roundrobin, sticky or cooperative-sticky; consumer: uniform or range
     session_timeout_ms: int = 6000
     instance: str | None = None
+    protocol: str = "classic"  # or consumer (KIP-848), which only confluent has
 
 
 @dataclass
@@ -77,6 +81,9 @@ class MemberProcess:
         self._reader.join(EXIT_TIMEOUT_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+    def events_of(self, what: str) -> list[dict[str, Any]]:
+        return [event for event in tuple(self.events) if event["what"] == what]
 
     @property
     def owned(self) -> set[int]:
@@ -128,12 +135,63 @@ def consumed(members: Iterable[MemberProcess]) -> dict[int, set[int]]:
     return found
 
 
+def misdeliveries(members: Iterable[MemberProcess]) -> list[str]:
+    """Where an owner of a partition did not go on from what was committed before it.
+
+    It may begin no earlier than the last commit that was answered (that commit would be lost) and
+    no later than the last one that was asked for (records would be skipped), and goes on record by
+    record.
+    """
+    members = list(members)
+    asked, answered = _commits(members, "committing"), _commits(members, "committed")
+    found = []
+    for partition, rows in ownership(members).items():
+        for since, until, pid in rows:
+            member = next(each for each in members if each.process.pid == pid)
+            records = [
+                (event["at"], event["offset"])
+                for event in member.events
+                if event["what"] == "record" and event["partition"] == partition
+                if since <= event["at"] <= until
+            ]
+            if not records:
+                continue
+            where = f"partition {partition}, process {pid}, from {since:.3f}"
+            (at, first), offsets = records[0], [offset for _, offset in records]
+            least = _last(answered.get(partition, []), since)
+            most = _last(asked.get(partition, []), at)
+            if first < least:
+                found.append(f"{where}: began at {first}, {least} was committed")
+            if first > most:
+                found.append(f"{where}: began at {first}, nobody committed more than {most}")
+            if offsets != list(range(first, first + len(offsets))):
+                found.append(f"{where}: records {offsets}")
+    return found
+
+
+def _commits(members: Iterable[MemberProcess], what: str) -> dict[int, list[tuple[float, int]]]:
+    found: dict[int, list[tuple[float, int]]] = {}
+    for member in members:
+        for event in member.events:
+            if event["what"] == what:
+                for partition, offset in event["offsets"]:
+                    found.setdefault(partition, []).append((event["at"], offset))
+    return found
+
+
+def _last(commits: Iterable[tuple[float, int]], before: float) -> int:
+    return max((offset for at, offset in commits if at < before), default=0)
+
+
 # The member itself
+
+Records = Iterable[tuple[int, int]]  # partition, offset
 
 
 class Report:
     def __init__(self) -> None:
         self.stopping = False
+        self._held: set[int] = set()
         signal.signal(signal.SIGTERM, self._on_signal)
 
     def _on_signal(self, number: int, frame: object) -> None:
@@ -144,51 +202,83 @@ class Report:
         sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()
 
+    def assigned(self, partitions: Iterable[int]) -> None:
+        partitions = list(partitions)
+        self._held |= set(partitions)
+        self.say("assigned", partitions)
+
+    def revoked(self, partitions: Iterable[int]) -> None:
+        partitions = list(partitions)
+        self._held -= set(partitions)
+        self.say("revoked", partitions)
+
+    def records(self, records: Records) -> dict[int, int]:
+        """What to commit then: the next offset of each partition."""
+        ends: dict[int, int] = {}
+        for partition, offset in records:
+            if partition in self._held:
+                self.say("record", partition=partition, offset=offset)
+                ends[partition] = offset + 1
+        if ends:
+            self.say("committing", offsets=list(ends.items()))
+        return ends
+
+    def committed(self, ends: dict[int, int]) -> None:
+        self.say("committed", offsets=list(ends.items()))
+
 
 def run_confluent(options: MemberOptions, report: Report) -> None:
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     config = {
         "bootstrap.servers": options.bootstrap,
         "group.id": options.group,
-        "partition.assignment.strategy": options.strategy,
-        "session.timeout.ms": options.session_timeout_ms,
-        "heartbeat.interval.ms": 300,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
         "topic.metadata.refresh.interval.ms": 1000,
     }
+    if options.protocol == "consumer":
+        config |= {"group.protocol": "consumer", "group.remote.assignor": options.strategy}
+    else:
+        config |= {
+            "partition.assignment.strategy": options.strategy,
+            "session.timeout.ms": options.session_timeout_ms,
+            "heartbeat.interval.ms": 300,
+        }
     if options.instance:
         config["group.instance.id"] = options.instance
     consumer = Consumer(config)
 
     def assigned(_: Any, partitions: list[Any]) -> None:
-        report.say("assigned", [each.partition for each in partitions])
+        report.assigned(each.partition for each in partitions)
 
     def revoked(_: Any, partitions: list[Any]) -> None:
-        report.say("revoked", [each.partition for each in partitions])
+        report.revoked(each.partition for each in partitions)
 
     consumer.subscribe([options.topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     while not report.stopping:
-        records = [each for each in consumer.consume(50, 0.1) if not each.error()]
-        for each in records:
-            report.say("record", partition=each.partition(), offset=each.offset())
-        if records:
+        messages: list[Any] = [each for each in consumer.consume(50, 0.1) if not each.error()]
+        ends = report.records((each.partition(), each.offset()) for each in messages)
+        if ends:
+            places = [TopicPartition(options.topic, *end) for end in ends.items()]
             try:
-                consumer.commit(asynchronous=False)
+                consumer.commit(offsets=places, asynchronous=False)
             except KafkaException as error:
                 report.say("commit failed", error=str(error))
+            else:
+                report.committed(ends)
     report.say("closing")
     consumer.close()
 
 
 def run_kafka_python(options: MemberOptions, report: Report) -> None:
-    from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
     from kafka.errors import KafkaError
+    from kafka.structs import OffsetAndMetadata
 
     strategies = {
         "range": RangePartitionAssignor,
@@ -199,10 +289,10 @@ def run_kafka_python(options: MemberOptions, report: Report) -> None:
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_assigned(self, assigned: Any) -> None:
-            report.say("assigned", [each.partition for each in assigned])
+            report.assigned(each.partition for each in assigned)
 
         def on_partitions_revoked(self, revoked: Any) -> None:
-            report.say("revoked", [each.partition for each in revoked])
+            report.revoked(each.partition for each in revoked)
 
     consumer = KafkaConsumer(
         bootstrap_servers=options.bootstrap,
@@ -217,20 +307,25 @@ def run_kafka_python(options: MemberOptions, report: Report) -> None:
     consumer.subscribe([options.topic], listener=Listener())
     while not report.stopping:
         batches = consumer.poll(timeout_ms=100, max_records=50)
-        for records in batches.values():
-            for each in records:
-                report.say("record", partition=each.partition, offset=each.offset)
-        if batches:
+        records = [each for rows in batches.values() for each in rows]
+        ends = report.records((each.partition, each.offset) for each in records)
+        if ends:
+            places = {
+                TopicPartition(options.topic, partition): OffsetAndMetadata(offset, "", -1)
+                for partition, offset in ends.items()
+            }
             try:
-                consumer.commit()
+                consumer.commit(places)
             except KafkaError as error:
                 report.say("commit failed", error=repr(error))
+            else:
+                report.committed(ends)
     report.say("closing")
     consumer.close(autocommit=False)
 
 
 async def run_aiokafka(options: MemberOptions, report: Report) -> None:
-    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -244,10 +339,10 @@ async def run_aiokafka(options: MemberOptions, report: Report) -> None:
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         async def on_partitions_assigned(self, assigned: Any) -> None:
-            report.say("assigned", [each.partition for each in assigned])
+            report.assigned(each.partition for each in assigned)
 
         async def on_partitions_revoked(self, revoked: Any) -> None:
-            report.say("revoked", [each.partition for each in revoked])
+            report.revoked(each.partition for each in revoked)
 
     consumer = AIOKafkaConsumer(
         bootstrap_servers=options.bootstrap,
@@ -263,14 +358,16 @@ async def run_aiokafka(options: MemberOptions, report: Report) -> None:
     await consumer.start()
     while not report.stopping:
         batches = await consumer.getmany(timeout_ms=100, max_records=50)
-        for records in batches.values():
-            for each in records:
-                report.say("record", partition=each.partition, offset=each.offset)
-        if batches:
+        records = [each for rows in batches.values() for each in rows]
+        ends = report.records((each.partition, each.offset) for each in records)
+        if ends:
+            places = {TopicPartition(options.topic, index): end for index, end in ends.items()}
             try:
-                await consumer.commit()
+                await consumer.commit(places)
             except KafkaError as error:
                 report.say("commit failed", error=repr(error))
+            else:
+                report.committed(ends)
     report.say("closing")
     await consumer.stop()
 

@@ -190,6 +190,7 @@ class GroupScenario:
         offsets = [
             (*_topic_partition(place), CommittedOffset(int(offset), -1, "", now_ms))
             for place, offset in options.items()
+            if place != "version"
         ]
         try:
             self.stage.groups.commit_offsets(
@@ -198,6 +199,7 @@ class GroupScenario:
                 generation_id=client.generation_id,
                 member_id=client.member_id,
                 group_instance_id=client.instance_id,
+                version=int(options.get("version", "8")),
             )
         except KafkaError as error:
             self._say(f"{words[0]} commit {error.code.name}")
@@ -245,7 +247,7 @@ class GroupScenario:
 
 
 def show(stage: GroupStage, group_id: str) -> Iterator[str]:
-    group = stage.groups.group_or_none(group_id)
+    group = stage.classic_or_none(group_id)
     if group is None:
         yield "no group"
         return

@@ -9,9 +9,12 @@ from random import Random
 from typing import Any, cast
 
 from tests.support.clock import FakeClock
+from tests.support.fake_topics import FakeTopics
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
+from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.coordinator import CONSUMER_OFFSETS, GroupCoordinator
+from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.records import GROUP_RECORD_TYPES
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.log.log_creation import create_log
@@ -50,7 +53,9 @@ class GroupStage:
         overrides: Mapping[str, str] | None = None,
         *,
         flush_messages: int | None = None,
+        topics: FakeTopics | None = None,
     ) -> None:
+        self.topics = topics or FakeTopics()
         self.config = BrokerConfig({"log.dirs": str(directory), **(overrides or {})})
         self.clock = FakeClock()
         self.flusher = HeldFlusher()
@@ -81,6 +86,7 @@ class GroupStage:
             clock=self.clock,
             timer=self.clock,
             flusher=cast(Any, self.flusher),
+            topics=self.topics,
             new_uuid=lambda: str(next(self._uuids)),
         )
         self.groups.host(self.partitions, PARTITIONS)
@@ -90,11 +96,22 @@ class GroupStage:
         """Another coordinator, loaded from the same logs; the first one goes on."""
         stage = cls.__new__(cls)
         stage.config, stage.partitions = other.config, other.partitions
+        stage.topics = other.topics
         stage.clock, stage.flusher = FakeClock(other.clock.time_ms()), HeldFlusher()
         stage._uuids = count(1)
         stage.start()
         stage.load()
         return stage
+
+    def classic_or_none(self, group_id: str) -> Group | None:
+        group = self.groups.group_or_none(group_id)
+        assert group is None or isinstance(group, Group), group
+        return group
+
+    def consumer_or_none(self, group_id: str) -> ConsumerGroup | None:
+        group = self.groups.group_or_none(group_id)
+        assert group is None or isinstance(group, ConsumerGroup), group
+        return group
 
     def load(self) -> None:
         while self.groups.runtime.is_loading:

@@ -62,6 +62,7 @@ class LogWorkshop:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         high_watermark: int = 0,
+        clean_end: int | None = None,
     ) -> PartitionLog:
         return PartitionLoader(
             str(self.folder),
@@ -72,6 +73,7 @@ class LogWorkshop:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             high_watermark=high_watermark,
+            clean_end=clean_end,
         ).load()
 
     def reopen_cleanly(self, log: PartitionLog) -> PartitionLog:

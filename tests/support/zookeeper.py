@@ -16,6 +16,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.eventually import eventually
@@ -75,6 +76,7 @@ class ZooKeeperProcess(ZooKeeperServer):
     def pause(self) -> None:
         """SIGSTOP: it holds its connections and answers nothing."""
         self.signal(signal.SIGSTOP)
+        eventually(lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)

@@ -79,7 +79,7 @@ API_TABLE: Final = (
     Api(ApiKey.CREATE_TOPICS, 0, 7, "create_topics"),
     Api(ApiKey.DELETE_TOPICS, 0, 6, "delete_topics"),
     Api(ApiKey.DELETE_RECORDS, 0, 2, "delete_records"),
-    Api(ApiKey.INIT_PRODUCER_ID, 0, 5, "init_producer_id"),
+    Api(ApiKey.INIT_PRODUCER_ID, 0, 6, "init_producer_id"),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, "offset_for_leader_epoch"),
     Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, "add_partitions_to_txn"),
     Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, "add_offsets_to_txn"),
@@ -101,6 +101,8 @@ API_TABLE: Final = (
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "describe_producers"),
     Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, "describe_transactions"),
     Api(ApiKey.LIST_TRANSACTIONS, 0, 1, "list_transactions"),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, "consumer_group_heartbeat"),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "consumer_group_describe"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions"),
 )
 

@@ -17,7 +17,6 @@ from tidelog.broker.cluster import Cluster
 from tidelog.broker.config_changes import ConfigChanges
 from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.fetch_sessions import FetchSessions
-from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.server import Server, flush_failed, raise_file_limit
 from tidelog.controller.metadata_store import SessionState, StoreError
@@ -61,8 +60,7 @@ class ClusterServer(Server):
         except BaseException:
             self._logs.shutdown()
             raise
-        self._housekeeping = Housekeeping(self.broker, self._loop)
-        self._housekeeping.start()
+        self._start_background_work()
 
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""
@@ -83,9 +81,6 @@ class ClusterServer(Server):
         replicas = ReplicaManager(broker_id, logs)
         flusher = LogFlusher(self._loop, partial(flush_failed, replicas))
         producer_ids = ProducerIds(store, broker_id)
-        groups, transactions = self._coordinators(
-            dynamic_config.broker_config, replicas, flusher, producer_ids
-        )
         cluster = self._cluster = Cluster(
             dynamic_config.broker_config,
             broker_id,
@@ -94,6 +89,9 @@ class ClusterServer(Server):
             loop=self._loop,
             clock=self._clock,
             timer=self._timer,
+        )
+        groups, transactions = self._coordinators(
+            dynamic_config.broker_config, replicas, flusher, producer_ids, cluster.topics
         )
         transactions.markers.others = cluster
         replicas.is_known = lambda topic, index: cluster.leader_of(topic, index) is not None
@@ -160,7 +158,12 @@ class ClusterServer(Server):
             if runtime is not None:
                 runtime.partition_count = 0
             groups.topic_deleted(image.name)
-        elif runtime is not None:
+            return
+        if change is TopicChange.CREATED:
+            groups.topic_created(image.name)
+        else:
+            groups.topic_changed(image.name)
+        if runtime is not None:
             # The first count holds until a restart: with another one, keys would be looked for
             # where they are not.
             runtime.partition_count = runtime.partition_count or len(image.partitions)

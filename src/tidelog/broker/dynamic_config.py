@@ -218,6 +218,7 @@ class DynamicConfig:
             else BrokerLayers(old.static, old.dynamic_default, texts)
         )
         log_config(layers.effective, {})
+        must_keep_cleaning(old.effective, layers.effective)
         if validate_only:
             return
         name = DEFAULT_BROKER if broker_id is None else str(broker_id)
@@ -328,6 +329,23 @@ def must_be_dynamic(texts: Texts, *, per_broker: bool) -> None:
     single = [name for name in texts if is_per_broker(name)]
     if single and not per_broker:
         raise refused("Cannot update these configs for all brokers, a broker id is needed", single)
+
+
+def must_keep_cleaning(old: BrokerConfig, new: BrokerConfig) -> None:
+    """Threads come and go by steps; none at all is for a restart."""
+    before, after = old["log.cleaner.threads"], new["log.cleaner.threads"]
+    if after == before:
+        return
+    if after < 1:
+        raise ConfigError("log.cleaner.threads should be at least 1")
+    if after < before // 2:
+        raise ConfigError(
+            f"log.cleaner.threads cannot be reduced to less than half of what it is, {before}"
+        )
+    if after > before * 2:
+        raise ConfigError(
+            f"log.cleaner.threads cannot be increased to more than double of what it is, {before}"
+        )
 
 
 def is_read_only(name: str) -> bool:

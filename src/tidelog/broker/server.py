@@ -18,13 +18,14 @@ import socket
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
 from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.housekeeping import Housekeeping
+from tidelog.broker.log_cleaner import LogCleaner
 from tidelog.broker.metadata_cache import MetadataCache, Node
 from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
@@ -49,6 +50,9 @@ from tidelog.network.settings import Endpoint, NetworkSettings
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.coordinator.group.consumer.topics import Topics
 
 logger = logging.getLogger(__name__)
 
@@ -148,8 +152,19 @@ class Server:
         except BaseException:
             self._logs.shutdown()
             raise
+        self._start_background_work()
+
+    def _start_background_work(self) -> None:
         self._housekeeping = Housekeeping(self.broker, self._loop)
         self._housekeeping.start()
+        self._cleaner = LogCleaner(
+            self._logs,
+            self.broker.replicas.take_offline,
+            self.broker.config,
+            loop=self._loop,
+            clock=self._clock,
+        )
+        self._cleaner.start()
 
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""
@@ -177,6 +192,7 @@ class Server:
         topics = TopicCatalogue(store, broker_id, settings=config, rack=config.rack)
         topics.controller_epoch = membership.controller_epoch
         topics.load()
+        logs.configure(dynamic_config.broker_config)
         logs.start(dynamic_config.log_config)
         producer_ids = ProducerIds(store, broker_id)
         if store_is_new:
@@ -187,7 +203,7 @@ class Server:
         replicas = ReplicaManager(broker_id, logs)
         flusher = LogFlusher(self._loop, partial(flush_failed, replicas))
         groups, transactions = self._coordinators(
-            dynamic_config.broker_config, replicas, flusher, producer_ids
+            dynamic_config.broker_config, replicas, flusher, producer_ids, topics
         )
         self.broker = Broker(
             broker_id=broker_id,
@@ -219,8 +235,11 @@ class Server:
         replicas: ReplicaManager,
         flusher: LogFlusher,
         producer_ids: ProducerIds,
+        topics: Topics,
     ) -> tuple[GroupCoordinator, TransactionCoordinator]:
-        groups = GroupCoordinator(config, clock=self._clock, timer=self._timer, flusher=flusher)
+        groups = GroupCoordinator(
+            config, clock=self._clock, timer=self._timer, flusher=flusher, topics=topics
+        )
         transactions = TransactionCoordinator(
             config,
             MarkerWriter(replicas, groups.runtime, flusher, self._clock),
@@ -246,6 +265,7 @@ class Server:
         self.broker.transactions.resign()
         await self.network.drain(DRAIN_TIMEOUT_S)
         self.network.close()
+        await self._cleaner.stop()
         await self._housekeeping.stop()
         await self.close()
         logger.info("stopped")
@@ -284,6 +304,10 @@ class Server:
     def _topic_changed(self, change: TopicChange, image: TopicImage) -> None:
         if change is not TopicChange.DELETED:
             self._host(image)
+            if change is TopicChange.CREATED:
+                self.broker.groups.topic_created(image.name)
+            else:
+                self.broker.groups.topic_changed(image.name)
             return
         if image.name == CONSUMER_OFFSETS:
             self.broker.groups.resign()
@@ -305,6 +329,8 @@ class Server:
         self.broker.config = config
         self.broker.groups.configure(config)
         self.broker.transactions.configure(config)
+        self.broker.logs.configure(config)
+        self._cleaner.configure(config)
         self.network.configure(_network_settings(config))
         for topic in self.broker.topics.topics:
             self._topic_config_changed(topic)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -126,6 +127,7 @@ def wanted_stretches(offsets: memoryview, runs: Sequence[Run]) -> list[tuple[int
     return stretches
 
 
+@lru_cache(maxsize=64)
 def constant_array(type: Any, value: str | int, count: int) -> Any:
     """The text or int32 so many times. Not by pa.scalar: that imports pandas, a third of a second
     for each Python worker that Spark starts."""

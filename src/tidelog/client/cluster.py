@@ -117,6 +117,24 @@ class Cluster:
         finally:
             self.give_back(connection)
 
+    def ask_broker(
+        self, node_id: int, what: str, ask: Callable[[Connection], Answered]
+    ) -> Answered:
+        """As `ask_node`, with retries."""
+        patience = self.patience(what)
+        while True:
+            try:
+                return self.ask_node(node_id, ask)
+            except ClientError as problem:
+                if not may_pass(problem):
+                    raise
+                patience.wait_after(problem)
+
+    def brokers(self) -> dict[int, Address]:
+        """Those there are now, by id."""
+        self.topics([])
+        return self.view.brokers
+
     def _ask_each(self, ask: Callable[[Connection], Answered]) -> Answered:
         problem: ClientError = ConnectionFailed("no broker is known")
         for address in self._addresses():
@@ -189,6 +207,7 @@ class Cluster:
 
     def _ask_metadata(self, names: list[str] | None, *, may_create: bool) -> dict[str, TopicView]:
         what = "metadata of all topics" if names is None else f"metadata of {', '.join(names)}"
+        what = what if names != [] else "the brokers"
 
         def ask(connection: Connection) -> MetadataResponse:
             request = MetadataRequest(

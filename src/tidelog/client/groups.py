@@ -10,22 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidelog.client.backoff import may_pass
+from tidelog.client.coordinators import CoordinatorKind, ask_coordinator
 from tidelog.client.errors import (
     BrokerRefused,
-    ClientError,
     CommitRefused,
     NotAuthorized,
-    UnsupportedByBroker,
     error_code,
     refused,
 )
-from tidelog.config.client import Address
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
-from tidelog.protocol.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -40,7 +34,6 @@ if TYPE_CHECKING:
     from tidelog.client.connection import Connection
     from tidelog.types import TopicPartition
 
-_SEVERAL_GROUPS_VERSION = 4
 _METADATA: Final = ""
 
 
@@ -50,43 +43,13 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartit
     Raises UnsupportedByBroker when the broker has no group coordinator, CommitRefused when the
     group does not take it (it has members, say).
     """
-    patience = cluster.patience(f"offset commit of group {group_id}")
-    while True:
-        try:
-            address = _coordinator_of(cluster, group_id)
-            connection = cluster.take_at(address)
-            try:
-                _commit(connection, group_id, offsets)
-            finally:
-                cluster.give_back(connection)
-            return
-        except ClientError as problem:
-            if not may_pass(problem):
-                raise
-            patience.wait_after(problem)
-
-
-def _coordinator_of(cluster: Cluster, group_id: str) -> Address:
-    def ask(connection: Connection) -> Address:
-        if not connection.versions.offers(ApiKey.FIND_COORDINATOR):
-            raise UnsupportedByBroker(
-                f"broker {connection.broker} has no group coordinator (it does not offer "
-                f"FIND_COORDINATOR): offsets of group {group_id} cannot be committed"
-            )
-        version = connection.versions.version(ApiKey.FIND_COORDINATOR)
-        request = FindCoordinatorRequest(key=group_id)
-        if version >= _SEVERAL_GROUPS_VERSION:
-            request = FindCoordinatorRequest(coordinator_keys=[group_id])
-        response = connection.call(request, version)
-        assert isinstance(response, FindCoordinatorResponse), response
-        found = response.coordinators[0] if response.coordinators else response
-        if found.error_code:
-            raise refused(
-                f"coordinator of group {group_id}", found.error_code, found.error_message or None
-            )
-        return Address(found.host, found.port)
-
-    return cluster.ask_any(f"coordinator of group {group_id}", ask)
+    ask_coordinator(
+        cluster,
+        CoordinatorKind.GROUP,
+        group_id,
+        f"offset commit of group {group_id}",
+        lambda connection, _: _commit(connection, group_id, offsets),
+    )
 
 
 def _commit(connection: Connection, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:

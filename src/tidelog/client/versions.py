@@ -13,6 +13,18 @@ ranges all the same; one that lists nothing is asked again at version 0.
     OffsetCommit         2-9    0.9 (10 names topics by id only)
     FindCoordinator      0-6    0.9 (4 from 3.0: several groups at once)
     InitProducerId       0-5    0.11
+    CreateTopics         4-7    2.4, a replication factor left to the broker
+    DeleteTopics         1-5    0.11 (6 names topics otherwise)
+    OffsetFetch          2-9    0.10.2, everything a group has (10 names topics by id only)
+    ListGroups           0-5    0.9 (4 from 2.6: states; 5 from 3.8: types)
+    DescribeGroups       0-6    0.9
+    ConsumerGroupDescribe 0-1   3.8
+    DeleteGroups         0-2    1.1
+    OffsetDelete         0      2.4
+    WriteTxnMarkers      0-1    0.11 (2 is for coordinators)
+    DescribeProducers    0      2.8
+    DescribeTransactions 0      3.0
+    ListTransactions     0-2    3.0 (1 from 3.8: duration; 2 from 4.1: pattern)
 
 Produce 13 and Fetch 13 and later name topics by id; without an id the versions before are used.
 """
@@ -33,6 +45,18 @@ SPOKEN: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.OFFSET_COMMIT: (2, 9),
     ApiKey.FIND_COORDINATOR: (0, 6),
     ApiKey.INIT_PRODUCER_ID: (0, 5),
+    ApiKey.CREATE_TOPICS: (4, 7),
+    ApiKey.DELETE_TOPICS: (1, 5),
+    ApiKey.LIST_GROUPS: (0, 5),
+    ApiKey.DESCRIBE_GROUPS: (0, 6),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    ApiKey.OFFSET_FETCH: (2, 9),
+    ApiKey.DELETE_GROUPS: (0, 2),
+    ApiKey.OFFSET_DELETE: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.WRITE_TXN_MARKERS: (0, 1),
 }
 
 LAST_BY_NAME: Final[Mapping[ApiKey, int]] = {ApiKey.PRODUCE: 12, ApiKey.FETCH: 12}

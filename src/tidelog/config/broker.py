@@ -46,6 +46,8 @@ from tidelog.config.listeners import (
 )
 from tidelog.config.properties import load_properties
 
+_MIB: Final = 1 << 20
+
 # Subject and rows, in the order of docs/config.md.
 SUBJECTS: Final = (
     ("Server", server),
@@ -290,6 +292,11 @@ class BrokerConfig:
                 "log.cleaner.min.compaction.lag.ms must not be above "
                 "log.cleaner.max.compaction.lag.ms"
             )
+        if self["log.cleaner.dedupe.buffer.size"] <= _MIB * self["log.cleaner.threads"]:
+            raise ConfigError(
+                "log.cleaner.dedupe.buffer.size must be at least 1 MiB for each of "
+                "log.cleaner.threads"
+            )
         if self["replica.fetch.wait.max.ms"] > self["replica.socket.timeout.ms"]:
             raise ConfigError(
                 "replica.fetch.wait.max.ms must not be above replica.socket.timeout.ms"
@@ -298,6 +305,26 @@ class BrokerConfig:
             raise ConfigError("replica.fetch.wait.max.ms must not be above replica.lag.time.max.ms")
         if self["remote.log.storage.system.enable"]:
             raise ConfigError("remote.log.storage.system.enable: there is no tiered storage here")
+        self._check_consumer_groups()
+
+    def _check_consumer_groups(self) -> None:
+        for what in ("heartbeat.interval.ms", "session.timeout.ms"):
+            low, high = f"group.consumer.min.{what}", f"group.consumer.max.{what}"
+            default = f"group.consumer.{what}"
+            if self[low] > self[high]:
+                raise ConfigError(f"{low} must not be above {high}")
+            if not self[low] <= self[default] <= self[high]:
+                raise ConfigError(f"{default} must be between {low} and {high}")
+        if (
+            self["group.consumer.heartbeat.interval.ms"]
+            >= self["group.consumer.session.timeout.ms"]
+        ):
+            raise ConfigError(
+                "group.consumer.heartbeat.interval.ms must be below "
+                "group.consumer.session.timeout.ms"
+            )
+        if not self["group.consumer.assignors"]:
+            raise ConfigError("group.consumer.assignors must name at least one assignor")
 
     def _find_warnings(self) -> Iterator[str]:
         inert = sorted(name for name in self.originals if must_find_key(name).inert)

@@ -4,15 +4,32 @@
     /controller                       ephemeral {"version":2,"brokerid":0,"timestamp":"...",...}
     /controller_epoch                           the number as text
     /brokers/ids/N                    ephemeral version 5: endpoints, rack, features
+    /brokers/seqid                              empty; its version numbers brokers without an id
     /brokers/topics/T                           version 3: topic_id, partitions to replicas,
                                                 replicas being added and removed
     /brokers/topics/T/partitions/P/state        version 1: leader, leader_epoch, isr
     /config/{topics,brokers,...}/NAME           {"version":1,"config":{...}}
+    /config/users/USER/clients/CLIENT           the same, for quotas of both
+    /config/changes/config_change_N             {"version":2,"entity_path":"topics/T"}
     /latest_producer_id_block                   {"version":1,"broker":0,"block_start":"0",...}
-    /admin/delete_topics/T                      a deletion under way
+    /isr_change_notification/isr_change_N       version 1: partitions (brokers before 2.7)
+    /log_dir_event_notification/log_dir_event_N {"version":1,"broker":0,"event":1}
+    /admin/delete_topics/T                      empty; a deletion under way
+    /admin/reassign_partitions                  version 1: partitions to replicas (before 2.4)
+    /admin/preferred_replica_election           version 1: partitions (tools before 2.4)
+    /feature                                    version 2: status, features (KIP-584)
+    /migration                                  version 0: the KRaft controller that takes over
+    /kafka-acl/TYPE/NAME                        version 1: acls of a literal resource
+    /kafka-acl-extended/prefixed/TYPE/NAME      the same, of a prefixed one
+    /kafka-acl-changes/acl_changes_N            TYPE:NAME as text
+    /kafka-acl-extended-changes/acl_changes_N   version 1: resourceType, name, patternType
+    /delegation_token/tokens/ID                 version 3: owner, renewers, timestamps
+    /delegation_token/token_changes/token_change_N  the id as text
+    /consumers/GROUP/offsets/T/P                an offset of before 0.9, as text
 
-Every node is a path function or constant with its encode and decode beside it. Decoding accepts
-what any Kafka since 2.8 has written; a node that is not JSON of the right shape is a ValueError.
+Every node is a path function or constant with its encode and decode beside it. The bytes are those
+of Kafka 3.9, down to the order of the fields. Decoding accepts what any Kafka since 0.8 has
+written; a node that is not JSON of the right shape is a ValueError.
 
 Two fields are tidelog's own; Kafka passes over them. `clean_shutdown` of a broker: whether its last
 stop was clean. `elr` of a partition's state: its eligible leader replicas (KIP-966), left out while
@@ -28,6 +45,7 @@ from typing import Any, Final, NamedTuple
 
 from tidelog.types import TopicPartition, Uuid
 
+CONSUMERS: Final = "/consumers"
 CLUSTER_ID: Final = "/cluster/id"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -42,11 +60,26 @@ PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
 ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 FEATURE: Final = "/feature"
+MIGRATION: Final = "/migration"
+ACLS: Final = "/kafka-acl"
+PREFIXED_ACLS: Final = "/kafka-acl-extended/prefixed"
+ACL_CHANGES: Final = "/kafka-acl-changes"
+PREFIXED_ACL_CHANGES: Final = "/kafka-acl-extended-changes"
+DELEGATION_TOKENS: Final = "/delegation_token/tokens"
+DELEGATION_TOKEN_CHANGES: Final = "/delegation_token/token_changes"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+
+# Where notifications are made, as sequence nodes.
+CONFIG_CHANGE: Final = f"{CONFIG_CHANGES}/config_change_"
+ISR_CHANGE: Final = f"{ISR_CHANGES}/isr_change_"
+LOG_DIR_EVENT: Final = f"{LOG_DIR_EVENTS}/log_dir_event_"
+ACL_CHANGE: Final = f"{ACL_CHANGES}/acl_changes_"
+PREFIXED_ACL_CHANGE: Final = f"{PREFIXED_ACL_CHANGES}/acl_changes_"
+DELEGATION_TOKEN_CHANGE: Final = f"{DELEGATION_TOKEN_CHANGES}/token_change_"
 
 # What a Kafka broker expects to find, or makes, when it starts.
 PERSISTENT_PATHS: Final = (
-    "/consumers",
+    CONSUMERS,
     BROKER_IDS,
     TOPICS,
     CONFIG_CHANGES,
@@ -64,14 +97,19 @@ PERSISTENT_PATHS: Final = (
 
 
 def _encode(value: Mapping[str, object]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class _Fields(dict[str, Any]):
+    def __missing__(self, field: str) -> Any:
+        raise ValueError(f"there is no {field} in {dict(self)}")
 
 
 def _decode(data: bytes) -> dict[str, Any]:
     value = json.loads(str(data, "utf-8"))
     if not isinstance(value, dict):
         raise ValueError(f"not a JSON object: {data!r}")
-    return value
+    return _Fields(value)
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -130,19 +168,21 @@ def encode_broker(
     """Host and port at the top are the first PLAINTEXT endpoint's, for clients of long ago."""
     plaintext = [e for e in endpoints if e.security_protocol == "PLAINTEXT"]
     value: dict[str, object] = {
-        "version": 5,
-        "host": plaintext[0].host if plaintext else None,
-        "port": plaintext[0].port if plaintext else -1,
-        "endpoints": [f"{e.listener_name}://{_bracketed(e.host)}:{e.port}" for e in endpoints],
-        "jmx_port": -1,
-        "timestamp": str(timestamp_ms),
-        "listener_security_protocol_map": {e.listener_name: e.security_protocol for e in endpoints},
         "features": {
             name: {"min_version": 1, "max_version": version} for name, version in features.items()
         },
+        "listener_security_protocol_map": {e.listener_name: e.security_protocol for e in endpoints},
+        "endpoints": [f"{e.listener_name}://{_bracketed(e.host)}:{e.port}" for e in endpoints],
     }
     if rack is not None:
         value["rack"] = rack
+    value |= {
+        "jmx_port": -1,
+        "port": plaintext[0].port if plaintext else -1,
+        "host": plaintext[0].host if plaintext else None,
+        "version": 5,
+        "timestamp": str(timestamp_ms),
+    }
     if clean_shutdown is not None:
         value["clean_shutdown"] = clean_shutdown
     return _encode(value)
@@ -160,11 +200,15 @@ class Broker(NamedTuple):
 
 
 def decode_broker(data: bytes) -> Broker:
+    """Version 1 has no endpoints but a host and a port; 2 and 3 name endpoints by protocol."""
     value = _decode(data)
     protocols = value.get("listener_security_protocol_map", {})
     features = value.get("features") or {}
+    endpoints = value.get("endpoints")
+    if endpoints is None:
+        endpoints = [f"PLAINTEXT://{_bracketed(value['host'])}:{value['port']}"]
     return Broker(
-        tuple(_endpoint(text, protocols) for text in value["endpoints"]),
+        tuple(_endpoint(text, protocols) for text in endpoints),
         value.get("rack"),
         {name: int(versions["max_version"]) for name, versions in features.items()},
         bool(value.get("clean_shutdown", False)),
@@ -195,15 +239,7 @@ def state_path(topic: str, partition: int) -> str:
 
 def encode_topic(topic_id: Uuid, assignment: Sequence[Sequence[int]]) -> bytes:
     """The assignment lists the replicas of partition 0, 1, ..."""
-    return _encode(
-        {
-            "version": 3,
-            "topic_id": str(topic_id),
-            "partitions": {str(p): list(replicas) for p, replicas in enumerate(assignment)},
-            "adding_replicas": {},
-            "removing_replicas": {},
-        }
-    )
+    return encode_assignment(TopicAssignment(topic_id, dict(enumerate(assignment))))
 
 
 class TopicAssignment(NamedTuple):
@@ -215,14 +251,14 @@ class TopicAssignment(NamedTuple):
 
 
 def encode_assignment(assignment: TopicAssignment) -> bytes:
-    value: dict[str, object] = {
-        "version": 3,
-        "partitions": _by_partition(assignment.partitions),
-        "adding_replicas": _by_partition(assignment.adding_replicas),
-        "removing_replicas": _by_partition(assignment.removing_replicas),
-    }
+    value: dict[str, object] = {"partitions": _by_partition(assignment.partitions)}
     if assignment.topic_id is not None:
         value["topic_id"] = str(assignment.topic_id)
+    value |= {
+        "adding_replicas": _by_partition(assignment.adding_replicas),
+        "removing_replicas": _by_partition(assignment.removing_replicas),
+        "version": 3,
+    }
     return _encode(value)
 
 
@@ -261,12 +297,11 @@ def encode_state(
     elr: Sequence[int] = (),
 ) -> bytes:
     # Written for every partition at each start, so not through the JSON encoder.
-    recovery = f',"leader_recovery_state":{leader_recovery_state}' if leader_recovery_state else ""
+    recovery = f'"leader_recovery_state":{leader_recovery_state},' if leader_recovery_state else ""
     eligible = f',"elr":[{",".join(map(str, elr))}]' if elr else ""
     return (
-        f'{{"version":1,"leader":{leader},"leader_epoch":{leader_epoch},'
-        f'"controller_epoch":{controller_epoch},"isr":[{",".join(map(str, isr))}]'
-        f"{recovery}{eligible}}}"
+        f'{{"controller_epoch":{controller_epoch},"leader":{leader},"version":1,{recovery}'
+        f'"leader_epoch":{leader_epoch},"isr":[{",".join(map(str, isr))}]{eligible}}}'
     ).encode()
 
 
@@ -282,8 +317,27 @@ def decode_state(data: bytes) -> PartitionState:
     )
 
 
+DEFAULT_ENTITY: Final = "<default>"  # in place of a name: for all that have none of their own
+
+
+def sanitize(name: str) -> str:
+    """The names of users and clients in paths, as Java's URL encoder has them."""
+    from urllib.parse import quote
+
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def desanitize(name: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(name)
+
+
 def config_path(entity_type: str, name: str) -> str:
-    """entity_type is topics, brokers, clients, users or ips."""
+    """entity_type is topics, brokers, clients, users or ips; the name of the last three sanitized.
+
+    A quota of a client of a user has the name USER/clients/CLIENT below users.
+    """
     return f"/config/{entity_type}/{name}"
 
 
@@ -294,7 +348,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 def decode_config(data: bytes) -> dict[str, str]:
     if not data or data.endswith(b'"config":{}}'):  # most topics: not worth the JSON decoder
         return {}
-    return dict(_decode(data).get("config", {}))
+    return {str(key): str(value) for key, value in _decode(data).get("config", {}).items()}
 
 
 def encode_config_change(entity_type: str, name: str) -> bytes:
@@ -302,8 +356,18 @@ def encode_config_change(entity_type: str, name: str) -> bytes:
 
 
 def decode_config_change(data: bytes) -> str:
-    """What has changed, as `topics/NAME`, `brokers/ID`, ..."""
-    return str(_decode(data).get("entity_path", ""))
+    """What has changed, as `topics/NAME`, `brokers/ID`, `users/USER/clients/CLIENT`, ..."""
+    value = _decode(data)
+    if value["version"] == 1:
+        return f"{value['entity_type']}/{value['entity_name']}"
+    if value["version"] != 2:
+        raise ValueError(f"not a version that is known: {data!r}")
+    return str(value["entity_path"])
+
+
+def sequence_number(path: str) -> int:
+    """Of a notification: its order among its siblings."""
+    return int(path[-10:])
 
 
 def delete_topic_path(topic: str) -> str:
@@ -348,9 +412,53 @@ def decode_log_dir_event(data: bytes) -> int:
     return int(_decode(data)["broker"])
 
 
+class Features(NamedTuple):
+    enabled: bool  # brokers before 2.7 do not take part
+    finalized: Mapping[str, int]  # to the highest version in use
+
+
+def encode_features(features: Features) -> bytes:
+    levels = {name: {"max_version_level": level} for name, level in features.finalized.items()}
+    return _encode({"features": levels, "version": 2, "status": int(features.enabled)})
+
+
 def encode_no_features() -> bytes:
-    """Versioned features are in use (status 1), and none is finalized (KIP-584)."""
-    return _encode({"version": 2, "status": 1, "features": {}})
+    """Versioned features are in use, and none is finalized."""
+    return encode_features(Features(True, {}))
+
+
+def decode_features(data: bytes) -> Features:
+    value = _decode(data)
+    if value["version"] not in (1, 2) or value["status"] not in (0, 1):
+        raise ValueError(f"not a version or status that is known: {data!r}")
+    levels = {name: int(row["max_version_level"]) for name, row in value["features"].items()}
+    return Features(value["status"] == 1, levels)
+
+
+class Migration(NamedTuple):
+    """How far a KRaft controller has taken the metadata over."""
+
+    kraft_controller_id: int
+    kraft_controller_epoch: int
+    kraft_metadata_offset: int
+    kraft_metadata_epoch: int
+
+
+def encode_migration(migration: Migration) -> bytes:
+    return _encode(
+        {
+            "version": 0,
+            "kraft_metadata_offset": migration.kraft_metadata_offset,
+            "kraft_controller_id": migration.kraft_controller_id,
+            "kraft_metadata_epoch": migration.kraft_metadata_epoch,
+            "kraft_controller_epoch": migration.kraft_controller_epoch,
+        }
+    )
+
+
+def decode_migration(data: bytes) -> Migration:
+    value = _decode(data)
+    return Migration(*(int(value[field]) for field in Migration._fields))
 
 
 class ProducerIdBlock(NamedTuple):
@@ -376,3 +484,138 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock | None:
         return None
     value = _decode(data)
     return ProducerIdBlock(value["broker"], int(value["block_start"]), int(value["block_end"]))
+
+
+class Acl(NamedTuple):
+    principal: str
+    permission_type: str  # Allow or Deny
+    host: str
+    operation: str  # Read, Write, ..., All
+
+
+class ResourcePattern(NamedTuple):
+    resource_type: str  # Topic, Group, Cluster, TransactionalId, DelegationToken, User
+    name: str
+    is_prefixed: bool = False
+
+
+# As in paths, to as in notifications.
+RESOURCE_TYPES: Final = MappingProxyType(
+    {
+        "Topic": "TOPIC",
+        "Group": "GROUP",
+        "Cluster": "CLUSTER",
+        "TransactionalId": "TRANSACTIONAL_ID",
+        "DelegationToken": "DELEGATION_TOKEN",
+        "User": "USER",
+    }
+)
+
+
+def acl_path(resource: ResourcePattern) -> str:
+    root = PREFIXED_ACLS if resource.is_prefixed else ACLS
+    return f"{root}/{resource.resource_type}/{resource.name}"
+
+
+def encode_acls(acls: Iterable[Acl]) -> bytes:
+    rows = [
+        {
+            "principal": acl.principal,
+            "permissionType": acl.permission_type,
+            "host": acl.host,
+            "operation": acl.operation,
+        }
+        for acl in acls
+    ]
+    return _encode({"acls": rows, "version": 1})
+
+
+def decode_acls(data: bytes) -> list[Acl]:
+    if not data:
+        return []
+    return [
+        Acl(row["principal"], row["permissionType"], row["host"], row["operation"])
+        for row in _decode(data)["acls"]
+    ]
+
+
+def encode_acl_change(resource: ResourcePattern) -> bytes:
+    """For ACL_CHANGE, or for PREFIXED_ACL_CHANGE."""
+    resource_type = RESOURCE_TYPES[resource.resource_type]
+    if not resource.is_prefixed:
+        return f"{resource_type}:{resource.name}".encode()
+    return _encode(
+        {
+            "version": 1,
+            "resourceType": resource_type,
+            "name": resource.name,
+            "patternType": "PREFIXED",
+        }
+    )
+
+
+def decode_acl_change(data: bytes, *, is_prefixed: bool) -> ResourcePattern:
+    if is_prefixed:
+        value = _decode(data)
+        resource_type, name = value["resourceType"], value["name"]
+    else:
+        resource_type, _, name = data.decode().partition(":")
+    for in_path, in_notification in RESOURCE_TYPES.items():
+        if resource_type.replace("_", "").upper() == in_notification.replace("_", ""):
+            return ResourcePattern(in_path, name, is_prefixed)
+    raise ValueError(f"not a type of resource: {data!r}")
+
+
+class DelegationToken(NamedTuple):
+    token_id: str
+    owner: str
+    token_requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp_ms: int
+    max_timestamp_ms: int
+    expiry_timestamp_ms: int
+
+
+def delegation_token_path(token_id: str) -> str:
+    return f"{DELEGATION_TOKENS}/{token_id}"
+
+
+def encode_delegation_token(token: DelegationToken) -> bytes:
+    return _encode(
+        {
+            "issueTimestamp": token.issue_timestamp_ms,
+            "renewers": [sanitize(renewer) for renewer in token.renewers],
+            "tokenRequester": sanitize(token.token_requester),
+            "tokenId": token.token_id,
+            "owner": sanitize(token.owner),
+            "expiryTimestamp": token.expiry_timestamp_ms,
+            "maxTimestamp": token.max_timestamp_ms,
+            "version": 3,
+        }
+    )
+
+
+def decode_delegation_token(data: bytes) -> DelegationToken:
+    """Before version 3 the owner had asked for it."""
+    value = _decode(data)
+    return DelegationToken(
+        value["tokenId"],
+        desanitize(value["owner"]),
+        desanitize(value.get("tokenRequester", value["owner"])),
+        tuple(desanitize(renewer) for renewer in value["renewers"]),
+        int(value["issueTimestamp"]),
+        int(value["maxTimestamp"]),
+        int(value["expiryTimestamp"]),
+    )
+
+
+def consumer_offset_path(group: str, topic: str, partition: int) -> str:
+    return f"{CONSUMERS}/{group}/offsets/{topic}/{partition}"
+
+
+def encode_consumer_offset(offset: int) -> bytes:
+    return b"%d" % offset
+
+
+def decode_consumer_offset(data: bytes) -> int | None:
+    return int(data) if data else None

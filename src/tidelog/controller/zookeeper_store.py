@@ -122,7 +122,7 @@ class ZooKeeperStore:
         try:
             store._open(parsed, timeout_ms)
         except BaseException:
-            store._session.end()
+            store._end_session()
             raise
         if loop is not None:
             store._bind(loop)
@@ -195,8 +195,7 @@ class ZooKeeperStore:
             return
         self._closed = True
         self._bind(asyncio.get_running_loop())
-        # Not in the loop's executor: with no server to answer, it takes as long as it likes.
-        threading.Thread(target=self._session.end, daemon=True).start()
+        self._end_session()
         if self._is_connected:
             await asyncio.wait([self._ended], timeout=CLOSE_TIMEOUT_S)
 
@@ -213,9 +212,13 @@ class ZooKeeperStore:
             self._session_id = self._blocking.connection().session_id
         except StoreError as error:
             raise StartupError(
-                f"zookeeper.connect: the chroot {servers.chroot or '/'} at {servers.servers} cannot "
-                f"be used: {type(error).__name__}"
+                f"zookeeper.connect: the chroot {servers.chroot or '/'} at {servers.servers} "
+                f"cannot be used: {type(error).__name__}"
             ) from error
+
+    def _end_session(self) -> None:
+        """On a thread of its own: with no server to answer, it takes as long as it likes."""
+        threading.Thread(target=self._session.end, daemon=True).start()
 
     def _make_chroot(self) -> None:
         if not self._chroot.path:

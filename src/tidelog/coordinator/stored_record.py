@@ -9,7 +9,7 @@ generated (protocol.messages); which types a topic has is said by a `RecordTypes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
@@ -32,17 +32,28 @@ class CoordinatorRecord(NamedTuple):
         return key_bytes, _PREFIX.pack(version) + value.encode(version)
 
 
+Classes = Mapping[int, tuple[type[Message], type[Message]]]
+
+
 class RecordTypes:
-    """The record types of one topic: type -> (class of its key, class of its value)."""
+    """The record types of one topic: type -> (class of its key, class of its value).
 
-    __slots__ = ("_classes",)
+    `rarer` are imported when the first of them is met.
+    """
 
-    def __init__(self, classes: Mapping[int, tuple[type[Message], type[Message]]]) -> None:
+    __slots__ = ("_classes", "_rarer")
+
+    def __init__(self, classes: Classes, rarer: Callable[[], Classes] | None = None) -> None:
         self._classes = dict(classes)
+        self._rarer = rarer
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
         """None for a record of an unknown type; DecodeError for one that cannot be read."""
         classes = self._classes.get(_prefix(key))
+        if classes is None and self._rarer is not None:
+            self._classes.update(self._rarer())
+            self._rarer = None
+            classes = self._classes.get(_prefix(key))
         if classes is None:
             return None
         key_class, value_class = classes

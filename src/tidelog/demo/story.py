@@ -104,10 +104,11 @@ class Demo:
     def _prepare(self) -> tuple[Pipeline, Shop]:
         """Topics and folder of the demo are made anew, so that every run counts from nothing."""
         from tidelog.client.cluster import Cluster
+        from tidelog.client.topics import delete_topics
         from tidelog.demo.shop import Shop
         from tidelog.pipeline.declaration_file import load_pipeline
         from tidelog.pipeline.example import write_example
-        from tidelog.pipeline.topics import delete_topics, prepare_topics
+        from tidelog.pipeline.topics import prepare_topics
 
         folder = self.settings.pipeline_folder
         shutil.rmtree(folder, ignore_errors=True)

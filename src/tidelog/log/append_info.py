@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.log.producer_state import BatchMetadata
+
 
 class AppendInfo:
     """What became of an append. Of a duplicate: the offsets and timestamp of the first time."""
@@ -36,3 +41,19 @@ class AppendInfo:
         self.duplicate = duplicate
         self.leader_epoch = leader_epoch
         self.records_count = records_count
+
+    @classmethod
+    def of_duplicate(
+        cls, first: BatchMetadata, log_start_offset: int, leader_epoch: int
+    ) -> AppendInfo:
+        """For a batch that is in the log already, as `first`."""
+        return cls(
+            first.base_offset,
+            first.last_offset,
+            first.timestamp,
+            log_start_offset,
+            0,
+            True,
+            leader_epoch,
+            first.last_offset - first.base_offset + 1,
+        )

@@ -65,6 +65,10 @@ class SyncState:
         self._changes = 0  # grows with new files and epochs
         self._synced_changes = 0  # as `_changes` was when the last good flush began
 
+    @property
+    def truncations(self) -> int:
+        return self._generation
+
     def files_changed(self) -> None:
         self._changes += 1
 

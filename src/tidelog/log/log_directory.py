@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from tidelog.errors import StartupError
 from tidelog.log.checkpoints import (
     CHECKPOINT_FILES,
+    CLEANER_FILE,
     CheckpointFile,
     PendingWrite,
     read_offsets,
@@ -116,6 +117,14 @@ class LogDirectory:
             logger.error("ignoring a damaged checkpoint: %s", problem)
             return {}
 
+    def compacted_logs(self) -> set[TopicPartition] | None:
+        """Those that a cleaner has been at; None if nobody can tell any more."""
+        try:
+            return set(read_offsets(str(self.path / CLEANER_FILE)))
+        except CorruptCheckpoint as problem:
+            logger.error("ignoring a damaged checkpoint: %s", problem)
+            return None
+
     def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> PendingWrite:
         return self._checkpoints[name].pending(offsets)
 
@@ -126,6 +135,12 @@ class LogDirectory:
                 if entry.is_dir():
                     self._sort(entry.name, found)
         self.partition_count = len(found.partitions)
+        return found
+
+    def sorted_out(self, name: str) -> Folders:
+        """What the folder of that name is; StrayFolder if it has no business here."""
+        found = Folders({}, [])
+        self._sort(name, found)
         return found
 
     def _sort(self, name: str, found: Folders) -> None:

@@ -34,6 +34,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError, StartupError
 from tidelog.log.checkpoints import (
+    CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
@@ -60,6 +61,7 @@ logger = logging.getLogger(__name__)
 TopicConfigs = Callable[[str], LogConfig]
 FoundTopic = tuple[str, Uuid | None, dict[int, int]]
 OFFSET_FILES: Final = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE)
+KEPT_FILES: Final = (*OFFSET_FILES, CLEANER_FILE)
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 SYNC_THREADS: Final = 16
 
@@ -100,6 +102,10 @@ class LogManager:
         # (due, number, paths), soonest first
         self._deletions: list[tuple[int, int, list[str]]] = []
         self._deletion_numbers = count()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over what may change while the broker runs."""
+        self._host.producer_expiration_ms = config["producer.id.expiration.ms"]
 
     @property
     def log_dirs(self) -> list[Path]:
@@ -161,7 +167,8 @@ class LogManager:
         clean = directory.take_clean_marker()
         self.was_clean = self.was_clean and clean
         directory.create_checkpoints()
-        checkpoints = {name: directory.read_checkpoint(name) for name in OFFSET_FILES}
+        checkpoints = {name: directory.read_checkpoint(name) for name in KEPT_FILES}
+        compacted = directory.compacted_logs()
         if folders and not clean:
             logger.info("%s was not closed cleanly: recovering its logs", directory.path)
         for topic_partition, folder in folders.items():
@@ -174,9 +181,12 @@ class LogManager:
                 recovery_point=checkpoints[RECOVERY_POINT_FILE].get(topic_partition, 0),
                 log_start_offset=checkpoints[LOG_START_FILE].get(topic_partition, 0),
                 high_watermark=checkpoints[HIGH_WATERMARK_FILE].get(topic_partition, 0),
+                clean_end=checkpoints[RECOVERY_POINT_FILE].get(topic_partition),
+                was_compacted=compacted is None or topic_partition in compacted,
             )
             try:
-                self._logs[topic_partition] = loader.load()
+                log = self._logs[topic_partition] = loader.load()
+                log.cleaner_offset = checkpoints[CLEANER_FILE].get(topic_partition, -1)
             except OSError as problem:
                 logger.error("%s cannot be loaded and stays offline: %s", folder, problem)
                 self.offline[topic_partition] = str(problem)
@@ -200,12 +210,17 @@ class LogManager:
     def _shutdown_directory(self, directory: LogDirectory) -> None:
         self._close_logs(log for log in self._logs.values() if self._is_in(directory, log))
         try:
-            for write in self._pending_checkpoints(directory, OFFSET_FILES):
+            for write in self._pending_checkpoints(directory, self._files_to_keep(directory)):
                 write.run()
             if not any(self._directory_of[key] is directory for key in self.offline):
                 directory.write_clean_marker()
         except OSError as error:
             logger.error("%s could not be closed cleanly: %s", directory.path, error)
+
+    def _files_to_keep(self, directory: LogDirectory) -> Sequence[str]:
+        """The cleaner's checkpoint stays empty until there is something to say."""
+        logs = (log for log in self._logs.values() if self._is_in(directory, log))
+        return KEPT_FILES if any(log.cleaner_offset >= 0 for log in logs) else OFFSET_FILES
 
     def _close_logs(self, logs: Iterable[PartitionLog]) -> None:
         closed: list[tuple[PartitionLog, FlushTicket]] = []
@@ -328,7 +343,7 @@ class LogManager:
         self.offline[topic_partition] = reason
         self._offline_offsets[topic_partition] = {
             name: offset
-            for name in OFFSET_FILES
+            for name in KEPT_FILES
             if (offset := _checkpointed_offset(log, name)) is not None
         }
 
@@ -395,12 +410,17 @@ class LogManager:
             yield directory.checkpoint(name, offsets)
 
     def delete_old_segments(self) -> int:
-        """Retention of every log; one that fails is logged and does not stop the others."""
+        """Retention of every log; one that fails is logged and does not stop the others.
+
+        A log that is being cleaned has its turn when that is done.
+        """
         deleted = 0
         for log in self._logs.values():
+            if log.is_being_cleaned:
+                continue
             try:
                 deleted += log.delete_old_segments()
-            except (OSError, StorageError) as error:
+            except (OSError, KafkaError) as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)
         return deleted
 
@@ -443,6 +463,8 @@ def _checkpointed_offset(log: PartitionLog, name: str) -> int | None:
         return log.recovery_point
     if name == HIGH_WATERMARK_FILE:
         return log.high_watermark
+    if name == CLEANER_FILE:
+        return log.cleaner_offset if log.cleaner_offset >= 0 else None
     assert name == LOG_START_FILE, name
     above_first_segment = log.log_start_offset > log.segments[0].base_offset
     return log.log_start_offset if above_first_segment else None

@@ -2,7 +2,8 @@
 
 Readers mostly go on where they stopped, so the places of the last few next offsets are remembered:
 for them no index is searched. A slice lies in one segment and ends at a batch where the index knows
-one, otherwise anywhere; a reader takes a batch that is cut off as not sent.
+one, otherwise anywhere; a reader takes a batch that is cut off as not sent. What was on disk
+before this start is checked when it is first read.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from tidelog.log.segment import LogSegment
+from tidelog.log.segment import FoundBatch, LogSegment
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.record.errors import CorruptRecords
 from tidelog.record.file_records import FileRecords
 
 HINTS_MAX: Final = 16
+INT64_MAX: Final = (1 << 63) - 1
 
 
 class ReadResult:
@@ -77,14 +80,22 @@ class LogReader:
             end = self._end_within(segment, up_to_offset)
         length = end - position
         if length > max_bytes:
-            return self._read_part(segment, position, end, max_bytes, min_one_batch)
+            return self._read_part(segment, position, end, max_bytes, log_end_offset, min_one_batch)
         if length <= 0:
             return ReadResult(None, segment, position)
+        if segment.unverified is not None:
+            length = self._good_length(segment, position, length, log_end_offset)
         segment.file.fileno()
         return ReadResult(FileRecords(segment.file, position, length), segment, position)
 
     def _read_part(
-        self, segment: LogSegment, position: int, end: int, max_bytes: int, min_one_batch: bool
+        self,
+        segment: LogSegment,
+        position: int,
+        end: int,
+        max_bytes: int,
+        log_end_offset: int,
+        min_one_batch: bool,
     ) -> ReadResult:
         length = max(max_bytes, 0)
         incomplete = False
@@ -102,6 +113,8 @@ class LogReader:
                     self._remember(next_offset, segment, position + batch_size)
         if length == 0:
             return ReadResult(None, segment, position, incomplete)
+        if segment.unverified is not None:
+            length = self._good_length(segment, position, length, log_end_offset)
         segment.file.fileno()
         records = FileRecords(segment.file, position, length)
         return ReadResult(records, segment, position, incomplete)
@@ -118,10 +131,39 @@ class LogReader:
     def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
         for segment in self._segments_from(offset):
             found = segment.find_batch(offset)
+            if segment.unverified is not None:
+                self._check_gap(segment, max(offset, segment.base_offset), found)
             if found is not None:
                 self._remember(offset, segment, found.position)
                 return segment, found.position
         return None
+
+    def _good_length(
+        self, segment: LogSegment, position: int, length: int, log_end_offset: int
+    ) -> int:
+        assert segment.unverified is not None
+        limit_offset = self._end_offset_of(segment, log_end_offset)
+        return segment.unverified.good_length(segment, position, length, limit_offset)
+
+    def _end_offset_of(self, segment: LogSegment, log_end_offset: int) -> int:
+        """Where the next segment begins, or the log ends."""
+        above = bisect_right(self._base_offsets, segment.base_offset)
+        return self._base_offsets[above] if above < len(self.segments) else log_end_offset
+
+    def _check_gap(self, segment: LogSegment, offset: int, found: FoundBatch | None) -> None:
+        """An old segment has no batch at `offset`: the batches before the gap must be good ones.
+
+        A length that was garbled leads past batches; a tail that was lost leaves none.
+        """
+        if found is not None and found.base_offset <= offset:
+            return
+        start = segment.indexed_position_of(offset)
+        end = segment.size if found is None else found.position
+        if end > start and self._good_length(segment, start, end - start, INT64_MAX) < end - start:
+            raise segment.no_batch_at(start)
+        assert segment.unverified is not None
+        if not segment.unverified.gaps_allowed:
+            raise CorruptRecords(f"{segment.file.path} has no record at offset {offset}")
 
     def _end_within(self, segment: LogSegment, up_to_offset: int) -> int:
         """Where the batch that holds `up_to_offset` begins, or the segment's end."""
@@ -158,10 +200,7 @@ class LogReader:
             return []
         upper_bound_offset = segment.upper_bound_offset(result.position + len(result.records))
         if upper_bound_offset is None:
-            above = bisect_right(self._base_offsets, segment.base_offset)
-            upper_bound_offset = (
-                self._base_offsets[above] if above < len(self.segments) else log_end_offset
-            )
+            upper_bound_offset = self._end_offset_of(segment, log_end_offset)
         found: list[AbortedTxn] = []
         for number in range(first, len(aborting)):
             some, complete = aborting[number].txn_index.collect(offset, upper_bound_offset)
@@ -170,10 +209,23 @@ class LogReader:
                 break
         return found
 
+    def aborted_before(self, offset: int) -> list[AbortedTxn]:
+        """All that begin below `offset`."""
+        return [
+            aborted
+            for segment in self._aborting_segments()
+            for aborted in segment.txn_index.entries()
+            if aborted.first_offset < offset
+        ]
+
     def _aborting_segments(self) -> list[LogSegment]:
         if self._aborting is None:
             self._aborting = [each for each in self.segments if each.txn_index.entries()]
         return self._aborting
+
+    def forget_aborted(self) -> None:
+        """Transaction indexes have been written anew."""
+        self._aborting = None
 
     def note_aborted(self) -> None:
         """The active segment has an aborted transaction more."""

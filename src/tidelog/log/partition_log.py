@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,17 +34,20 @@ from tidelog.log.log_host import LogHost
 from tidelog.log.log_reader import LogReader
 from tidelog.log.log_reader import ReadResult as ReadResult
 from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
-from tidelog.log.producer_state import BatchMetadata, ProducerStateTable
+from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_creation import new_segment
-from tidelog.log.snapshot_files import SnapshotFiles, load_producers, rebuild_txn_index
+from tidelog.log.segment_swap import swap_in
+from tidelog.log.snapshot_files import SnapshotFiles, load_producers
 from tidelog.log.time_lookup import TimestampOffset
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.txn_index_check import TxnIndexCheck
 from tidelog.log.validator import AppendOrigin, validate_for_append
 from tidelog.record.errors import BatchAboveSegment
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
+    from tidelog.log.cleaner.cleaned_segment import CleanedSegment
     from tidelog.record._pure import Scan
     from tidelog.record.inflation import InflationBudget
 
@@ -60,9 +63,11 @@ class PartitionLog:
         "_max_segment_ms",
         "_reader",
         "_sync",
+        "cleaner_offset",
         "config",
         "epochs",
         "high_watermark",
+        "is_being_cleaned",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -104,6 +109,8 @@ class PartitionLog:
         self.snapshots = snapshots
         self.epochs = epochs
         self._appended_epoch = -1  # of the last batch appended by this process
+        self.cleaner_offset = -1  # the first dirty offset; -1 before the first cleaning
+        self.is_being_cleaned = False  # while it is, retention keeps off
 
     @property
     def directory(self) -> Path:
@@ -124,6 +131,10 @@ class PartitionLog:
     @property
     def recovery_point(self) -> int:
         return self._sync.recovery_point
+
+    @property
+    def truncations(self) -> int:
+        return self._sync.truncations
 
     @property
     def size_bytes(self) -> int:
@@ -187,7 +198,7 @@ class PartitionLog:
         if has_producer:
             duplicate = self.producers.check_batch(batch, origin == AppendOrigin.CLIENT)
             if duplicate is not None:
-                return self._duplicate_info(duplicate, leader_epoch)
+                return AppendInfo.of_duplicate(duplicate, self.log_start_offset, leader_epoch)
         if leader_epoch != self._appended_epoch:
             self._enter_epoch(leader_epoch, batch.base_offset)
         segment = self._active
@@ -223,18 +234,6 @@ class PartitionLog:
             False,
             leader_epoch,
             batch.records_count,
-        )
-
-    def _duplicate_info(self, first: BatchMetadata, leader_epoch: int) -> AppendInfo:
-        return AppendInfo(
-            first.base_offset,
-            first.last_offset,
-            first.timestamp,
-            self.log_start_offset,
-            0,
-            True,
-            leader_epoch,
-            first.last_offset - first.base_offset + 1,
         )
 
     def _index_aborted(self, segment: LogSegment, aborted: AbortedTxn) -> None:
@@ -332,29 +331,33 @@ class PartitionLog:
 
     def aborted_transactions(self, offset: int, result: ReadResult) -> list[AbortedTxn]:
         """Those that touch the records of `result`, which `read(offset, ...)` gave."""
+        return self._with_txn_indexes(
+            lambda: self._reader.aborted_transactions(offset, result, self.log_end_offset),
+            result.segment,
+        )
+
+    def aborted_before(self, offset: int) -> list[AbortedTxn]:
+        """All aborted transactions that begin below `offset`."""
+        return self._with_txn_indexes(lambda: self._reader.aborted_before(offset))
+
+    def _with_txn_indexes(
+        self, look: Callable[[], list[AbortedTxn]], about_to_read: LogSegment | None = None
+    ) -> list[AbortedTxn]:
+        """What `look` finds in the transaction indexes, rebuilt if it finds them damaged."""
         try:
+            is_old = about_to_read is not None and about_to_read.unverified is not None
+            if is_old and self._txn_index_check().before_reading(about_to_read):
+                self._reader.forget_aborted()
             try:
-                return self._reader.aborted_transactions(offset, result, self.log_end_offset)
-            except CorruptIndex as problem:
-                logger.warning("rebuilding a transaction index: %s", problem)
-                self._rebuild_txn_indexes()
-                return self._reader.aborted_transactions(offset, result, self.log_end_offset)
+                return look()
+            except CorruptIndex:
+                self._txn_index_check().rebuild_damaged()
+                return look()
         except OSError as error:
             raise self._storage_error("read", error) from error
 
-    def _rebuild_txn_indexes(self) -> None:
-        for segment in self.segments:
-            try:
-                segment.txn_index.entries()
-            except CorruptIndex:
-                rebuild_txn_index(
-                    segment,
-                    self.snapshots,
-                    self.segments,
-                    log_start_offset=self.log_start_offset,
-                    now_ms=self._host.clock.time_ms(),
-                    expiration_ms=self._host.producer_expiration_ms,
-                )
+    def _txn_index_check(self) -> TxnIndexCheck:
+        return TxnIndexCheck(self.segments, self.snapshots, self._host, self.log_start_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         try:
@@ -452,39 +455,23 @@ class PartitionLog:
 
     def delete_old_segments(self) -> int:
         """By log start, size and time; the number of segments that went."""
-        deleted = self._delete_oldest(
-            retention.below_log_start_count(self._facts(), self.log_start_offset), "log start"
-        )
-        if self.config.delete:
-            deleted += self._delete_oldest(
-                retention.above_size_count(
-                    self._facts(), self.high_watermark, self.config.retention_bytes
-                ),
-                "retention.bytes",
+        config, high_watermark = self.config, self.high_watermark
+        count = retention.below_log_start_count(self._facts(), self.log_start_offset)
+        deleted = self._delete_oldest(count, "log start")
+        if config.delete:
+            count = retention.above_size_count(
+                self._facts(), high_watermark, config.retention_bytes
             )
-            deleted += self._delete_oldest(
-                retention.too_old_count(
-                    self._facts(),
-                    self.high_watermark,
-                    self.config.retention_ms,
-                    self._host.clock.time_ms(),
-                ),
-                "retention.ms",
+            deleted += self._delete_oldest(count, "retention.bytes")
+            now_ms = self._host.clock.time_ms()
+            count = retention.too_old_count(
+                self._facts(), high_watermark, config.retention_ms, now_ms
             )
+            deleted += self._delete_oldest(count, "retention.ms")
         return deleted
 
     def _facts(self) -> list[retention.SegmentFacts]:
-        ends = (*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset)
-        return [
-            retention.SegmentFacts(
-                segment.base_offset,
-                end,
-                segment.size,
-                segment.largest_timestamp,
-                segment is self._active,
-            )
-            for segment, end in zip(self.segments, ends, strict=True)
-        ]
+        return retention.facts_of(self.segments, self.log_end_offset)
 
     def _delete_oldest(self, count: int, why: str) -> int:
         if count == 0:
@@ -505,6 +492,18 @@ class PartitionLog:
         if self.epochs.dirty:
             self._save_epochs()
         return count
+
+    def replace_segments(self, cleaned: CleanedSegment, replaced: Sequence[LogSegment]) -> None:
+        """A cleaned one for neighbouring inactive ones; after an error the log must go offline."""
+        start = self.segments.index(replaced[0])
+        end = start + len(replaced)
+        assert self.segments[start:end] == tuple(replaced) != self.segments[start:], replaced
+        try:
+            new, paths = swap_in(cleaned, replaced, self.snapshots, self._host.clock.time_ms())
+        except OSError as error:
+            raise self._storage_error("replace segments of", error) from error
+        self._set_segments((*self.segments[:start], new, *self.segments[end:]))
+        self._host.delete_later(paths, self.config.file_delete_delay_ms)
 
     def _delete_files(self, doomed: Sequence[LogSegment]) -> None:
         paths: list[str] = []
@@ -558,6 +557,7 @@ class PartitionLog:
     def _end_at(self, offset: int) -> None:
         self.log_end_offset = offset
         self._sync.truncated(offset)
+        self.cleaner_offset = min(self.cleaner_offset, offset)
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.epochs.truncate_from_end(offset)
         self._appended_epoch = -1

@@ -276,6 +276,10 @@ class ProducerStateTable:
             producer_id, producer_epoch, coordinator_epoch, control_type, base_offset, timestamp
         )
 
+    @property
+    def has_open_transactions(self) -> bool:
+        return bool(self._open_txns)
+
     def has_open_transaction(self, producer_id: int) -> bool:
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset != NO_OFFSET

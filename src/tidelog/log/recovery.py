@@ -5,14 +5,17 @@ In order:
    segments they cover, unless a `.cleaned` file shows that their making was not finished.
 2. Index files without a segment go. Missing or unevenly sized indexes are rebuilt, and so are
    transaction indexes that hold nonsense. (One that is missing cannot be told from one that was
-   never needed, and stays missing after a clean stop.)
+   never needed; what is wrong with it shows when the segment is read, see txn_index_check.)
 3. After an unclean stop every segment from the recovery point on is read, checksums and all.
    The log is cut at the first batch that is damaged or out of order, and all later segments are
-   dropped. Indexes, aborted transactions and epochs are rebuilt on the way.
+   dropped. Indexes, aborted transactions and epochs are rebuilt on the way. A log that does not
+   end where the recovery point of a clean stop says is treated as after an unclean one.
 4. A log that ends before its log start offset is replaced by an empty one.
 5. Leader epochs outside of the log go; an epoch file that is missing, damaged or, after an unclean
    stop, empty is rebuilt from the batches.
 6. Producers: latest good snapshot, then the batches after it.
+
+Segments that were not read here stay `unverified` and are checked as they are read by others.
 
 Nothing here knows other partitions or checkpoint files; both offsets come from the caller.
 """
@@ -32,34 +35,35 @@ from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.log.log_file import LogFile
 from tidelog.log.log_host import LogHost
 from tidelog.log.offset_index import OffsetIndex
+from tidelog.log.offset_order import culprit, moved_up, only_gap, place_at
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     LogSegment,
 )
 from tidelog.log.segment_creation import new_segment, roll_jitter_ms
-from tidelog.log.segment_scan import WHY_STOPPED
-from tidelog.log.snapshot_files import (
-    SnapshotFiles,
-    load_producers,
-    load_producers_at,
-    rebuild_txn_index,
-)
+from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
+from tidelog.log.snapshot_files import SnapshotFiles, load_producers, load_producers_at
 from tidelog.log.time_index import TimeIndex
+from tidelog.log.txn_index_check import TxnIndexCheck
+from tidelog.log.unverified import Unverified
+from tidelog.record import kernel
+from tidelog.record.errors import CorruptRecords
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
-CLEANED_SUFFIX: Final = ".cleaned"
-SWAP_SUFFIX: Final = ".swap"
 OFFSET_DIGITS: Final = 20
+INT64_MAX: Final = (1 << 63) - 1
 
 
 class PartitionLoader:
@@ -76,7 +80,10 @@ class PartitionLoader:
         recovery_point: int,
         log_start_offset: int,
         high_watermark: int,
+        clean_end: int | None = None,
+        was_compacted: bool = False,
     ) -> None:
+        """`clean_end` is where a clean stop left the end of the log, if that is known."""
         self._directory = directory
         self._topic_partition = topic_partition
         self._config = config
@@ -85,6 +92,8 @@ class PartitionLoader:
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
         self._high_watermark = high_watermark
+        self._clean_end = clean_end if clean else None
+        self._gaps_allowed = was_compacted or config.compact
         self._sizes: dict[str, int] = {}
         self._segments: list[LogSegment] = []
         self._epochs = EpochCache()
@@ -97,10 +106,18 @@ class PartitionLoader:
         self._list_files()
         self._finish_interrupted_work()
         self._open_segments()
+        self._distrust_other_end()
         epochs_known = self._read_epochs()
         if not self._clean:
             self._recover_segments()
         end_offset = self._settle_end()
+        if end_offset < self._recovery_point:
+            logger.warning(
+                "%s ends at %d, but had been synced up to %d: records are lost",
+                self._directory,
+                end_offset,
+                self._recovery_point,
+            )
         self._settle_epochs(epochs_known, end_offset)
         self._settle_producers(end_offset)
         for segment in self._segments:
@@ -145,18 +162,23 @@ class PartitionLoader:
             name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in self._sizes
         ):
             return
-        cleaned = [name for name in self._sizes if name.endswith(CLEANED_SUFFIX)]
+        cleaned = self._ending_with(CLEANED_SUFFIX)
         unfinished_from = min(map(_base_offset, cleaned), default=None)
         swaps = []
-        for name in list(self._sizes):
-            if name.endswith(SWAP_SUFFIX) and (
-                unfinished_from is None or _base_offset(name) < unfinished_from
-            ):
+        # A swap that does not count goes before the .cleaned file that says so.
+        for name in self._ending_with(SWAP_SUFFIX):
+            if unfinished_from is None or _base_offset(name) < unfinished_from:
                 swaps.append(name)
-            elif name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
+            else:
                 self._remove(name)
-        self._swap_in(swaps)
+        for name in (*cleaned, *self._ending_with(DELETED_SUFFIX)):
+            self._remove(name)
+        if swaps:
+            self._swap_in(swaps)
         self._list_files()
+
+    def _ending_with(self, suffix: str) -> list[str]:
+        return [name for name in self._sizes if name.endswith(suffix)]
 
     def _swap_in(self, swaps: list[str]) -> None:
         """The segments that a finished cleaning has replaced go, then it takes their names."""
@@ -170,6 +192,7 @@ class PartitionLoader:
                     first <= _base_offset(name) < end
                 ):
                     self._remove(name)
+        self._gaps_allowed = True
         for name in swaps:
             os.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
         logger.info("finished the interrupted cleaning of %s", self._directory)
@@ -178,7 +201,8 @@ class PartitionLoader:
         base_offset = _base_offset(name)
         file = LogFile(self._path(name))
         segment = self._segment(base_offset, file, file.size_on_disk())
-        return base_offset, segment.scan(verify_crc=False).run().next_offset
+        next_offset = segment.scan(verify_crc=False).run().next_offset
+        return base_offset, max(next_offset, base_offset + 1)
 
     def _open_segments(self) -> None:
         names = sorted(name for name in self._sizes if name.endswith(LOG_SUFFIX))
@@ -217,14 +241,13 @@ class PartitionLoader:
             segment.txn_index.entries()
         except CorruptIndex as problem:
             logger.warning("rebuilding a transaction index: %s", problem)
-            rebuild_txn_index(
-                segment,
-                self._snapshots,
-                self._segments,
-                log_start_offset=self._log_start_offset,
-                now_ms=self._host.clock.time_ms(),
-                expiration_ms=self._host.producer_expiration_ms,
+            check = TxnIndexCheck(
+                self._segments, self._snapshots, self._host, self._log_start_offset
             )
+            try:
+                check.repair(segment)
+            except CorruptRecords as damage:
+                logger.error("cannot rebuild it: %s", damage.message)
 
     def _segment(self, base_offset: int, file: LogFile, size: int) -> LogSegment:
         segment = LogSegment(
@@ -237,7 +260,23 @@ class PartitionLoader:
             jitter_ms=roll_jitter_ms(self._config, self._host),
         )
         segment.indexes_synced = True
+        segment.unverified = Unverified(size, gaps_allowed=self._gaps_allowed) if size else None
         return segment
+
+    def _distrust_other_end(self) -> None:
+        """A clean stop notes the end of the log as its recovery point."""
+        if self._clean_end is None or not self._segments:
+            return
+        end_offset, position = self._segments[-1].find_end()
+        if position == self._segments[-1].size and end_offset == self._clean_end:
+            return
+        logger.warning(
+            "%s ends at %d, but its clean stop left it at %d: recovering it",
+            self._directory,
+            end_offset,
+            self._clean_end,
+        )
+        self._clean = False
 
     def _first_to_recover(self) -> int:
         """Number of the first segment that an unclean stop may have damaged."""
@@ -254,8 +293,20 @@ class PartitionLoader:
             return
         base_offset = self._segments[first].base_offset
         self._snapshots.remove_outside(self._log_start_offset, base_offset)
+        self._load_producers_at(base_offset)
+        for number in range(first, len(self._segments)):
+            segment = self._segments[number]
+            is_last = number == len(self._segments) - 1
+            if segment.base_offset > max(self._snapshots.latest_offset, self._log_start_offset):
+                self._snapshots.take(self._producers, segment.base_offset)
+            limit_offset = INT64_MAX if is_last else self._segments[number + 1].base_offset
+            if self._recover_segment(segment, limit_offset):
+                self._drop_segments(number + 1)
+                return
+
+    def _load_producers_at(self, offset: int) -> None:
         load_producers_at(
-            base_offset,
+            offset,
             self._producers,
             self._snapshots,
             self._segments,
@@ -263,25 +314,17 @@ class PartitionLoader:
             now_ms=self._host.clock.time_ms(),
             expiration_ms=self._host.producer_expiration_ms,
         )
-        for number in range(first, len(self._segments)):
-            segment = self._segments[number]
-            if segment.base_offset > max(self._snapshots.latest_offset, self._log_start_offset):
-                self._snapshots.take(self._producers, segment.base_offset)
-            if self._recover_segment(segment):
-                self._drop_segments(number + 1)
-                return
 
-    def _recover_segment(self, segment: LogSegment) -> bool:
-        """Whether something had to be cut off."""
+    def _recover_segment(self, segment: LogSegment, limit_offset: int = INT64_MAX) -> bool:
+        """Whether something had to be cut off, or lies where the next segment begins."""
         size_before = segment.size
-        segment.txn_index.reset()
-        scan = segment.scan(verify_crc=True)
-        for piece in scan:
-            for row in piece.producers:
-                if row[5] >= self._log_start_offset:
-                    aborted = self._producers.replay(row)
-                    if aborted is not None:
-                        segment.add_aborted(aborted)
+        scan = self._replay_segment(segment)
+        lie = self._lie_in(segment, scan, limit_offset)
+        if lie is not None:
+            segment.size = lie
+            self._producers.clear()
+            self._load_producers_at(segment.base_offset)
+            scan = self._replay_segment(segment)
         for epoch, start_offset in scan.epochs:
             if epoch > self._epochs.latest_epoch:
                 self._epochs.assign(epoch, start_offset)
@@ -293,13 +336,41 @@ class PartitionLoader:
                 segment.file.path,
                 scan.position,
                 scan.next_offset,
-                WHY_STOPPED[scan.why],
+                WHY_STOPPED[scan.why if lie is None else kernel.BAD_OFFSET],
             )
             segment.file.truncate(scan.position)
             segment.size = scan.position
         segment.install_indexes(scan)
+        segment.unverified = None
         logger.info("recovered %s up to offset %d", segment.file.path, scan.next_offset)
-        return cut_bytes > 0
+        return cut_bytes > 0 or scan.next_offset > limit_offset
+
+    def _replay_segment(self, segment: LogSegment) -> SegmentScan:
+        segment.txn_index.reset()
+        scan = segment.scan(verify_crc=True)
+        for piece in scan:
+            for row in piece.producers:
+                if row[5] >= self._log_start_offset:
+                    aborted = self._producers.replay(row)
+                    if aborted is not None:
+                        segment.add_aborted(aborted)
+        return scan
+
+    def _lie_in(self, segment: LogSegment, scan: SegmentScan, limit_offset: int) -> int | None:
+        """Position of a batch in the scanned part that claims an offset that is not its own."""
+        position = scan.position
+        if scan.why == kernel.BAD_OFFSET:
+            position = min(position, culprit(segment, position))
+        if scan.next_offset > limit_offset:
+            head = None if self._gaps_allowed else place_at(segment, 0)
+            if head is not None and head.base_offset != segment.base_offset:
+                return 0  # another segment altogether
+            position = min(position, moved_up(segment, scan.position, limit_offset))
+        if not self._gaps_allowed and position:
+            last_but_one = int.from_bytes(scan.offset_index[-12:-8], "big")
+            gap = only_gap(segment, position, last_but_one)
+            position = position if gap is None else gap
+        return position if position < scan.position else None
 
     def _drop_segments(self, first: int) -> None:
         dropped = self._segments[first:]

@@ -9,7 +9,10 @@ still at least retention.bytes long without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tidelog.log.segment import LogSegment
 
 
 class SegmentFacts(NamedTuple):
@@ -18,6 +21,21 @@ class SegmentFacts(NamedTuple):
     size: int
     largest_timestamp: Callable[[], int]
     is_active: bool
+
+
+def facts_of(segments: Sequence[LogSegment], log_end_offset: int) -> list[SegmentFacts]:
+    """The last segment is the active one."""
+    ends = (*(segment.base_offset for segment in segments[1:]), log_end_offset)
+    return [
+        SegmentFacts(
+            segment.base_offset,
+            end,
+            segment.size,
+            segment.largest_timestamp,
+            segment is segments[-1],
+        )
+        for segment, end in zip(segments, ends, strict=True)
+    ]
 
 
 def below_log_start_count(segments: Sequence[SegmentFacts], log_start_offset: int) -> int:

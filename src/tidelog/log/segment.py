@@ -7,6 +7,9 @@ An index entry is due for a batch when more than index.interval.bytes lie betwee
 indexed batch; after a restart the count begins anew. Indexes carry no checksum. A look-up that
 finds a damaged one (wrong size, fields that do not grow, an entry that leads to another batch)
 rebuilds both from the batch headers and goes on.
+
+What a start finds on disk and has not recovered is `unverified`: its batches are checked when they
+are first read, and its index entries against them.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 TXN_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 T = TypeVar("T")
@@ -48,6 +53,7 @@ _V2_MAX_TIMESTAMP_POSITION = 35
 
 
 if TYPE_CHECKING:
+    from tidelog.log.unverified import Unverified
     from tidelog.record._pure import Scan
 
 
@@ -76,6 +82,7 @@ class LogSegment:
         "offset_of_max_timestamp",
         "rolling_timestamp",
         "size",
+        "unverified",
     )
 
     def __init__(
@@ -105,6 +112,7 @@ class LogSegment:
         self.indexed_position = size
         self.index_full = False
         self.indexes_synced = False  # nothing was written to them since their last sync
+        self.unverified: Unverified | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
@@ -263,13 +271,15 @@ class LogSegment:
         """How long the segment has been filling, by its records' clock if they have one."""
         rolling = self.rolling_timestamp
         if rolling == UNKNOWN:
-            rolling = self._read_rolling_timestamp()
+            rolling = self.first_timestamp()
         return max_timestamp - rolling if rolling >= 0 else now_ms - self.created_ms
 
-    def _read_rolling_timestamp(self) -> int:
-        if self.size == 0:
-            return -1
-        self.rolling_timestamp = timestamp_of_batch(self.file.read_at(0, _HEAD_BYTES))
+    def first_timestamp(self) -> int:
+        """The largest one of the first batch, from which segment.ms counts; -1 if there is none."""
+        if self.rolling_timestamp == UNKNOWN:
+            if self.size == 0:
+                return -1
+            self.rolling_timestamp = timestamp_of_batch(self.file.read_at(0, _HEAD_BYTES))
         return self.rolling_timestamp
 
     def become_inactive(self) -> None:
@@ -334,6 +344,14 @@ class LogSegment:
             return 0
         return self._with_indexes(lambda: self._verified(self.offset_index.lookup(offset)))
 
+    def indexed_position_before(self, position: int) -> int:
+        """Of a batch that begins before `position`, by the index; 0 if it knows none."""
+        if position == 0:
+            return 0
+        return self._with_indexes(
+            lambda: self._verified(self.offset_index.lookup_position(position - 1) or (0, 0))
+        )
+
     def _verified(self, entry: tuple[int, int]) -> int:
         """The position of an index entry, if the batch there is the one it means."""
         offset, position = entry
@@ -347,7 +365,10 @@ class LogSegment:
             return look()
         except CorruptIndex as problem:
             self.rebuild_indexes(str(problem))
+        try:
             return look()
+        except CorruptIndex as problem:
+            raise CorruptRecords(f"{self.file.path} contradicts itself: {problem}") from problem
 
     def batch_at(self, position: int) -> tuple[int, int]:
         """(size, offset after it) of the batch that begins at `position`."""
@@ -399,8 +420,30 @@ class LogSegment:
 
     def position_for_timestamp(self, timestamp: int, start_offset: int) -> int:
         """A position from which no record that is looked for has been passed."""
-        entry_offset = self._with_indexes(lambda: self.time_index.lookup(timestamp))[1]
-        return self.indexed_position_of(max(entry_offset, start_offset))
+        entry = self._with_indexes(lambda: self._verified_time(self.time_index.lookup(timestamp)))
+        return self.indexed_position_of(max(entry[1], start_offset))
+
+    def _verified_time(self, entry: tuple[int, int]) -> tuple[int, int]:
+        """A time index entry, if the batch that it means has that timestamp."""
+        timestamp, offset = entry
+        if timestamp >= 0 and self.unverified is not None:
+            batch = self.find_batch(offset)
+            if (
+                batch is None
+                or batch.last_offset != offset
+                or timestamp_of_batch(self.file.read_at(batch.position, _HEAD_BYTES)) != timestamp
+            ):
+                raise CorruptIndex(f"an entry of {self.path(TIME_INDEX_SUFFIX)} leads astray")
+        return entry
+
+    def _verified_last_time(self) -> tuple[int, int]:
+        """The last time index entry, if nothing after it has a larger timestamp."""
+        entry = self._verified_time(self.time_index.last_entry())
+        if self.unverified is not None and entry[0] >= 0:
+            position = self.indexed_position_of(entry[1])
+            if self.scan(verify_crc=False, position=position).run().max_timestamp > entry[0]:
+                raise CorruptIndex(f"{self.path(TIME_INDEX_SUFFIX)} lacks its last entries")
+        return entry
 
     def aligned_end(self, position: int, end: int) -> tuple[int, int] | None:
         """(position, base offset) of the last indexed batch in (position, end], if there is one."""
@@ -427,8 +470,16 @@ class LogSegment:
         return os.stat(self.file.path).st_mtime_ns // 1_000_000
 
     def load_max_timestamp(self) -> None:
-        """From the time index; rebuilt first if it is empty though the segment is not."""
-        entry = self._with_indexes(lambda: self.time_index.last_entry())
+        """From the time index; rebuilt first if it is empty though the segment is not.
+
+        Of a damaged segment, the largest of what can be read.
+        """
+        try:
+            entry = self._with_indexes(self._verified_last_time)
+        except CorruptRecords:
+            entry = self.time_index.last_entry()
+            if self.unverified is not None:
+                self.unverified.is_searchable = False
         if entry[0] < 0 and self.size:
             self.rebuild_indexes(f"{self.path(TIME_INDEX_SUFFIX)} is empty")
             entry = self.time_index.last_entry()
@@ -444,8 +495,14 @@ class LogSegment:
 
     def upper_bound_offset(self, position: int) -> int | None:
         """Of the first indexed batch at or after `position`."""
-        entry = self._with_indexes(lambda: self.offset_index.first_above_position(position))
-        return None if entry is None else entry[0]
+        return self._with_indexes(lambda: self._verified_offset_above(position))
+
+    def _verified_offset_above(self, position: int) -> int | None:
+        entry = self.offset_index.first_above_position(position)
+        if entry is None:
+            return None
+        self._verified(entry)
+        return entry[0]
 
     def scan(self, *, verify_crc: bool, position: int = 0) -> SegmentScan:
         return SegmentScan(
@@ -496,9 +553,15 @@ class LogSegment:
         logger.warning("rebuilding the indexes of %s: %s", self.file.path, why)
         scan = self.scan(verify_crc=False).run()
         if scan.why != kernel.AT_END:
-            logger.error(
-                "%s holds %s at position %d", self.file.path, WHY_STOPPED[scan.why], scan.position
-            )
+            if self.unverified is not None:
+                self.unverified.note_broken(self, scan.position, WHY_STOPPED[scan.why])
+            else:
+                logger.error(
+                    "%s holds %s at position %d",
+                    self.file.path,
+                    WHY_STOPPED[scan.why],
+                    scan.position,
+                )
         self.install_indexes(scan)
 
     def install_indexes(self, scan: SegmentScan) -> None:

@@ -133,7 +133,7 @@ def load_producers_at(
         replay_producers(table, segments, known_offset, offset)
 
 
-def rebuild_txn_index(
+def producers_before(
     segment: LogSegment,
     snapshots: SnapshotFiles,
     segments: Sequence[LogSegment],
@@ -141,8 +141,8 @@ def rebuild_txn_index(
     log_start_offset: int,
     now_ms: int,
     expiration_ms: int,
-) -> None:
-    """Write the aborted transactions of a segment anew, from its batches."""
+) -> ProducerStateTable:
+    """What is known of the producers where `segment` begins."""
     older = [offset for offset in snapshots.offsets() if offset <= segment.base_offset]
     table = ProducerStateTable()
     load_producers_at(
@@ -154,12 +154,7 @@ def rebuild_txn_index(
         now_ms=now_ms,
         expiration_ms=expiration_ms,
     )
-    segment.txn_index.reset()
-    for piece in segment.scan(verify_crc=False):
-        for row in piece.producers:
-            aborted = table.replay(row)
-            if aborted is not None:
-                segment.add_aborted(aborted)
+    return table
 
 
 def replay_producers(

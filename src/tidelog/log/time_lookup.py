@@ -1,18 +1,22 @@
 """Offsets by timestamp: the first record at or after a time, and the record with the largest one.
 
 The time index leads near the batch, the batch headers to it, and the records inside, decompressed
-if need be, to the exact offset. A batch with LogAppendTime has one timestamp for all its records.
+if need be, to the exact offset. A batch with LogAppendTime has one timestamp for all its records;
+the first of them may have been compacted away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.log.segment import FoundBatch, LogSegment
 from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, BatchHeader, TimestampType
 from tidelog.record.errors import CorruptRecords
+
+_INT64_MAX: Final = (1 << 63) - 1
+ANY_TIMESTAMP: Final = -(1 << 63)
 
 
 class TimestampOffset(NamedTuple):
@@ -24,16 +28,23 @@ def first_at_or_after(
     segments: Sequence[LogSegment], timestamp: int, log_start_offset: int
 ) -> TimestampOffset | None:
     """In the first segment whose largest timestamp is not below the one looked for."""
-    for segment in segments:
+    for number, segment in enumerate(segments):
         if segment.size and segment.largest_timestamp() >= timestamp:
-            return _first_in(segment, timestamp, log_start_offset)
+            return _first_in(segments, number, timestamp, log_start_offset)
+        if segment.size and segment.unverified is not None:
+            segment.unverified.require_whole(segment, _end_of(segments, number))
     return None
 
 
-def _first_in(segment: LogSegment, timestamp: int, start_offset: int) -> TimestampOffset | None:
+def _first_in(
+    segments: Sequence[LogSegment], number: int, timestamp: int, start_offset: int
+) -> TimestampOffset | None:
+    segment = segments[number]
     position = segment.position_for_timestamp(timestamp, start_offset)
     while True:
         batch = segment.find_batch_by_timestamp(timestamp, position, start_offset)
+        if segment.unverified is not None:
+            _require_good(segment, position, batch, _end_of(segments, number))
         if batch is None:
             return None
         found = _first_in_batch(segment, batch, timestamp, start_offset)
@@ -42,19 +53,37 @@ def _first_in(segment: LogSegment, timestamp: int, start_offset: int) -> Timesta
         position = batch.position + batch.size
 
 
+def _end_of(segments: Sequence[LogSegment], number: int) -> int | None:
+    return segments[number + 1].base_offset if number + 1 < len(segments) else None
+
+
+def _require_good(
+    segment: LogSegment, position: int, batch: FoundBatch | None, end_offset: int | None
+) -> None:
+    """What was passed over and what was found, by headers that nobody has checked yet."""
+    assert segment.unverified is not None
+    end = segment.size if batch is None else batch.position + batch.size
+    length = end - position
+    limit_offset = _INT64_MAX if end_offset is None else end_offset
+    if segment.unverified.good_length(segment, position, length, limit_offset) < length:
+        raise segment.no_batch_at(position)
+
+
 def with_max_timestamp(
     segments: Sequence[LogSegment], log_start_offset: int
 ) -> TimestampOffset | None:
     """The first record that has the largest timestamp of the log (KIP-734)."""
     filled = [segment for segment in segments if segment.size]
-    for segment in filled:
+    for number, segment in enumerate(filled):
         segment.largest_timestamp()
+        if segment.unverified is not None:
+            segment.unverified.require_whole(segment, _end_of(filled, number))
     if not filled:
         return None
     latest = max(filled, key=lambda segment: segment.max_timestamp)
     if latest.max_timestamp < 0:
         return None
-    return _first_in(latest, latest.max_timestamp, log_start_offset)
+    return _first_in(filled, filled.index(latest), latest.max_timestamp, log_start_offset)
 
 
 def _first_in_batch(
@@ -66,8 +95,9 @@ def _first_in_batch(
     if content[16] < 2:
         return _first_in_message(content, timestamp, start_offset)
     header = BatchHeader(content)
-    if header.timestamp_type == TimestampType.LOG_APPEND_TIME:
-        return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset))
+    if header.records_count == 0:
+        return None
+    has_append_time = header.timestamp_type == TimestampType.LOG_APPEND_TIME
     payload = _payload(header, memoryview(content)[HEADER_SIZE:])
     try:
         found = kernel.find_record(
@@ -75,14 +105,16 @@ def _first_in_batch(
             header.records_count,
             header.base_offset,
             header.base_timestamp,
-            timestamp,
+            ANY_TIMESTAMP if has_append_time else timestamp,
             start_offset,
         )
     except ValueError as error:
         raise CorruptRecords(
             f"{segment.file.path} holds malformed records at position {batch.position}"
         ) from error
-    return None if found is None else TimestampOffset(found[1], found[0])
+    if found is None:
+        return None
+    return TimestampOffset(header.max_timestamp if has_append_time else found[1], found[0])
 
 
 def _payload(header: BatchHeader, payload: memoryview) -> memoryview | bytes | bytearray:

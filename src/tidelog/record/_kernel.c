@@ -11,10 +11,13 @@
 #include "csrc/columns.h"
 #include "csrc/encode_columns.h"
 #include "csrc/encode_records.h"
+#include "csrc/filter_batches.h"
 #include "csrc/key_partitions.h"
+#include "csrc/map_batches.h"
 #include "csrc/messages.h"
 #include "csrc/scan.h"
 #include "csrc/search.h"
+#include "csrc/transactional.h"
 #include "csrc/xxhash.h"
 
 #define FAST(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
@@ -37,6 +40,9 @@ static PyMethodDef methods[] = {
     FAST("check_messages", kernel_check_messages),
     FAST("messages_to_records", kernel_messages_to_records),
     FAST("records_to_messages", kernel_records_to_messages),
+    FAST("list_transactional", kernel_list_transactional),
+    FAST("map_batches", kernel_map_batches),
+    FAST("filter_batches", kernel_filter_batches),
     {"xxh32", kernel_xxh32, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

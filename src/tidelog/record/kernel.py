@@ -3,7 +3,8 @@
 `_kernel` is compiled C; `_pure` is its twin in Python, equal in every answer, valid input or
 hostile, and slow. The compiled one is taken when it was built; TIDELOG_PURE=1 forces the twin.
 Neither does I/O, reads a clock or keeps state. All arguments are positional. A buffer is anything
-with the buffer protocol (bytes, bytearray, memoryview, mmap) and is never written to.
+with the buffer protocol (bytes, bytearray, memoryview, mmap) and is not written to, bar offset_map
+and output.
 
 crc32c(data, crc=0) -> int
     CRC-32C; feed the last answer as `crc` to go on.
@@ -141,6 +142,43 @@ records_to_messages(payload, records_count, base_offset, base_timestamp, append_
     1 makes offsets relative to the first one written. last_offset is absolute; it and max_timestamp
     are -1 for no records. ValueError for malformed records.
 
+list_transactional(buffer, position, end) -> [7 ints each]
+    The v2 batches of transactions, data and control, among the whole batches of [position, end):
+     0 last_offset  1 attributes  2 producer_id  3 producer_epoch  4 base_timestamp
+     5 records_count  6 control_type (-1 unless it is a readable control batch)
+
+map_batches(buffer, offset_map, hash_key, verdicts, position, end, next_offset, verify_crc,
+            entries, entries_max, start_offset, latest_offset) -> 7 ints
+    Puts the keys of the records from start_offset on into the offset map, which is written to: one
+    flat buffer of 24-byte slots in native order (128-bit hash of the key, offset + 1), all zeros
+    when empty. The hash is SipHash-2-4-128 under the 16 bytes of hash_key. verdicts has a byte for
+    each row of list_transactional; batches whose byte is not FILTER_RECORDS are passed over.
+    next_offset, entries (keys in the map) and latest_offset (last one mapped or passed) are state.
+     0 position             end of the last batch that is mapped
+     1 why                  AT_END; INCOMPLETE; BAD_SIZE; BAD_MAGIC; BAD_CRC; BAD_OFFSET (below
+                            next_offset); BAD_RECORDS; NEEDS_INFLATION (the next batch is compressed
+                            and sound); MAP_FULL (it has entries_max keys and the next batch another
+                            record; those before it in that batch are in the map)
+     2 next_offset  3 entries  4 latest_offset  5 verdicts used  6 records
+    ValueError when the verdicts or the map do not fit.
+
+filter_batches(buffer, offset_map, hash_key, verdicts, kept_offsets, output, position, end,
+               next_offset, verify_crc, latest_offset, now_ms, horizon_ms, keep_old_tombstones)
+    -> 9 ints
+    Writes into `output` what compaction leaves of the batches in [position, end). A record stays
+    if its offset is above latest_offset, or if it has a key, the map knows no later offset of the
+    key, and it has a value or is a tombstone to be kept: in v2 as long as the batch has no delete
+    horizon or now_ms is before it, in older formats if keep_old_tombstones is 1. A batch that stays
+    whole is copied. Another is rewritten with its offsets, sequences and producer; one with
+    tombstones gets the delete horizon horizon_ms (unless that is negative), which replaces the base
+    timestamp. One without records goes, or stays empty if its last offset is in kept_offsets
+    (ascending i64 in native order). verdicts as above, for batches of transactions:
+     FILTER_RECORDS  as all others   DELETE_BATCH  it goes   EMPTY_BATCH  it stays, without records
+     KEEP_BATCH      it stays        SET_HORIZON   it stays and gets the delete horizon
+     0 position  1 why  as above, and OUTPUT_FULL when what is left of the next batch may not fit
+     2 next_offset  3 bytes written  4 verdicts used  5 records read  6 records kept
+     7 batches rewritten or emptied  8 records without a key, which go
+
 xxh32(data) -> int
     xxHash-32 with seed 0: checksums of LZ4 headers and, where a client sends them, of blocks.
 """
@@ -194,6 +232,18 @@ INCOMPLETE: Final = 1
 BAD_OFFSET: Final = 7
 AT_LIMIT: Final = 8
 
+# why map_batches and filter_batches stopped; the others as above
+NEEDS_INFLATION: Final = 11
+MAP_FULL: Final = 12
+OUTPUT_FULL: Final = 13
+
+# verdicts on batches of transactions
+FILTER_RECORDS: Final = 0
+DELETE_BATCH: Final = 1
+EMPTY_BATCH: Final = 2
+KEEP_BATCH: Final = 3
+SET_HORIZON: Final = 4
+
 # flags of check_batch, check_records and check_messages
 WALKED: Final = 1
 NULL_KEY: Final = 2
@@ -205,15 +255,18 @@ NO_TIMESTAMP: Final = 64
 
 if TYPE_CHECKING or os.environ.get("TIDELOG_PURE") == "1":
     from tidelog.record import _pure as _chosen
+    from tidelog.record import _pure_cleaning as _cleaning
 
     COMPILED = False
 else:
     try:
         from tidelog.record import _kernel as _chosen
 
+        _cleaning = _chosen
         COMPILED = True
     except ImportError:
         from tidelog.record import _pure as _chosen
+        from tidelog.record import _pure_cleaning as _cleaning
 
         COMPILED = False
 
@@ -234,6 +287,9 @@ try:
     check_messages = _chosen.check_messages
     messages_to_records = _chosen.messages_to_records
     records_to_messages = _chosen.records_to_messages
+    list_transactional = _cleaning.list_transactional
+    map_batches = _cleaning.map_batches
+    filter_batches = _cleaning.filter_batches
     xxh32 = _chosen.xxh32
 except AttributeError as error:
     raise ImportError(

@@ -231,6 +231,21 @@ def test_unknown_keys_and_bad_values_of_a_broker_are_refused(
 
 
 @in_loop
+@pytest.mark.parametrize(("threads", "allowed"), [(0, 0), (1, 0), (2, 1), (8, 1), (9, 0)])
+async def test_cleaner_threads_change_by_half_or_double_at_most(
+    tmp_path: Path, threads: int, allowed: int
+) -> None:
+    broker = ConfigBroker(tmp_path, {"log.cleaner.threads": "4"})
+    change = broker.dynamic_config.alter_broker(None, setting(log_cleaner_threads=str(threads)))
+    if allowed:
+        await change
+    else:
+        with pytest.raises(ConfigError, match="cleaner"):
+            await change
+    await broker.close()
+
+
+@in_loop
 async def test_what_does_not_fit_in_the_store_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,6 +17,7 @@ from tidelog.broker.handlers import (
     list_groups,
     sync_group,
 )
+from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -132,10 +133,10 @@ def test_every_version_joins_syncs_and_leaves(tmp_path: Path, version: int) -> N
         assert joined.member_id.startswith("test-")
         fields = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
         assert stage.sync(joined, min(version, 5), **fields).assignment == b"mine"
-        member = stage.stage.broker.groups.group_or_none("g")
-        assert member is not None
+        group = stage.stage.broker.groups.group_or_none("g")
+        assert isinstance(group, Group)
         expected_ms = 20_000 if version else 10_000
-        assert member.rebalance_timeout_ms == expected_ms
+        assert group.rebalance_timeout_ms == expected_ms
         if version >= 3:
             leaving = [MemberIdentity(member_id=joined.member_id), MemberIdentity(member_id="x")]
             left = stage.leave(min(version, 5), members=leaving)
@@ -262,6 +263,7 @@ def test_groups_are_listed_by_state_and_type(tmp_path: Path) -> None:
             generation_id=-1,
             member_id="",
             group_instance_id=None,
+            version=8,
         )
         both = ["g Stable classic", "simple Empty classic"]
         assert stage.listed() == both

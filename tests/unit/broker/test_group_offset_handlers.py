@@ -219,7 +219,8 @@ async def test_metadata_that_is_too_large_is_refused_for_its_row(stage: HandlerS
 @on_stage()
 async def test_a_generation_of_an_unknown_group_is_refused(stage: HandlerStage) -> None:
     known: dict[str, Any] = {"generation_id_or_member_epoch": 3, "member_id": "m"}
-    assert commit(stage, ("t", 0, 4), **known) == [ErrorCode.ILLEGAL_GENERATION]
+    assert commit(stage, ("t", 0, 4), version=8, **known) == [ErrorCode.ILLEGAL_GENERATION]
+    assert commit(stage, ("t", 0, 4), version=9, **known) == [ErrorCode.GROUP_ID_NOT_FOUND]
     topic_id = stage.broker.topics.topics["t"].topic_id
     outcome = commit(stage, ("t", 0, 4), version=10, topic_id=topic_id, **known)
     assert outcome == [ErrorCode.GROUP_ID_NOT_FOUND]

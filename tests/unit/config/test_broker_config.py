@@ -272,3 +272,8 @@ def test_kafkas_own_server_properties_are_accepted(tmp_path: Path) -> None:
     assert config["num.network.threads"] == 3
     assert config["zookeeper.connect"] == "localhost:2181"
     assert "num.io.threads" in config.warnings[0]
+
+
+def test_each_cleaner_thread_needs_a_megabyte_for_its_map() -> None:
+    with pytest.raises(ConfigError, match=r"log\.cleaner\.dedupe\.buffer\.size"):
+        BrokerConfig({"log.cleaner.threads": "4", "log.cleaner.dedupe.buffer.size": "4194304"})

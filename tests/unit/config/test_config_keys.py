@@ -12,6 +12,9 @@ from tidelog.config.definition import Key, to_text
 from tidelog.config.topic import TOPIC_TABLE
 
 OUR_DEFAULTS = {
+    "group.consumer.assignors": "uniform,range",  # these three as in Kafka 4
+    "group.consumer.migration.policy": "bidirectional",
+    "group.coordinator.rebalance.protocols": "classic,consumer",
     "listeners": "PLAINTEXT://127.0.0.1:9092",
     "num.network.threads": "1",
     "socket.receive.buffer.bytes": "-1",
@@ -27,6 +30,7 @@ NOT_IN_KAFKAS_TABLE = {
     "allow.everyone.if.no.acl.found",
     "super.users",
     "follower.replication.throttled.rate",
+    "group.consumer.regex.refresh.interval.ms",
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 }

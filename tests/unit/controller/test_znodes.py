@@ -1,114 +1,391 @@
-"""The JSON is Kafka 3.9's; the samples are as its tools and brokers write and read them."""
+"""The bytes are what Apache Kafka 3.9.2 writes, taken from its own encoders and from clusters that
+it ran; the older versions likewise, with an older inter.broker.protocol.version.
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tidelog.controller import znodes
-from tidelog.controller.znodes import Endpoint, PartitionState, ProducerIdBlock
-from tidelog.types import Uuid
+from tidelog.controller.znodes import (
+    Acl,
+    DelegationToken,
+    Endpoint,
+    Features,
+    Migration,
+    PartitionState,
+    ProducerIdBlock,
+    ResourcePattern,
+    TopicAssignment,
+)
+from tidelog.types import TopicPartition, Uuid
 
 TOPIC_ID = Uuid.parse("qaAWHYOVSP-HRC6iO0I1wA")
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("u", 3)]
+ENDPOINTS = (
+    Endpoint("INTERNAL", "10.0.0.1", 9091, "SASL_PLAINTEXT"),
+    Endpoint("CLIENTS", "::1", 9092, "PLAINTEXT"),
+)
 
 
 def test_cluster_id() -> None:
     encoded = znodes.encode_cluster_id("R1CwuFLDT_Ws1G6P3jI_1g")
-    assert json.loads(encoded) == {"version": "1", "id": "R1CwuFLDT_Ws1G6P3jI_1g"}
+    assert encoded == b'{"version":"1","id":"R1CwuFLDT_Ws1G6P3jI_1g"}'
     assert znodes.decode_cluster_id(encoded) == "R1CwuFLDT_Ws1G6P3jI_1g"
 
 
 def test_controller() -> None:
     encoded = znodes.encode_controller(3, 1700000000000)
-    assert json.loads(encoded) == {
-        "version": 2,
-        "brokerid": 3,
-        "timestamp": "1700000000000",
-        "kraftControllerEpoch": -1,
-    }
+    assert encoded == (
+        b'{"version":2,"brokerid":3,"timestamp":"1700000000000","kraftControllerEpoch":-1}'
+    )
     assert znodes.decode_controller(encoded) == 3
+    assert znodes.decode_controller(b'{"version":1,"brokerid":4,"timestamp":"17"}') == 4
+
+
+def test_controller_epoch() -> None:
     assert znodes.encode_controller_epoch(17) == b"17"
     assert znodes.decode_controller_epoch(b"17") == 17
 
 
-def test_broker() -> None:
-    endpoints = [
-        Endpoint("INTERNAL", "10.0.0.1", 9091, "SASL_PLAINTEXT"),
-        Endpoint("CLIENTS", "::1", 9092, "PLAINTEXT"),
-    ]
-    encoded = znodes.encode_broker(endpoints, timestamp_ms=1700000000000, rack="r1")
-    assert json.loads(encoded) == {
-        "version": 5,
-        "host": "::1",
-        "port": 9092,
-        "endpoints": ["INTERNAL://10.0.0.1:9091", "CLIENTS://[::1]:9092"],
-        "jmx_port": -1,
-        "timestamp": "1700000000000",
-        "listener_security_protocol_map": {"INTERNAL": "SASL_PLAINTEXT", "CLIENTS": "PLAINTEXT"},
-        "features": {},
-        "rack": "r1",
-    }
-    assert znodes.decode_broker(encoded) == znodes.Broker(tuple(endpoints), "r1")
-    assert znodes.broker_path(7) == "/brokers/ids/7"
+class TestBroker:
+    def test_as_it_is_written(self) -> None:
+        encoded = znodes.encode_broker(
+            ENDPOINTS, timestamp_ms=1700000000000, rack="r1", features={"metadata.version": 21}
+        )
+        assert encoded == (
+            b'{"features":{"metadata.version":{"min_version":1,"max_version":21}},'
+            b'"listener_security_protocol_map":{"INTERNAL":"SASL_PLAINTEXT","CLIENTS":"PLAINTEXT"},'
+            b'"endpoints":["INTERNAL://10.0.0.1:9091","CLIENTS://[::1]:9092"],"rack":"r1",'
+            b'"jmx_port":-1,"port":9092,"host":"::1","version":5,"timestamp":"1700000000000"}'
+        )
+        assert znodes.decode_broker(encoded) == (ENDPOINTS, "r1", {"metadata.version": 21}, False)
+
+    def test_without_rack_and_without_a_plaintext_endpoint(self) -> None:
+        encoded = znodes.encode_broker(ENDPOINTS[:1], timestamp_ms=1700000000000)
+        assert encoded == (
+            b'{"features":{},"listener_security_protocol_map":{"INTERNAL":"SASL_PLAINTEXT"},'
+            b'"endpoints":["INTERNAL://10.0.0.1:9091"],"jmx_port":-1,"port":-1,"host":null,'
+            b'"version":5,"timestamp":"1700000000000"}'
+        )
+        assert znodes.decode_broker(encoded) == (ENDPOINTS[:1], None, {}, False)
+
+    def test_its_own_field_says_how_it_stopped(self) -> None:
+        encoded = znodes.encode_broker(ENDPOINTS, timestamp_ms=1, clean_shutdown=True)
+        assert encoded.endswith(b',"timestamp":"1","clean_shutdown":true}')
+        assert znodes.decode_broker(encoded).clean_shutdown
+
+    @pytest.mark.parametrize(
+        ("data", "expected"),
+        [
+            (
+                b'{"jmx_port":-1,"timestamp":"1","host":"h1","version":1,"port":9092}',
+                ((Endpoint("PLAINTEXT", "h1", 9092, "PLAINTEXT"),), None),
+            ),
+            (
+                b'{"endpoints":["PLAINTEXT://h1:9092","SSL://h1:9093"],"jmx_port":-1,"port":9092,'
+                b'"host":"h1","version":2,"timestamp":"1"}',
+                (
+                    (
+                        Endpoint("PLAINTEXT", "h1", 9092, "PLAINTEXT"),
+                        Endpoint("SSL", "h1", 9093, "SSL"),
+                    ),
+                    None,
+                ),
+            ),
+            (
+                b'{"endpoints":["PLAINTEXT://[::1]:9092"],"rack":"r1","jmx_port":-1,"port":9092,'
+                b'"host":"::1","version":3,"timestamp":"1"}',
+                ((Endpoint("PLAINTEXT", "::1", 9092, "PLAINTEXT"),), "r1"),
+            ),
+            (
+                b'{"listener_security_protocol_map":{"INTERNAL":"SASL_PLAINTEXT","CLIENTS":'
+                b'"PLAINTEXT"},"endpoints":["INTERNAL://10.0.0.1:9091","CLIENTS://[::1]:9092"],'
+                b'"rack":"r1","jmx_port":-1,"port":9092,"host":"::1","version":4,"timestamp":"1"}',
+                (ENDPOINTS, "r1"),
+            ),
+        ],
+        ids=["v1", "v2", "v3", "v4"],
+    )
+    def test_of_an_older_kafka(self, data: bytes, expected: tuple[Any, ...]) -> None:
+        assert znodes.decode_broker(data)[:2] == expected
+
+    def test_path(self) -> None:
+        assert znodes.broker_path(7) == "/brokers/ids/7"
 
 
-def test_topic() -> None:
-    encoded = znodes.encode_topic(TOPIC_ID, [[0, 1], [1, 0]])
-    assert json.loads(encoded) == {
-        "version": 3,
-        "topic_id": "qaAWHYOVSP-HRC6iO0I1wA",
-        "partitions": {"0": [0, 1], "1": [1, 0]},
-        "adding_replicas": {},
-        "removing_replicas": {},
-    }
-    assert znodes.decode_topic(encoded) == (TOPIC_ID, {0: [0, 1], 1: [1, 0]}, {}, {})
+class TestTopic:
+    def test_with_a_reassignment_under_way(self) -> None:
+        assignment = TopicAssignment(TOPIC_ID, {0: [1, 2, 3], 1: [1, 2, 3]}, {0: [3]}, {0: [1]})
+        encoded = znodes.encode_assignment(assignment)
+        assert encoded == (
+            b'{"partitions":{"0":[1,2,3],"1":[1,2,3]},"topic_id":"qaAWHYOVSP-HRC6iO0I1wA",'
+            b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]},"version":3}'
+        )
+        assert znodes.decode_topic(encoded) == assignment
+
+    def test_as_it_is_created(self) -> None:
+        encoded = znodes.encode_topic(TOPIC_ID, [[2, 1], [1, 2]])
+        assert encoded == (
+            b'{"partitions":{"0":[2,1],"1":[1,2]},"topic_id":"qaAWHYOVSP-HRC6iO0I1wA",'
+            b'"adding_replicas":{},"removing_replicas":{},"version":3}'
+        )
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b'{"version":1,"partitions":{"0":[1]}}',
+            b'{"version":2,"partitions":{"0":[1]},"adding_replicas":{},"removing_replicas":{}}',
+            b'{"partitions":{"0":[1]},"adding_replicas":{},"removing_replicas":{},"version":3}',
+        ],
+    )
+    def test_of_before_topic_ids(self, data: bytes) -> None:
+        assert znodes.decode_topic(data) == (None, {0: [1]}, {}, {})
+
+    def test_paths(self) -> None:
+        assert znodes.topic_path("t") == "/brokers/topics/t"
+        assert znodes.state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
+        assert znodes.delete_topic_path("t") == "/admin/delete_topics/t"
 
 
-def test_a_topic_of_before_topic_ids() -> None:
-    decoded = znodes.decode_topic(b'{"version":1,"partitions":{"0":[1]}}')
-    assert decoded == (None, {0: [1]})
+class TestPartitionState:
+    def test_as_it_is_written(self) -> None:
+        encoded = znodes.encode_state(1, 4, 9, [1, 2])
+        assert encoded == (
+            b'{"controller_epoch":9,"leader":1,"version":1,"leader_epoch":4,"isr":[1,2]}'
+        )
+        assert znodes.decode_state(encoded) == PartitionState(1, 4, 9, [1, 2])
+
+    def test_after_an_unclean_election(self) -> None:
+        encoded = znodes.encode_state(1, 4, 9, [1], leader_recovery_state=1)
+        assert encoded == (
+            b'{"controller_epoch":9,"leader":1,"version":1,"leader_recovery_state":1,'
+            b'"leader_epoch":4,"isr":[1]}'
+        )
+        assert znodes.decode_state(encoded) == PartitionState(1, 4, 9, [1], 1)
+
+    def test_without_a_leader(self) -> None:
+        state = znodes.decode_state(znodes.encode_state(-1, 0, 1, []))
+        assert state == PartitionState(-1, 0, 1, [])
+
+    def test_its_own_field_holds_the_eligible_leader_replicas(self) -> None:
+        encoded = znodes.encode_state(1, 4, 9, [1], elr=[2, 3])
+        assert encoded.endswith(b',"isr":[1],"elr":[2,3]}')
+        assert znodes.decode_state(encoded).elr == [2, 3]
 
 
-def test_partition_state() -> None:
-    encoded = znodes.encode_state(1, 4, 9, [1, 2])
-    assert json.loads(encoded) == {
-        "version": 1,
-        "leader": 1,
-        "leader_epoch": 4,
-        "controller_epoch": 9,
-        "isr": [1, 2],
-    }
-    assert znodes.decode_state(encoded) == PartitionState(1, 4, 9, [1, 2])
-    assert json.loads(znodes.encode_state(-1, 0, 1, []))["isr"] == []
-    assert znodes.state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
+class TestConfig:
+    def test_as_it_is_written(self) -> None:
+        encoded = znodes.encode_config({"cleanup.policy": "compact", "retention.ms": "5000"})
+        assert encoded == (
+            b'{"version":1,"config":{"cleanup.policy":"compact","retention.ms":"5000"}}'
+        )
+        assert znodes.decode_config(encoded) == {
+            "cleanup.policy": "compact",
+            "retention.ms": "5000",
+        }
 
+    @pytest.mark.parametrize("data", [b"", b'{"version":1,"config":{}}', b'{"version":1}'])
+    def test_without_any(self, data: bytes) -> None:
+        assert znodes.decode_config(data) == {}
+        assert znodes.encode_config({}) == b'{"version":1,"config":{}}'
 
-def test_config() -> None:
-    encoded = znodes.encode_config({"retention.ms": "5000"})
-    assert json.loads(encoded) == {"version": 1, "config": {"retention.ms": "5000"}}
-    assert znodes.decode_config(encoded) == {"retention.ms": "5000"}
-    assert znodes.decode_config(b"") == {}
-    assert znodes.config_path("topics", "t") == "/config/topics/t"
-    assert json.loads(znodes.encode_config_change("topics", "t")) == {
-        "version": 2,
-        "entity_path": "topics/t",
-    }
+    @pytest.mark.parametrize(
+        ("path", "expected"),
+        [
+            (znodes.config_path("topics", "t"), "/config/topics/t"),
+            (znodes.config_path("brokers", znodes.DEFAULT_ENTITY), "/config/brokers/<default>"),
+            (znodes.config_path("clients", znodes.sanitize("c 1")), "/config/clients/c%201"),
+            (
+                znodes.config_path("users", f"bob/clients/{znodes.DEFAULT_ENTITY}"),
+                "/config/users/bob/clients/<default>",
+            ),
+        ],
+    )
+    def test_path(self, path: str, expected: str) -> None:
+        assert path == expected
+
+    @pytest.mark.parametrize(
+        ("name", "sanitized"),
+        [
+            ("a b", "a%20b"),
+            ("a~*+/%é_.-", "a%7E%2A%2B%2F%25%C3%A9_.-"),
+            ("<default>", "%3Cdefault%3E"),
+        ],
+    )
+    def test_names_of_users_and_clients_are_made_safe(self, name: str, sanitized: str) -> None:
+        assert znodes.sanitize(name) == sanitized
+        assert znodes.desanitize(sanitized) == name
+
+    def test_notification(self) -> None:
+        encoded = znodes.encode_config_change("topics", "t")
+        assert encoded == b'{"version":2,"entity_path":"topics/t"}'
+        assert znodes.decode_config_change(encoded) == "topics/t"
+        assert znodes.CONFIG_CHANGE == "/config/changes/config_change_"
+        assert znodes.sequence_number("/config/changes/config_change_0000000013") == 13
+
+    def test_notification_of_an_older_kafka(self) -> None:
+        data = b'{"version":1,"entity_type":"clients","entity_name":"c1"}'
+        assert znodes.decode_config_change(data) == "clients/c1"
 
 
 def test_producer_id_block() -> None:
     encoded = znodes.encode_producer_id_block(ProducerIdBlock(0, 1000, 1999))
-    assert json.loads(encoded) == {
-        "version": 1,
-        "broker": 0,
-        "block_start": "1000",
-        "block_end": "1999",
-    }
+    assert encoded == b'{"version":1,"broker":0,"block_start":"1000","block_end":"1999"}'
     assert znodes.decode_producer_id_block(encoded) == ProducerIdBlock(0, 1000, 1999)
     assert znodes.decode_producer_id_block(b"") is None
+
+
+def test_partitions_of_a_change_of_isrs_or_of_a_preferred_election() -> None:
+    encoded = znodes.encode_partitions(PARTITIONS)
+    assert encoded == (
+        b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"u","partition":3}]}'
+    )
+    assert znodes.decode_partitions(encoded) == PARTITIONS
+    assert znodes.ISR_CHANGE == "/isr_change_notification/isr_change_"
+    assert znodes.PREFERRED_REPLICA_ELECTION == "/admin/preferred_replica_election"
+
+
+def test_reassignment() -> None:
+    replicas = dict(zip(PARTITIONS, [(1, 2), (3,)], strict=True))
+    encoded = znodes.encode_reassignment(replicas)
+    assert encoded == (
+        b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]},'
+        b'{"topic":"u","partition":3,"replicas":[3]}]}'
+    )
+    assert znodes.decode_reassignment(encoded) == replicas
+
+
+def test_log_dir_event() -> None:
+    encoded = znodes.encode_log_dir_event(3)
+    assert encoded == b'{"version":1,"broker":3,"event":1}'
+    assert znodes.decode_log_dir_event(encoded) == 3
+    assert znodes.LOG_DIR_EVENT == "/log_dir_event_notification/log_dir_event_"
+
+
+class TestFeatures:
+    def test_as_they_are_written(self) -> None:
+        assert znodes.encode_no_features() == b'{"features":{},"version":2,"status":1}'
+        features = Features(True, {"metadata.version": 7})
+        encoded = znodes.encode_features(features)
+        assert encoded == (
+            b'{"features":{"metadata.version":{"max_version_level":7}},"version":2,"status":1}'
+        )
+        assert znodes.decode_features(encoded) == features
+
+    def test_of_an_older_kafka(self) -> None:
+        level = b'{"max_version_level":7,"min_version_level":7}'
+        data = b'{"features":{"metadata.version":%s},"version":1,"status":1}' % level
+        assert znodes.decode_features(data) == Features(True, {"metadata.version": 7})
+        data = b'{"features":{},"version":1,"status":0}'
+        assert znodes.decode_features(data) == Features(False, {})
+
+
+def test_migration() -> None:
+    migration = Migration(3000, 2, 118, 2)
+    encoded = znodes.encode_migration(migration)
+    assert encoded == (
+        b'{"version":0,"kraft_metadata_offset":118,"kraft_controller_id":3000,'
+        b'"kraft_metadata_epoch":2,"kraft_controller_epoch":2}'
+    )
+    assert znodes.decode_migration(encoded) == migration
+
+
+class TestAcls:
+    def test_as_they_are_written(self) -> None:
+        acls = [Acl("User:alice", "Allow", "*", "Read")]
+        encoded = znodes.encode_acls(acls)
+        assert encoded == (
+            b'{"acls":[{"principal":"User:alice","permissionType":"Allow","host":"*",'
+            b'"operation":"Read"}],"version":1}'
+        )
+        assert znodes.decode_acls(encoded) == acls
+        assert znodes.decode_acls(b"") == []
+
+    def test_paths(self) -> None:
+        assert znodes.acl_path(ResourcePattern("Topic", "t")) == "/kafka-acl/Topic/t"
+        prefixed = ResourcePattern("Group", "g", is_prefixed=True)
+        assert znodes.acl_path(prefixed) == "/kafka-acl-extended/prefixed/Group/g"
+
+    @pytest.mark.parametrize(
+        ("resource", "data"),
+        [
+            (ResourcePattern("Topic", "t"), b"TOPIC:t"),
+            (ResourcePattern("TransactionalId", "a:b"), b"TRANSACTIONAL_ID:a:b"),
+            (
+                ResourcePattern("Group", "g", is_prefixed=True),
+                b'{"version":1,"resourceType":"GROUP","name":"g","patternType":"PREFIXED"}',
+            ),
+        ],
+    )
+    def test_notification(self, resource: ResourcePattern, data: bytes) -> None:
+        assert znodes.encode_acl_change(resource) == data
+        decoded = znodes.decode_acl_change(data, is_prefixed=resource.is_prefixed)
+        assert decoded == resource
+
+    def test_notification_of_before_prefixed_resources(self) -> None:
+        decoded = znodes.decode_acl_change(b"Topic:t", is_prefixed=False)
+        assert decoded == ResourcePattern("Topic", "t")
+
+
+class TestDelegationToken:
+    def test_as_it_is_written(self) -> None:
+        token = DelegationToken("id1", "User:al ice", "User:req", ("User:bob",), 1, 3, 2)
+        encoded = znodes.encode_delegation_token(token)
+        assert encoded == (
+            b'{"issueTimestamp":1,"renewers":["User%3Abob"],"tokenRequester":"User%3Areq",'
+            b'"tokenId":"id1","owner":"User%3Aal%20ice","expiryTimestamp":2,"maxTimestamp":3,'
+            b'"version":3}'
+        )
+        assert znodes.decode_delegation_token(encoded) == token
+        assert znodes.delegation_token_path("id1") == "/delegation_token/tokens/id1"
+
+    def test_of_an_older_kafka_the_owner_had_asked_for_it(self) -> None:
+        data = (
+            b'{"version":1,"owner":"User%3Aalice","renewers":[],"issueTimestamp":1,'
+            b'"maxTimestamp":3,"expiryTimestamp":2,"tokenId":"id1"}'
+        )
+        assert znodes.decode_delegation_token(data).token_requester == "User:alice"
+
+
+def test_offset_of_a_consumer_of_long_ago() -> None:
+    assert znodes.consumer_offset_path("g", "t", 3) == "/consumers/g/offsets/t/3"
+    assert znodes.encode_consumer_offset(42) == b"42"
+    assert znodes.decode_consumer_offset(b"42") == 42
+    assert znodes.decode_consumer_offset(b"") is None
+
+
+def test_text_beyond_ascii_is_utf8_and_not_escaped() -> None:
+    assert znodes.encode_config({"é": "ü"}) == '{"version":1,"config":{"é":"ü"}}'.encode()
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff"])
 def test_what_is_not_a_json_object_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         znodes.decode_topic(data)
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [
+        znodes.decode_cluster_id,
+        znodes.decode_controller,
+        znodes.decode_broker,
+        znodes.decode_state,
+        znodes.decode_config_change,
+        znodes.decode_producer_id_block,
+        znodes.decode_partitions,
+        znodes.decode_reassignment,
+        znodes.decode_log_dir_event,
+        znodes.decode_features,
+        znodes.decode_migration,
+        znodes.decode_acls,
+        znodes.decode_delegation_token,
+    ],
+)
+def test_an_object_of_another_shape_is_a_value_error(decode: Callable[[bytes], object]) -> None:
+    with pytest.raises(ValueError, match="there is no"):
+        decode(b'{"elephants":1}')

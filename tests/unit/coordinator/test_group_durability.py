@@ -75,7 +75,7 @@ def two_joined(stage: GroupStage) -> tuple[JoinGroupResponse, JoinGroupResponse]
 
 
 def state(stage: GroupStage) -> GroupState:
-    group = stage.groups.group_or_none(GROUP)
+    group = stage.classic_or_none(GROUP)
     assert group is not None
     return group.state
 

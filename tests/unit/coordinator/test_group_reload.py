@@ -10,7 +10,6 @@ import pytest
 from tests.support.group_scenario import GROUP, GroupScenario, show
 from tests.support.group_stage import GroupStage
 from tidelog.coordinator.group.states import GroupState
-from tidelog.errors import ErrorCode
 
 STEPS = 300
 NAMES = ("a", "b", "c", "d")
@@ -71,7 +70,7 @@ class RandomLife(GroupScenario):
 
 def settled(stage: GroupStage) -> list[str]:
     """The group as the log has it: without a rebalance under way."""
-    group = stage.groups.group_or_none(GROUP)
+    group = stage.classic_or_none(GROUP)
     lines = list(show(stage, GROUP))
     if group is not None and group.state in (GroupState.STABLE, GroupState.EMPTY):
         timeouts = [
@@ -88,7 +87,7 @@ def test_any_life_is_the_same_after_a_restart(tmp_path: Path, seed: int) -> None
     stable = 0
     for number in range(STEPS):
         life.step()
-        group = life.stage.groups.group_or_none(GROUP)
+        group = life.stage.classic_or_none(GROUP)
         before, after = settled(life.stage), settled(GroupStage.reading(life.stage))
         if group is not None and (
             group.state not in (GroupState.STABLE, GroupState.EMPTY) or group.generation_id == 0
@@ -129,7 +128,7 @@ def test_a_thousand_groups_of_ten_partitions_load_in_time(tmp_path: Path) -> Non
             generation_id=-1,
             member_id="",
             group_instance_id=None,
-            unknown_group=ErrorCode.NONE,
+            version=9,
         )
     stage.groups.resign()
     stage.start()

@@ -419,6 +419,35 @@ def test_idle_producers_expire(broker: Broker) -> None:
     assert 7 not in log.producers.producers
 
 
+def test_a_new_expiration_time_holds_for_producers_that_are_there(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    produce(log, producer_id=7, producer_epoch=0, sequence=0, timestamp=broker.clock.time_ms())
+    broker.clock.advance(ms=5000)
+    manager.remove_expired_producers()
+    assert 7 in log.producers.producers
+    manager.configure(BrokerConfig({"producer.id.expiration.ms": "5000"}))
+    manager.remove_expired_producers()
+    assert 7 not in log.producers.producers
+
+
+def test_the_cleaners_checkpoint_stays_empty_until_something_is_cleaned(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    produce(log)
+    path = broker.paths[0] / "cleaner-offset-checkpoint"
+    manager = broker.restart()
+    assert path.read_bytes() == b""
+    found = manager.get(partition(0))
+    assert found is not None
+    found.cleaner_offset = 1
+    manager = broker.restart()
+    assert path.read_bytes() == b"0\n1\nevents 0 1\n"
+    again = manager.get(partition(0))
+    assert again is not None
+    assert again.cleaner_offset == 1
+
+
 def test_the_highest_producer_id_of_all_logs_is_known(broker: Broker) -> None:
     manager = broker.start()
     assert manager.highest_producer_id() == -1

@@ -4,8 +4,9 @@ Behaviour
 - Lists the rows of the API table; nothing else is advertised.
 - v3+ carry the client's software name and version, which must match [a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*
   [a-zA-Z0-9])?, else INVALID_REQUEST.
-- Features (v3+): transaction.version is finalized at 2, which tells clients to use KIP-890. What is
-  supported begins at 0, which clients before v4 cannot read, and is not told to them.
+- Features (v3+): transaction.version is finalized at 2, which tells clients to use KIP-890;
+  group.version at 1 (KIP-848) if group.coordinator.rebalance.protocols has it. What is supported
+  begins at 0, which clients before v4 cannot read, and is not told to them.
 - A version that is not known is answered by the dispatcher in v0 with UNSUPPORTED_VERSION.
 Versions: v1 throttle time, v3 flexible (the response header stays v0), v4 lower feature levels.
 """
@@ -28,6 +29,8 @@ from tidelog.protocol.messages.api_versions import (
 )
 
 TRANSACTION_VERSION: Final = "transaction.version"
+GROUP_VERSION: Final = "group.version"
+HAS_CONSUMER_PROTOCOL: Final = 1  # level of group.version
 FIRST_VERSION_WITH_FEATURES: Final = 3
 FIRST_VERSION_WITH_LEVEL_0: Final = 4
 
@@ -44,17 +47,22 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     in_cluster = context.broker.cluster is not None
     response = ApiVersionsResponse(api_keys=_served(in_cluster=in_cluster))
     if context.api_version >= FIRST_VERSION_WITH_FEATURES:
-        _add_features(response, context.api_version)
+        _add_features(response, context)
     return response
 
 
-def _add_features(response: ApiVersionsResponse, version: int) -> None:
-    name = TRANSACTION_VERSION
-    if version >= FIRST_VERSION_WITH_LEVEL_0:
-        response.supported_features = [SupportedFeatureKey(name=name, max_version=BUMPS_EPOCH)]
+def _add_features(response: ApiVersionsResponse, context: RequestContext) -> None:
+    levels = {TRANSACTION_VERSION: BUMPS_EPOCH}
+    if context.broker.groups.settings.consumer.is_enabled:
+        levels[GROUP_VERSION] = HAS_CONSUMER_PROTOCOL
+    if context.api_version >= FIRST_VERSION_WITH_LEVEL_0:
+        response.supported_features = [
+            SupportedFeatureKey(name=name, max_version=level) for name, level in levels.items()
+        ]
     response.finalized_features_epoch = 0
     response.finalized_features = [
-        FinalizedFeatureKey(name=name, min_version_level=BUMPS_EPOCH, max_version_level=BUMPS_EPOCH)
+        FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+        for name, level in levels.items()
     ]
 
 

@@ -1,7 +1,8 @@
 """DescribeGroups v0-v6: the state and members of classic groups.
 
 Behaviour
-- An unknown group is "Dead" and no error; from v6 on it is GROUP_ID_NOT_FOUND.
+- An unknown group is "Dead" and no error; from v6 on it is GROUP_ID_NOT_FOUND. So is a consumer
+  group (KIP-848), which ConsumerGroupDescribe describes.
 - Protocol, metadata and assignments are shown of a stable group only, as Kafka 3.9 does.
 Checks, in order: coordinator (14, 16).
 Versions: v1 throttle time, v3 authorised operations, v4 instance ids, v5 flexible, v6 messages.
@@ -40,7 +41,7 @@ def _row(context: RequestContext, group_id: str) -> DescribedGroup:
         return DescribedGroup(
             error_code=error.code, group_id=group_id, authorized_operations=NOT_REQUESTED
         )
-    if group is not None:
+    if isinstance(group, Group):
         return _described(group)
     row = DescribedGroup(
         group_id=group_id,
@@ -49,7 +50,11 @@ def _row(context: RequestContext, group_id: str) -> DescribedGroup:
     )
     if context.api_version >= FIRST_VERSION_WITH_UNKNOWN_GROUPS:
         row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        row.error_message = f"Group {group_id} not found."
+        row.error_message = (
+            f"Group {group_id} not found."
+            if group is None
+            else f"Group {group_id} is not a classic group."
+        )
     return row
 
 

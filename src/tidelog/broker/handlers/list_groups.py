@@ -9,6 +9,8 @@ Versions: v1 throttle time, v3 flexible, v4 states, v5 types.
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
+from tidelog.coordinator.group.consumer.group import ConsumerGroup
+from tidelog.coordinator.group.shard import AnyGroup
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.list_groups import (
     ListedGroup,
@@ -16,7 +18,7 @@ from tidelog.protocol.messages.list_groups import (
     ListGroupsResponse,
 )
 
-CLASSIC = "classic"
+CLASSIC, CONSUMER = "classic", "consumer"
 
 
 def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
@@ -28,13 +30,18 @@ def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsRes
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state.value,
-            group_type=CLASSIC,
+            group_type=_type_of(group),
         )
         for group in groups.list_groups()
-        if (not states or group.state.value.lower() in states) and (not types or CLASSIC in types)
+        if (not states or group.state.value.lower() in states)
+        and (not types or _type_of(group) in types)
     ]
     is_loading = groups.runtime.is_loading
     return ListGroupsResponse(
         error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE,
         groups=rows,
     )
+
+
+def _type_of(group: AnyGroup) -> str:
+    return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC

@@ -6,10 +6,13 @@ Behaviour
 - A group without members takes commits from anybody (generation -1); that makes the group if need
   be. The empty group id is allowed. A member may commit while its group waits for joins, but not
   between join and sync (27).
+- A member of a consumer group (KIP-848) names its epoch; for partitions it has held since, an older
+  one will do (KIP-1251).
 - retention_time_ms (v2-v4) gives the offsets an expiry of their own.
 Checks, in order: topic and partition exist (3; by id 100), coordinator (14, 16), group known (22;
-v10: 69), member (25), instance id (82), generation (22), not between join and sync (27), metadata
-at most offset.metadata.max.bytes (12).
+v9+: 69), member (25), instance id (82), generation (22), not between join and sync (27), metadata
+at most offset.metadata.max.bytes (12). In a consumer group: member (25), version 9 or later (35),
+member epoch (113; 22 for a classic member).
 Versions: v0 no generation, v1 commit timestamp, v2 retention time, v3 throttle time, v5 no
 retention time, v6 leader epoch, v7 static members, v8 flexible, v9 member epochs, v10 topic ids.
 Unlike Kafka: v0 offsets, which it keeps in ZooKeeper (or refuses), are kept with all others. Topic
@@ -47,7 +50,6 @@ def handle(
     response = OffsetCommitResponse(topics=[commit.topic(topic) for topic in request.topics])
     if not commit.known:
         return response
-    has_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     try:
         flushed = context.broker.groups.commit_offsets(
             request.group_id,
@@ -55,7 +57,7 @@ def handle(
             generation_id=request.generation_id_or_member_epoch,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
-            unknown_group=ErrorCode.GROUP_ID_NOT_FOUND if has_ids else ErrorCode.ILLEGAL_GENERATION,
+            version=context.api_version,
         )
     except KafkaError as error:
         commit.fail(error.code)

@@ -6,14 +6,16 @@ Behaviour
 - v8+ asks for several groups, each with its own error.
 - require_stable (v7+): a partition with an offset in an open transaction is answered with
   UNSTABLE_OFFSET_COMMIT.
-Checks, in order: coordinator (14, 16).
+- A member of a consumer group (KIP-848) names itself and its epoch (v9+).
+Checks, in order: coordinator (14, 16); in a consumer group member (25) and epoch (113; 22 for a
+classic member).
 Versions: v2 null topics and an error for the group (v0, v1: in every partition), v3 throttle time,
 v5 leader epoch, v6 flexible, v7 require_stable, v8 several groups, v9 member epochs, v10 topic ids
 (100 for an unknown one).
 v0 reads what is committed, by any version; as in Kafka a partition without an offset has error 3
 there. Without groups, which Kafka never answers, the answer is empty: v8+ has no place for an
 error outside of a group.
-Not done: member epochs (v9) mean nothing to classic groups and are not looked at.
+Member epochs mean nothing to classic groups and are not looked at there.
 """
 
 from __future__ import annotations
@@ -141,7 +143,9 @@ def _group(
     context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     try:
-        offsets = context.broker.groups.offsets_of(group.group_id)
+        offsets = context.broker.groups.offsets_of(
+            group.group_id, group.member_id, group.member_epoch
+        )
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     reading = _Reading(offsets, require_stable, OffsetFetchResponsePartitions)

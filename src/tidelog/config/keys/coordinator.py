@@ -26,12 +26,15 @@ KEYS: Final = (
     Key(
         "group.consumer.assignors",
         LIST,
-        (
+        ("uniform", "range"),
+        "Server-side assignors of the consumer protocol, the default first: by name, or by the "
+        "class that Kafka has for it.",
+        valid=EachOf(
+            "uniform",
+            "range",
             "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
             "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
         ),
-        "Server-side assignors of the consumer protocol, the default first.",
-        inert=True,
     ),
     Key(
         "group.consumer.heartbeat.interval.ms",
@@ -39,7 +42,6 @@ KEYS: Final = (
         5_000,
         "Heartbeat interval given to members of the consumer protocol.",
         valid=at_least(1),
-        inert=True,
     ),
     Key(
         "group.consumer.max.heartbeat.interval.ms",
@@ -47,7 +49,6 @@ KEYS: Final = (
         15_000,
         "Largest heartbeat interval a consumer group may be given.",
         valid=at_least(1),
-        inert=True,
     ),
     Key(
         "group.consumer.max.session.timeout.ms",
@@ -55,7 +56,6 @@ KEYS: Final = (
         60_000,
         "Largest session timeout a consumer group may be given.",
         valid=at_least(1),
-        inert=True,
     ),
     Key(
         "group.consumer.max.size",
@@ -63,15 +63,14 @@ KEYS: Final = (
         INT_MAX,
         "Members a consumer group may have.",
         valid=at_least(1),
-        inert=True,
     ),
     Key(
         "group.consumer.migration.policy",
         STRING,
-        "disabled",
-        "Which groups may move between the classic and the consumer protocol.",
+        "bidirectional",
+        "Which groups may move between the classic and the consumer protocol while they have "
+        "members.",
         valid=OneOf("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", ignore_case=True),
-        inert=True,
         internal=True,
     ),
     Key(
@@ -80,7 +79,6 @@ KEYS: Final = (
         5_000,
         "Smallest heartbeat interval a consumer group may be given.",
         valid=at_least(1),
-        inert=True,
     ),
     Key(
         "group.consumer.min.session.timeout.ms",
@@ -88,7 +86,13 @@ KEYS: Final = (
         45_000,
         "Smallest session timeout a consumer group may be given.",
         valid=at_least(1),
-        inert=True,
+    ),
+    Key(
+        "group.consumer.regex.refresh.interval.ms",
+        INT,
+        600_000,
+        "How often a consumer group looks again at which topics its patterns stand for.",
+        valid=at_least(10_000),
     ),
     Key(
         "group.consumer.session.timeout.ms",
@@ -96,7 +100,6 @@ KEYS: Final = (
         45_000,
         "Silence after which a member of the consumer protocol is removed.",
         valid=at_least(1),
-        inert=True,
     ),
     Key(
         "group.coordinator.append.linger.ms",
@@ -117,10 +120,9 @@ KEYS: Final = (
     Key(
         "group.coordinator.rebalance.protocols",
         LIST,
-        ("classic",),
-        "Group protocols that are served.",
-        valid=EachOf("consumer", "classic", "share", "unknown"),
-        inert=True,
+        ("classic", "consumer"),
+        "Group protocols that are served; classic always is.",
+        valid=EachOf("consumer", "classic", "share", "streams", "unknown"),
     ),
     Key(
         "group.coordinator.threads",

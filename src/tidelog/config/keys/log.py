@@ -32,7 +32,6 @@ KEYS: Final = (
         "Pause of the cleaner when there is nothing to compact.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
-        inert=True,
     ),
     Key(
         "log.cleaner.dedupe.buffer.size",
@@ -40,7 +39,6 @@ KEYS: Final = (
         134_217_728,
         "Memory for the key map of all cleaner threads together.",
         dynamic=CLUSTER_WIDE,
-        inert=True,
     ),
     Key(
         "log.cleaner.delete.retention.ms",
@@ -50,14 +48,13 @@ KEYS: Final = (
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
     ),
-    Key("log.cleaner.enable", BOOLEAN, True, "Whether compaction runs.", inert=True),
+    Key("log.cleaner.enable", BOOLEAN, True, "Whether compaction runs."),
     Key(
         "log.cleaner.io.buffer.load.factor",
         DOUBLE,
         0.9,
         "How full the key map may get in one pass.",
         dynamic=CLUSTER_WIDE,
-        inert=True,
     ),
     Key(
         "log.cleaner.io.buffer.size",
@@ -66,7 +63,6 @@ KEYS: Final = (
         "Memory for the read and write buffers of all cleaner threads together.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
-        inert=True,
     ),
     Key(
         "log.cleaner.io.max.bytes.per.second",
@@ -74,7 +70,6 @@ KEYS: Final = (
         DOUBLE_MAX,
         "Bound on the bytes a second that compaction reads and writes.",
         dynamic=CLUSTER_WIDE,
-        inert=True,
     ),
     Key(
         "log.cleaner.max.compaction.lag.ms",
@@ -107,7 +102,6 @@ KEYS: Final = (
         "Threads that compact.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
-        inert=True,
     ),
     Key(
         "log.cleanup.policy",

@@ -142,6 +142,8 @@ class ClusterController:
                 return
             except ControllerMoved:
                 continue
+            except StoreClosed:
+                return  # the next session brings another election
             except StoreUnavailable:
                 await pause(self._timer, RETRY_BACKOFF_S)
 
@@ -150,22 +152,23 @@ class ClusterController:
         logger.info("elected controller", extra={"epoch": claim.epoch})
         self._epoch_version = claim.epoch_version
         self.active_id = self._broker_id
-        self._term = Term(
-            self._store,
-            self._broker_id,
-            claim,
-            settings=self._settings,
-            peers=self._peers,
-            timer=self._timer,
-            queue=self._queue,
-        )
         begun = False
         try:
+            self._term = Term(
+                self._store,
+                self._broker_id,
+                claim,
+                settings=self._settings,
+                peers=self._peers,
+                timer=self._timer,
+                queue=self._queue,
+            )
             await self._term.begin()
             begun = True
         finally:
             if not begun:
                 self._resign()
+                self._queue.put(Event("give back", self._elect))
 
     async def _look_again(self) -> None:
         """Who is the controller now? If this broker was and is not any more, its term is over."""
@@ -190,14 +193,17 @@ class ClusterController:
             is_own_past = controller_id == self._broker_id and self._term is None
             if is_own_past and stat.ephemeral_owner == self._store.session_id:
                 await self._give_back()
-                return NO_CONTROLLER
+                continue
             return controller_id
 
     async def _give_back(self) -> None:
-        """The place is this broker's, and it is not in office: it could not take it over."""
-        await pause(self._timer, RETRY_BACKOFF_S)
+        """The place is this broker's, and it is not in office: it could not take it over.
+
+        Others get the time to try.
+        """
         with suppress(StoreError):
             await self._store.delete(znodes.CONTROLLER)
+        await pause(self._timer, RETRY_BACKOFF_S)
 
     def _controller_watched(self, event: WatchedEvent) -> None:
         run = self._elect if event.type is EventType.DELETED else self._look_again

@@ -45,11 +45,13 @@ class EventQueue:
         self._idle = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._in_hand: asyncio.Task[Any] | None = None
+        self._closed = False
 
     def start(self) -> None:
         self._worker = asyncio.get_running_loop().create_task(self._work())
 
     async def stop(self) -> None:
+        self._closed = True
         if self._worker is None:
             return
         self.clear()
@@ -58,6 +60,10 @@ class EventQueue:
         await asyncio.wait([self._worker])
 
     def put(self, event: Event) -> None:
+        if self._closed:
+            if event.abandoned is not None:
+                event.abandoned(None)
+            return
         self._events.append(event)
         self._idle.clear()
         self._wake.set()

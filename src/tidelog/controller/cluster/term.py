@@ -125,8 +125,9 @@ class Term:
     async def _make_missing_nodes(self) -> None:
         feature = Create(znodes.FEATURE, znodes.encode_no_features())
         wanted = [*(Create(p, make_parents=True) for p in znodes.PERSISTENT_PATHS), feature]
-        for node in wanted:
-            if not await self._fence.exists(node.path):
+        there = await asyncio.gather(*(self._fence.exists(node.path) for node in wanted))
+        for node, found in zip(wanted, there, strict=True):
+            if not found:
                 with suppress(Conflict):  # somebody else has made it
                     await self._fence.write([node])
 
@@ -399,7 +400,7 @@ class Term:
 
     def _answered(self, broker_id: int, request: Request, response: Any) -> None:
         if response.error_code != ErrorCode.NONE:
-            logger.error(
+            logger.warning(
                 "a broker refuses a request of the controller",
                 extra={
                     "broker": broker_id,

@@ -55,7 +55,13 @@ def resume_for(draft: Draft, topics: Collection[str]) -> None:
 
 
 def replicas_deleted(draft: Draft, replicas: Iterable[Replica]) -> None:
-    replica_machine.move(draft, _under_deletion(draft, replicas), ReplicaState.DELETION_SUCCESSFUL)
+    """Among them may be some that a reassignment had deleted: those do not count."""
+    asked = [
+        replica
+        for replica in _under_deletion(draft, replicas)
+        if draft.state.replica_state(replica) is ReplicaState.DELETION_STARTED
+    ]
+    replica_machine.move(draft, asked, ReplicaState.DELETION_SUCCESSFUL)
     resume(draft)
 
 

@@ -140,11 +140,16 @@ class BlockingCalls:
         for path in paths:
             if len(under_way) >= self._in_flight_max:
                 yield self._answer(under_way)
-            reply = BlockingReply()
-            self._session.submit(kind(self._chroot.full(path), None), reply, connection.number)
-            under_way.append((path, reply))
+            request = kind(self._chroot.full(path), None)
+            under_way.append((path, self._submit(request, connection)))
         while under_way:
             yield self._answer(under_way)
+
+    def _submit(self, request: Any, connection: Connection) -> BlockingReply:
+        reply = BlockingReply()
+        if not self._session.submit(request, reply, connection.number):
+            raise exceptions.ConnectionLoss
+        return reply
 
     def _answer(self, under_way: deque[tuple[str, BlockingReply]]) -> tuple[str, Any]:
         path, reply = under_way.popleft()
@@ -165,8 +170,7 @@ class BlockingCalls:
                 outcomes: list[Outcome] = stop.value
                 return outcomes
             answer = error = None
-            reply = BlockingReply()
-            self._session.submit(request, reply, connection.number)
+            reply = self._submit(request, connection)
             try:
                 answer = reply.wait(deadline - self._clock.monotonic())
             except exceptions.NoNodeError as absent:

@@ -15,13 +15,15 @@ only one of this session that changed its nodes, so a node is written by one cal
 
 How long a call waits
 - Without a connection: the session timeout, from the loss or from when it was made, whichever is
-  later. Then StoreUnavailable, or OutcomeUnknown for a write that had been sent.
+  later. Then StoreUnavailable, or OutcomeUnknown for a write that had been sent. One that is lost
+  again and again counts from the first time: it may be what breaks the connection.
 - With one: for its answer. If the oldest has none after two thirds of the session timeout, the
   connection is dropped, since the server is silent.
 When the session has expired, all calls made in it fail with StoreClosed.
 
 Touched only on the broker's loop. It learns of a loss after it happened, and so names the
-connection that it means: the session refuses requests that are meant for an earlier one.
+connection that it means: the session refuses requests that are meant for an earlier one. All that
+it took is answered, or failed, before the loss is told.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Line(Protocol):
     @property
     def zxid_seen(self) -> int: ...
 
-    def send(self, request: Any, answered: Answered, connection_number: int) -> None: ...
+    def send(self, request: Any, answered: Answered, connection_number: int) -> bool:
+        """False if that connection is gone: then nothing was sent."""
 
     def drop_connection(self, connection_number: int) -> None: ...
 
@@ -74,6 +77,7 @@ class ReadCall:
         self.path = path
         self.deadline = 0.0
         self.sent_at = 0.0
+        self.losses = 0
         self._read = read
         self._decode = decode
 
@@ -93,9 +97,6 @@ class ReadCall:
     def unavailable(self) -> StoreUnavailable:
         return StoreUnavailable(self.path)
 
-    def lost(self) -> None:
-        """It changed nothing, so there is nothing to remember."""
-
 
 class WriteCall:
     """A multi."""
@@ -107,10 +108,10 @@ class WriteCall:
         self.path = operations[0].path if operations else "/"
         self.deadline = 0.0
         self.sent_at = 0.0
+        self.losses = 0
         self._operations = operations
         self._chroot = chroot
         self._zxid_before: int | None = None  # None until it has been sent
-        self._lost = False
         self._makes_parents = any(isinstance(o, Create) and o.make_parents for o in operations)
         self.written = frozenset(o.path for o in operations if not isinstance(o, Check))
 
@@ -119,11 +120,11 @@ class WriteCall:
         return requests.transaction(self._operations, self._chroot.full)
 
     def steps_or_none(self, line: Line, session_id: int) -> Steps[list[Outcome]] | None:
-        if not self._lost and not self._makes_parents:
+        if not self.losses and not self._makes_parents:
             return None
         self._remember(line)
         assert self._zxid_before is not None
-        lost = LostAnswer(session_id, self._zxid_before) if self._lost else None
+        lost = LostAnswer(session_id, self._zxid_before) if self.losses else None
         return write_steps.write(self._operations, self._chroot, lost)
 
     def result(self, answer: Any) -> list[Outcome]:
@@ -134,10 +135,7 @@ class WriteCall:
         return requests.outcomes(answer, self._chroot.below)
 
     def unavailable(self) -> StoreUnavailable:
-        return OutcomeUnknown(self.path) if self._lost else StoreUnavailable(self.path)
-
-    def lost(self) -> None:
-        self._lost = True
+        return OutcomeUnknown(self.path) if self.losses else StoreUnavailable(self.path)
 
     def _remember(self, line: Line) -> None:
         if self._zxid_before is None:
@@ -180,8 +178,7 @@ class CallQueue:
             self._send_waiting()
 
     def connected(self, connection: Connection) -> None:
-        assert not self._in_flight, "they are lost before the connection is"
-        assert self._alone is None
+        assert self._oldest_unanswered() is None, "it is lost before the connection is"
         self._connection = connection
         self._waiting.extendleft(reversed(self._lost))
         self._lost.clear()
@@ -189,11 +186,13 @@ class CallQueue:
         self._send_waiting()
 
     def disconnected(self) -> None:
+        assert self._oldest_unanswered() is None, "it is lost before the connection is"
         self._connection = None
         self._stop_silence_timer()
         deadline = self._clock.monotonic() + self._session_timeout_s
         for call in (*self._lost, *self._waiting):
-            call.deadline = deadline
+            if call.losses < 2:
+                call.deadline = deadline
         self._watch_deadlines()
 
     def ended(self) -> None:
@@ -227,18 +226,20 @@ class CallQueue:
         )
 
     def _send(self, call: Call, connection: Connection) -> None:
+        request = call.request(self._line)
+        if not self._line.send(request, partial(self._answered, call), connection.number):
+            self._back_to_the_head(call)
+            return
         call.sent_at = self._clock.monotonic()
         self._in_flight.append(call)
         self._being_written |= call.written
         self._watch_for_silence()
-        self._line.send(call.request(self._line), partial(self._answered, call), connection.number)
 
     def _answered(self, call: Call, answer: Any, error: Exception | None) -> None:
         self._in_flight.remove(call)
         self._being_written -= call.written
         if isinstance(error, requests.LOST):
-            call.lost()
-            self._lost.append(call)
+            self._lose(call)
         elif error is not None:
             _fail(call, requests.store_error(error, call.path))
         else:
@@ -248,7 +249,6 @@ class CallQueue:
     def _advance(self, steps: Steps[Any], answer: Any, error: Exception | None) -> None:
         call = self._alone
         assert call is not None
-        assert self._connection is not None
         try:
             request = steps.send(answer) if error is None else steps.throw(error)
         except StopIteration as stop:
@@ -261,26 +261,46 @@ class CallQueue:
             self._alone = None
             _fail(call, requests.store_error(unexpected, call.path))
         else:
-            call.sent_at = self._clock.monotonic()
-            self._watch_for_silence()
-            self._line.send(request, partial(self._step_answered, steps), self._connection.number)
+            self._send_step(call, steps, request)
             return
         self._send_waiting()
+
+    def _send_step(self, call: Call, steps: Steps[Any], request: Any) -> None:
+        assert self._connection is not None
+        if not self._line.send(
+            request, partial(self._step_answered, steps), self._connection.number
+        ):
+            steps.close()
+            self._alone = None
+            self._back_to_the_head(call)
+            return
+        call.sent_at = self._clock.monotonic()
+        self._watch_for_silence()
 
     def _step_answered(self, steps: Steps[Any], answer: Any, error: Exception | None) -> None:
         call = self._alone
         assert call is not None
-        if isinstance(error, requests.LOST):
+        if isinstance(error, requests.LOST + requests.ENDED):
             steps.close()
             self._alone = None
-            call.lost()
-            self._lost.append(call)
-        elif isinstance(error, requests.ENDED):
-            steps.close()
-            self._alone = None
-            _fail(call, requests.store_error(error, call.path))
+            if isinstance(error, requests.LOST):
+                self._lose(call)
+            else:
+                _fail(call, requests.store_error(error, call.path))
         else:
             self._advance(steps, answer, error)
+
+    def _lose(self, call: Call) -> None:
+        call.losses += 1
+        self._lost.append(call)
+        if self._connection is not None:  # where only the session has moved, it goes with that
+            self._line.drop_connection(self._connection.number)
+            self._connection = None
+
+    def _back_to_the_head(self, call: Call) -> None:
+        """The connection is gone, as we are about to be told."""
+        self._waiting.appendleft(call)
+        self._connection = None
 
     def _watch_deadlines(self) -> None:
         if self._give_up_timer is None:

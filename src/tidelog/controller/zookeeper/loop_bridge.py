@@ -61,8 +61,8 @@ class LoopLine:
     def zxid_seen(self) -> int:
         return self._session.zxid_seen
 
-    def send(self, request: Any, answered: Answered, connection_number: int) -> None:
-        self._session.submit(request, _LoopReply(self._bridge, answered), connection_number)
+    def send(self, request: Any, answered: Answered, connection_number: int) -> bool:
+        return self._session.submit(request, _LoopReply(self._bridge, answered), connection_number)
 
     def drop_connection(self, connection_number: int) -> None:
         self._session.drop_connection(connection_number)

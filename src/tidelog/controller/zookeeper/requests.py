@@ -37,6 +37,8 @@ from tidelog.controller.metadata_store import (
     require_valid_path,
 )
 
+REQUEST_BYTES_MAX: Final = 0xFFFFF  # jute.maxbuffer, unless the servers have another
+OPERATION_BYTES: Final = 64  # of an operation besides its path and data, at most
 EPHEMERAL: Final = 1
 SEQUENCE: Final = 2
 
@@ -102,7 +104,12 @@ class _ChrootWatcher:
 
 
 def require_valid(operations: Sequence[Operation]) -> None:
-    """What ZooKeeper would refuse later, or not at all because of the chroot."""
+    """What ZooKeeper would refuse later, not at all because of the chroot, or by hanging up."""
+    size = sum(OPERATION_BYTES + _content_bytes(operation) for operation in operations)
+    if size > REQUEST_BYTES_MAX:
+        raise BadArguments(operations[0].path) from ValueError(
+            f"{size} bytes in one request; ZooKeeper takes {REQUEST_BYTES_MAX}"
+        )
     for index, operation in enumerate(operations):
         path = operation.path
         try:
@@ -116,6 +123,11 @@ def require_valid(operations: Sequence[Operation]) -> None:
         except StoreError as error:
             error.index = index
             raise
+
+
+def _content_bytes(operation: Operation) -> int:
+    data = operation.data if isinstance(operation, Create | SetData) else b""
+    return len(operation.path.encode()) + len(data)
 
 
 def transaction(operations: Sequence[Operation], full: Callable[[str], str]) -> Any:

@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import _CONNECTION_DROP
 from kazoo.protocol.serialization import Exists, GetChildren, GetData, write_string
@@ -170,15 +169,16 @@ class ZooKeeperSession(KazooClient):  # type: ignore[misc]
         """The newest transaction that any answer has shown; 0 before the first."""
         return max(self._earlier_zxid, int(self.last_zxid))
 
-    def submit(self, request: Any, reply: Reply, connection_number: int) -> None:
-        """Fails with ConnectionLoss unless that connection stands."""
+    def submit(self, request: Any, reply: Reply, connection_number: int) -> bool:
+        """False if that connection is gone: nothing was sent, and there will be no reply."""
         with self._gate:
             if not self.connected or connection_number != self._connection_number:
-                reply.set_exception(ConnectionLoss())
-            elif isinstance(request, Read):
+                return False
+            if isinstance(request, Read):
                 self._submit_read(request, reply)
             else:
                 self._call(request, reply)
+            return True
 
     def drop_connection(self, connection_number: int) -> None:
         """As if it had broken: what is under way fails, and another server is tried."""

@@ -1,9 +1,10 @@
 """The group coordinator: what the handlers of the group and offset APIs ask.
 
 It finds the shard of a group, checks what Kafka checks before looking at the group (its id;
-loading; whether this broker looks after it), and hands on to `membership` (joins, syncs,
-heartbeats), `removal` (expiry, deletion) or the shard's offsets. Refusals are KafkaErrors unless an
-answer has a place of its own for them.
+loading; whether this broker looks after it), and hands on to `membership` (members of classic
+groups), `consumer.membership` and `consumer.classic_members` (members of consumer groups),
+`removal` (expiry, deletion) or the shard's offsets. Refusals are KafkaErrors unless an answer has a
+place of its own for them.
 
 Records of one request are written as one batch (deletions: in batches of a bounded size); offset
 commits carry base sequence 0, as Kafka's do. See `runtime` for when an answer may leave.
@@ -13,10 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.coordinator.group import records, removal
-from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinator.group.consumer import offset_rules
+from tidelog.coordinator.group.consumer.group import ConsumerGroup
+from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
 from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, in_version, join_error
 from tidelog.coordinator.group.membership import (
     JoinAnswer,
@@ -27,7 +31,7 @@ from tidelog.coordinator.group.membership import (
     require_generation,
     require_member,
 )
-from tidelog.coordinator.group.rebalance import Rebalances
+from tidelog.coordinator.group.rebalance import Rebalances, store_error
 from tidelog.coordinator.group.settings import GroupSettings
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.group.states import GroupState
@@ -37,20 +41,28 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.record.batch import NO_PRODUCER_ID, Codec
+from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
-    from tidelog.coordinator.group.group import Group
+    from tidelog.coordinator.group.consumer.assignors.spec import Assignor
+    from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
+    from tidelog.coordinator.group.consumer.membership import ConsumerMembership, Sender
+    from tidelog.coordinator.group.consumer.topics import Topics
     from tidelog.coordinator.group.member import Member
     from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
+    from tidelog.coordinator.group.shard import AnyGroup
     from tidelog.coordinator.stored_record import CoordinatorRecord
+    from tidelog.protocol.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
     from tidelog.protocol.messages.heartbeat import HeartbeatRequest
     from tidelog.protocol.messages.sync_group import SyncGroupRequest
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.partition import Partition
-    from tidelog.replication.pending import Pending
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +70,8 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TOMBSTONES_PER_BATCH: Final = 1000
 
 NewOffset = tuple[str, int, "CommittedOffset"]  # topic, partition
+
+Answer = TypeVar("Answer")
 
 # What a client is told when its commit could not be written.
 _COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
@@ -86,6 +100,7 @@ class GroupCoordinator:
         clock: Clock,
         timer: Timer,
         flusher: LogFlusher,
+        topics: Topics,
         new_uuid: Callable[[], str] = random_uuid,
     ) -> None:
         self._clock = clock
@@ -105,6 +120,31 @@ class GroupCoordinator:
         self._membership = Membership(
             self.runtime, self._rebalances, clock, lambda: self.settings, new_uuid
         )
+        self._topics = topics
+        self._topics_version = 0  # counts created topics: patterns may stand for more
+        self._timer = timer
+        self._new_uuid = new_uuid
+
+    @cached_property
+    def _consumers(self) -> ConsumerMembership:
+        from tidelog.coordinator.group.consumer.membership import ConsumerMembership
+
+        return ConsumerMembership(
+            self.runtime,
+            self._rebalances,
+            self._topics,
+            self._clock,
+            self._timer,
+            lambda: self.settings,
+            lambda: self._topics_version,
+            self._new_uuid,
+        )
+
+    @cached_property
+    def _classic_members(self) -> ClassicMembers:
+        from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
+
+        return ClassicMembers(self.runtime, self._consumers, self._clock, self._new_uuid)
 
     def configure(self, config: BrokerConfig) -> None:
         self.settings = GroupSettings.of(config)
@@ -130,6 +170,10 @@ class GroupCoordinator:
 
     def _loaded(self, shard: GroupShard) -> None:
         for group in tuple(shard.groups.values()):
+            if isinstance(group, ConsumerGroup):
+                for each in group.members.values():
+                    self._consumers.begin_session(group, each)
+                continue
             group.committed_generation = group.generation_id
             for member in group.members.values():
                 self._rebalances.heard_from(group, member)
@@ -138,6 +182,9 @@ class GroupCoordinator:
 
     def _unloaded(self, shard: GroupShard) -> None:
         for group in shard.groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.die()
+                continue
             for member in group.members.values():
                 member.fail_join(ErrorCode.NOT_COORDINATOR)
                 member.fail_sync(ErrorCode.NOT_COORDINATOR)
@@ -147,16 +194,38 @@ class GroupCoordinator:
 
     def join_group(self, group_id: str, joining: Joining) -> JoinAnswer:
         try:
-            answer = self._membership.join(self._shard(group_id), group_id, joining)
+            answer = self._join(self._shard(group_id), group_id, joining)
         except KafkaError as error:
-            answer = join_error(error.code, joining.member_id)
+            answer = join_error(store_error(error.code), joining.member_id)
         if isinstance(answer, JoinGroupResponse):
             return in_version(answer, joining.version)
         return answer
 
+    def _join(self, shard: GroupShard, group_id: str, joining: Joining) -> JoinAnswer:
+        group = shard.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return self._membership.join(shard, group_id, joining)
+        self._membership.require_session_timeout(joining)
+        if not group.members:
+            if joining.member_id != UNKNOWN_MEMBER_ID:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            self.runtime.write(shard.index, removal.consumer_group_tombstones(group))
+            return self._membership.join(shard, group_id, joining)
+        try:
+            answer, flushed = self._classic_members.join(shard, group, joining)
+        except KafkaError as error:
+            return join_error(store_error(error.code), UNKNOWN_MEMBER_ID)
+        return _once_flushed(
+            answer,
+            flushed,
+            lambda code: in_version(join_error(code, UNKNOWN_MEMBER_ID), joining.version),
+        )
+
     def sync_group(self, request: SyncGroupRequest) -> SyncAnswer:
         try:
             group = self._group(request.group_id)
+            if isinstance(group, ConsumerGroup):
+                return self._classic_members.sync(group, request)
             return self._membership.sync(group, request)
         except KafkaError as error:
             code = error.code
@@ -167,12 +236,11 @@ class GroupCoordinator:
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         try:
-            return self._membership.heartbeat(
-                self._group(request.group_id),
-                request.member_id,
-                request.group_instance_id,
-                request.generation_id,
-            )
+            group = self._group(request.group_id)
+            sender = (request.member_id, request.group_instance_id, request.generation_id)
+            if isinstance(group, ConsumerGroup):
+                return self._classic_members.heartbeat(group, *sender)
+            return self._membership.heartbeat(group, *sender)
         except KafkaError as error:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE  # sessions begin anew when the group is loaded
@@ -183,6 +251,11 @@ class GroupCoordinator:
     ) -> list[ErrorCode]:
         """An outcome for each (member id, instance id, reason)."""
         group = self._shard(group_id).groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            try:
+                return self._classic_members.leave(group, leaving)
+            except KafkaError as error:
+                raise KafkaError(store_error(error.code), error.message) from error
         outcomes = []
         for member_id, group_instance_id, reason in leaving:
             code = ErrorCode.NONE
@@ -195,6 +268,20 @@ class GroupCoordinator:
             outcomes.append(code)
         return outcomes
 
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, sender: Sender
+    ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
+        from tidelog.coordinator.group.consumer.membership import heartbeat_error
+
+        try:
+            if not self.settings.consumer.is_enabled:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            shard = self.runtime.shard_for(request.group_id)
+            answer, flushed = self._consumers.heartbeat(shard, request, sender)
+        except KafkaError as error:
+            return heartbeat_error(store_error(error.code), error.message)
+        return _once_flushed(answer, flushed, heartbeat_error)
+
     # Offsets
 
     def commit_offsets(
@@ -205,18 +292,36 @@ class GroupCoordinator:
         generation_id: int,
         member_id: str,
         group_instance_id: str | None,
-        unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        version: int,
     ) -> Pending[ErrorCode] | None:
-        """None: committed; else the outcome, for `commit_error`, comes later."""
+        """None: committed; else the outcome, for `commit_error`, comes later. `version` is that of
+        OffsetCommit.
+        """
         shard = self.runtime.shard_for(group_id)
         group = shard.groups.get(group_id)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            self._require_epoch(group, offsets, member_id, generation_id, version)
+        elif group is not None:
             member = _committing_member(group, generation_id, member_id, group_instance_id)
             if member is not None:
                 self._rebalances.heard_from(group, member)
         elif generation_id >= 0:
-            raise KafkaError(unknown_group)
+            is_modern = version >= offset_rules.FIRST_VERSION_WITH_MEMBER_EPOCH
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND if is_modern else ErrorCode.ILLEGAL_GENERATION
+            )
         return self._write_offsets(shard, group_id, offsets)
+
+    def _require_epoch(
+        self,
+        group: ConsumerGroup,
+        offsets: Sequence[NewOffset],
+        member_id: str,
+        epoch: int,
+        version: int | None,
+    ) -> None:
+        places = [(topic, partition) for topic, partition, _ in offsets]
+        offset_rules.require_commit(group, member_id, epoch, places, self._topics, version=version)
 
     def commit_transactional_offsets(
         self,
@@ -241,10 +346,23 @@ class GroupCoordinator:
         )
         if group is None and generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if group is not None and names_member and not _is_simple(group, generation_id):
+        if isinstance(group, ConsumerGroup):
+            if names_member:
+                self._require_transactional_epoch(group, offsets, member_id, generation_id)
+        elif group is not None and names_member and not _is_simple(group, generation_id):
             require_member(group, member_id, group_instance_id)
             require_generation(group, generation_id)
         return self._write_offsets(shard, group_id, offsets, producer_id, producer_epoch)
+
+    def _require_transactional_epoch(
+        self, group: ConsumerGroup, offsets: Sequence[NewOffset], member_id: str, epoch: int
+    ) -> None:
+        try:
+            self._require_epoch(group, offsets, member_id, epoch, None)
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+            raise
 
     def _write_offsets(
         self,
@@ -276,9 +394,17 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return TopicPartition(CONSUMER_OFFSETS, partition_for(group_id, count))
 
-    def offsets_of(self, group_id: str) -> GroupOffsets | None:
-        """None if the group has none, or is not known."""
-        return self.runtime.shard_for(group_id).offsets.get(group_id)
+    def offsets_of(
+        self, group_id: str, member_id: str | None = None, member_epoch: int = -1
+    ) -> GroupOffsets | None:
+        """None if the group has none, or is not known. Members of a consumer group name themselves
+        and their epoch.
+        """
+        shard = self.runtime.shard_for(group_id)
+        group = shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            offset_rules.require_fetch(group, member_id, member_epoch)
+        return shard.offsets.get(group_id)
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[removal.TopicAndPartition]
@@ -304,8 +430,21 @@ class GroupCoordinator:
             self._remove(shard, group, [each for each in doomed if present.get(*each)])
         return outcomes
 
+    def topic_created(self, topic: str) -> None:
+        self._topics_version += 1
+        self.topic_changed(topic)
+
+    def topic_changed(self, topic: str) -> None:
+        """Consumer groups that are subscribed to it look at it with their next heartbeat."""
+        for _, group in self._all_groups():
+            if isinstance(group, ConsumerGroup) and (
+                group.is_subscribed_to(topic) or topic in group.subscription_metadata
+            ):
+                group.subscription_is_stale = True
+
     def topic_deleted(self, topic: str) -> None:
         """Its offsets go, so that a topic made under the same name starts afresh."""
+        self.topic_changed(topic)
         for shard, group in self._all_groups():
             offsets = shard.offsets.get(group.group_id)
             gone = [] if offsets is None else removal.of_topic(offsets, topic)
@@ -324,7 +463,7 @@ class GroupCoordinator:
                 self._try_to_remove(shard, group, gone)
 
     def _try_to_remove(
-        self, shard: GroupShard, group: Group, gone: Sequence[removal.TopicAndPartition]
+        self, shard: GroupShard, group: AnyGroup, gone: Sequence[removal.TopicAndPartition]
     ) -> None:
         try:
             self._remove(shard, group, gone)
@@ -335,7 +474,7 @@ class GroupCoordinator:
             )
 
     def _remove(
-        self, shard: GroupShard, group: Group, gone: Sequence[removal.TopicAndPartition]
+        self, shard: GroupShard, group: AnyGroup, gone: Sequence[removal.TopicAndPartition]
     ) -> None:
         made: list[CoordinatorRecord] = removal.tombstones(shard, group, gone)
         for start in range(0, len(made), TOMBSTONES_PER_BATCH):
@@ -345,10 +484,15 @@ class GroupCoordinator:
 
     # Administration
 
-    def list_groups(self) -> list[Group]:
+    def list_groups(self) -> list[AnyGroup]:
         return [group for _, group in self._all_groups()]
 
-    def group_or_none(self, group_id: str) -> Group | None:
+    @property
+    def assignors(self) -> Mapping[str, Assignor]:
+        """Of consumer groups, the default first."""
+        return self._consumers.assignors
+
+    def group_or_none(self, group_id: str) -> AnyGroup | None:
         return self.runtime.shard_for(group_id).groups.get(group_id)
 
     def delete_group(self, group_id: str) -> ErrorCode:
@@ -357,10 +501,13 @@ class GroupCoordinator:
             group = shard.groups.get(group_id)
             if group is None:
                 return ErrorCode.GROUP_ID_NOT_FOUND
-            if group.state is not GroupState.EMPTY:
+            if isinstance(group, Group):
+                if group.state is not GroupState.EMPTY:
+                    return ErrorCode.NON_EMPTY_GROUP
+                for member_id in tuple(group.pending_members):
+                    group.forget_pending(member_id)
+            elif group.members:
                 return ErrorCode.NON_EMPTY_GROUP
-            for member_id in tuple(group.pending_members):
-                group.forget_pending(member_id)
             offsets = shard.offsets.get(group_id)
             self._remove(shard, group, [] if offsets is None else removal.everything(offsets))
         except KafkaError as error:
@@ -374,16 +521,31 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self.runtime.shard_for(group_id)
 
-    def _group(self, group_id: str) -> Group:
+    def _group(self, group_id: str) -> AnyGroup:
         group = self._shard(group_id).groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
-    def _all_groups(self) -> Iterator[tuple[GroupShard, Group]]:
+    def _all_groups(self) -> Iterator[tuple[GroupShard, AnyGroup]]:
         for shard in self.runtime.active_shards():
             for group in tuple(shard.groups.values()):
                 yield shard, group
+
+
+def _once_flushed(
+    answer: Answer, flushed: Pending[ErrorCode] | None, failed: Callable[[ErrorCode], Answer]
+) -> Answer | Pending[Answer]:
+    """The answer, when what it promises is committed."""
+    if flushed is None:
+        return answer
+    pending: Pending[Answer] = Pending()
+
+    def finished(code: ErrorCode) -> None:
+        pending.complete(answer if code is ErrorCode.NONE else failed(store_error(code)))
+
+    flushed.then(finished)
+    return pending
 
 
 def _is_simple(group: Group, generation_id: int) -> bool:

@@ -109,7 +109,7 @@ class Membership:
 
     # Joining
 
-    def join(self, shard: GroupShard, group_id: str, joining: Joining) -> JoinAnswer:
+    def require_session_timeout(self, joining: Joining) -> None:
         settings = self._settings()
         if not (
             settings.min_session_timeout_ms
@@ -117,10 +117,13 @@ class Membership:
             <= settings.max_session_timeout_ms
         ):
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+
+    def join(self, shard: GroupShard, group_id: str, joining: Joining) -> JoinAnswer:
+        self.require_session_timeout(joining)
         is_unknown = joining.member_id == UNKNOWN_MEMBER_ID
         if not is_unknown and group_id not in shard.groups:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        group = shard.group_or_new(group_id)
+        group = shard.classic_or_new(group_id)
         if not self._has_room_for(group, joining.member_id):
             group.remove(joining.member_id)
             return join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)

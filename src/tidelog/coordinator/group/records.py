@@ -1,7 +1,8 @@
-"""The records of __consumer_offsets for classic groups, as Kafka 3.9 writes them.
+"""The records of __consumer_offsets for offsets and classic groups, as Kafka 3.9 writes them.
 
     type 0, 1  OffsetCommitKey (group, topic, partition)  -> OffsetCommitValue
     type 2     GroupMetadataKey (group)                   -> GroupMetadataValue
+    type 3-16  consumer groups: see `consumer.records`
 
 Offsets are written as version 3, or as version 1 where the commit named its own expiry; groups as
 version 3. Versions that only newer Kafkas know (4, with topic ids) are read but not written: Kafka
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset
-from tidelog.coordinator.stored_record import CoordinatorRecord, RecordTypes
+from tidelog.coordinator.stored_record import Classes, CoordinatorRecord, RecordTypes
 from tidelog.protocol.messages.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -21,12 +22,20 @@ from tidelog.protocol.messages.classic_group_records import (
     OffsetCommitValue,
 )
 
+
+def _consumer_group_types() -> Classes:
+    from tidelog.coordinator.group.consumer.records import CONSUMER_GROUP_RECORD_TYPES
+
+    return CONSUMER_GROUP_RECORD_TYPES
+
+
 GROUP_RECORD_TYPES: Final = RecordTypes(
     {
         0: (OffsetCommitKey, OffsetCommitValue),
         1: (OffsetCommitKey, OffsetCommitValue),
         2: (GroupMetadataKey, GroupMetadataValue),
-    }
+    },
+    _consumer_group_types,
 )
 
 _OFFSET_VERSION: Final = 3

@@ -3,12 +3,16 @@
 A group is there when somebody joins it, or when it has committed offsets: a group without members
 that only commits is a "simple" one, and needs no record of its own. It goes when its tombstone is
 replayed, or, if it never had a record, with its last offset.
+
+Groups are classic ones or consumer groups (KIP-848); a group id names one of them, and its records
+say which. Committed offsets are the same for both, and stay when one becomes the other.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.coordinator.group.consumer.group import GROUP_EPOCH_RECORD, ConsumerGroup
 from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.offsets import GroupOffsets
 from tidelog.coordinator.group.records import committed_offset
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
     from tidelog.coordinator.stored_record import CoordinatorRecord
 
 
+AnyGroup = Group | ConsumerGroup
+
+
 class GroupShard:
     """Touched only on the broker loop."""
 
@@ -34,18 +41,22 @@ class GroupShard:
     def __init__(self, index: int, clock: Clock) -> None:
         self.index = index
         self._clock = clock
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
         self.offsets: dict[str, GroupOffsets] = {}  # none of them is empty
         self._groups_of_producer: dict[int, set[str]] = {}  # with an open transaction
 
-    def group_or_new(self, group_id: str) -> Group:
+    def classic_or_new(self, group_id: str) -> Group:
         """For a member that joins; the group is not kept unless `keep` follows."""
-        return self.groups.get(group_id) or Group(group_id, self.index, self._clock.time_ms())
+        group = self.groups.get(group_id)
+        if isinstance(group, Group):
+            return group
+        assert group is None, "consumer groups have members of their own"
+        return Group(group_id, self.index, self._clock.time_ms())
 
     def keep(self, group: Group) -> None:
         self.groups[group.group_id] = group
 
-    def forget(self, group: Group) -> None:
+    def forget(self, group: AnyGroup) -> None:
         """A group of which the log knows nothing."""
         self._remove(group)
 
@@ -59,10 +70,11 @@ class GroupShard:
             else:
                 assert isinstance(value, OffsetCommitValue)
                 self._replay_offset(key, value, offset, producer_id)
-        else:
-            assert isinstance(key, GroupMetadataKey)
+        elif type(key) is GroupMetadataKey:
             assert value is None or isinstance(value, GroupMetadataValue)
             self._replay_group(key.group, value)
+        else:
+            self._replay_consumer_group(record)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         for group_id in self._groups_of_producer.pop(producer_id, ()):
@@ -103,7 +115,7 @@ class GroupShard:
         del self.offsets[group_id]
         group = self.groups.get(group_id)
         if (
-            group is not None
+            isinstance(group, Group)
             and group.state is GroupState.EMPTY
             and group.generation_id == 0
             and not group.pending_members
@@ -113,15 +125,40 @@ class GroupShard:
     def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
         if value is None:
+            if isinstance(group, Group):
+                self._remove_but_for_offsets(group)
+            return
+        if not isinstance(group, Group):
             if group is not None:
                 self._remove(group)
-            if group_id in self.offsets:
-                self.groups[group_id] = Group(group_id, self.index, self._clock.time_ms())
-            return
-        if group is None:
-            group = self.groups[group_id] = Group(group_id, self.index, self._clock.time_ms())
+            group = Group(group_id, self.index, self._clock.time_ms())
+            self.groups[group_id] = group
         group.restore(value)
 
-    def _remove(self, group: Group) -> None:
-        group.die(self._clock.time_ms())
+    def _replay_consumer_group(self, record: CoordinatorRecord) -> None:
+        key, value = record.key, record.value
+        group_id: str = key.group_id  # type: ignore[attr-defined]  # all of them have it
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                return
+            if group is not None:
+                self._remove(group)
+            self.groups[group_id] = group = ConsumerGroup(group_id, self.index)
+        if value is None and key.RECORD_TYPE == GROUP_EPOCH_RECORD:
+            self._remove_but_for_offsets(group)
+        else:
+            group.replay(record)
+
+    def _remove_but_for_offsets(self, group: AnyGroup) -> None:
+        group_id = group.group_id
+        self._remove(group)
+        if group_id in self.offsets:
+            self.groups[group_id] = Group(group_id, self.index, self._clock.time_ms())
+
+    def _remove(self, group: AnyGroup) -> None:
+        if isinstance(group, Group):
+            group.die(self._clock.time_ms())
+        else:
+            group.die()
         del self.groups[group.group_id]

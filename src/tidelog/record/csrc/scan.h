@@ -4,6 +4,7 @@
 
 #include "arguments.h"
 #include "batches.h"
+#include "control.h"
 #include "growing.h"
 
 typedef struct {
@@ -24,29 +25,6 @@ typedef struct {
     int64_t offset_of_max_timestamp, last_time_index_timestamp, leader_epoch, batches_count;
     Bytes offset_index, time_index, epochs, producers;
 } Scan;
-
-/* (control type, coordinator epoch) of a control batch's first record; -1 what is not there. */
-static void read_control(const uint8_t *at, const Batch *batch, int64_t *type, int64_t *epoch)
-{
-    const uint8_t *next = at + HEADER_SIZE, *end = at + batch->size;
-    int32_t length, offset_delta;
-    int64_t timestamp_delta;
-    Field key, value;
-    *type = *epoch = -1;
-    if ((batch->attributes & 0x27) != 0x20 || batch->records_count < 1)
-        return;
-    if (!read_varint(&next, end, &length) || next >= end)
-        return;
-    next++;
-    if (!read_varlong(&next, end, &timestamp_delta) || !read_varint(&next, end, &offset_delta) ||
-        !read_field(&next, end, &key) || !read_field(&next, end, &value))
-        return;
-    if (key.start == NULL || key.length < 4)
-        return;
-    *type = (int16_t)load16(key.start + 2);
-    if (value.start != NULL && value.length >= 6)
-        *epoch = (int32_t)load32(value.start + 2);
-}
 
 static int note_producer(Scan *scan, const Batch *batch)
 {

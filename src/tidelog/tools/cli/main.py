@@ -16,11 +16,17 @@ from typing import Final
 from tidelog import __version__
 from tidelog.errors import StartupError
 
+# By module; a command has dashes where its module has underscores.
 COMMANDS: Final = {
     "serve": "run a broker in the foreground",
     "dev": "run a cluster on this machine: ZooKeeper and some brokers",
     "zookeeper": "run a ZooKeeper server for development, from pyspark's jars",
+    "groups": "list, describe, reset and delete consumer groups",
+    "transactions": "list, describe and abort transactions, find those that hang",
     "pipeline": "make, check and run data pipelines on Spark",
+    "dump_log": "show what is in segment, index and snapshot files",
+    "verify_log": "check a data directory and say what recovery would do",
+    "repair_log": "do what recovery would do, keeping a copy of what it changes",
     "demo": "see it all work: a broker, a shop's events, a pipeline, a check",
 }
 
@@ -48,7 +54,8 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tidelog {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for name, summary in COMMANDS.items():
+    for module, summary in COMMANDS.items():
+        name = module.replace("_", "-")
         command = commands.add_parser(name, help=summary, description=summary)
         if name in argv:
             import_module(command_module(name)).add_arguments(command)
@@ -56,7 +63,7 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def command_module(command: str) -> str:
-    return f"tidelog.tools.cli.{command}"
+    return f"tidelog.tools.cli.{command.replace('-', '_')}"
 
 
 def fail(message: str) -> int:

@@ -12,7 +12,7 @@ BROKERS = st.lists(st.integers(0, 6), min_size=1, max_size=4, unique=True)
 
 def test_kafkas_example() -> None:
     moving = ReplicaAssignment((1, 2, 3)).reassigned_to([4, 5, 6])
-    assert moving == ((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))
+    assert moving == ReplicaAssignment((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))
     assert moving.origin == (1, 2, 3)
     assert moving.target == (4, 5, 6)
 

@@ -1,0 +1,40 @@
+"""ConsumerGroupHeartbeat v0-v1: be a member of a consumer group (KIP-848).
+
+Behaviour
+- Member epoch 0 joins; the answer has the member's epoch and, whenever it changes or the request is
+  a full one, its partitions. The broker assigns, by what most members ask for among
+  group.consumer.assignors, else by the first of them.
+- A member that must give up partitions keeps its epoch until a heartbeat lists, as what it owns,
+  none of them any more; it has its rebalance timeout for that. Null fields say nothing new.
+- Epoch -1 leaves. -2 is a static member's that will be back: its partitions wait for it, for
+  group.consumer.session.timeout.ms; whoever joins with its instance id then takes them over.
+- A pattern (v1) is looked at in the background; its topics come with a later heartbeat. The empty
+  pattern is none.
+- A classic group of consumers becomes a consumer group with its first such member, and a classic
+  one again with the last, as far as group.consumer.migration.policy allows.
+Checks, in order: protocol enabled (35), coordinator (14, 16), request (42), assignor (112), group
+(69), group.consumer.max.size (81), instance id held (111) or known (25, 82), member (25), epoch
+(110), pattern (128).
+Versions: v1 pattern, and the client must make its own member id (KIP-1082).
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.group.consumer.membership import Sender
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tidelog.replication.pending import Pending
+
+
+def handle(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
+    sender = Sender(
+        version=context.api_version,
+        client_id=context.client_id or "",
+        client_host=f"/{context.connection.client_host}",
+    )
+    return context.broker.groups.consumer_group_heartbeat(request, sender)

@@ -1,0 +1,177 @@
+"""Compaction beside the broker: log.cleaner.threads workers, each on one log at a time.
+
+A worker takes the dirtiest log that is due and cleans it: the copying happens in a thread of the
+cleaner's own pool, choosing and swapping on the loop. With nothing to do it rests for
+log.cleaner.backoff.ms.
+
+    a round ends because                           then
+    all is swapped in                              the cleaner's checkpoint is written
+    the log was deleted, truncated or went offline nothing; another round may follow
+    the disk is full                               another try after the pause
+    it meets records or files it cannot read       the partition is marked uncleanable
+    a swap fails half-way                          the partition goes offline until the next start
+
+New settings hold from the next round on; the throttle follows at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from threading import Event
+from typing import Final, TypeVar
+
+from tidelog.clock import Clock
+from tidelog.config.broker import BrokerConfig
+from tidelog.log.checkpoints import CLEANER_FILE
+from tidelog.log.cleaner.cleaner_manager import CleanerManager, Round
+from tidelog.log.cleaner.errors import CannotClean, CleaningAborted
+from tidelog.log.cleaner.settings import CleanerSettings
+from tidelog.log.cleaner.throttle import IoThrottle
+from tidelog.log.log_errors import StorageError
+from tidelog.log.log_manager import LogManager
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+POOL_THREADS_MAX: Final = 1024  # a bound for the pool; the workers are what counts
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LogCleaner:
+    """Started when the broker serves, stopped before its logs are closed. Touched on the loop."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        take_offline: Callable[[TopicPartition, str], object],
+        config: BrokerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+    ) -> None:
+        self.manager = CleanerManager(logs, clock)
+        self._logs = logs
+        self._take_offline = take_offline
+        self._settings = CleanerSettings.of(config)
+        self._loop = loop
+        self._clock = clock
+        self._halt = Event()  # seen by the threads, too
+        self._throttle = IoThrottle(self._settings.io_bytes_per_second, clock, self._halt.wait)
+        self._pool = ThreadPoolExecutor(POOL_THREADS_MAX, thread_name_prefix="log-cleaner")
+        self._workers: dict[int, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+
+    def start(self) -> None:
+        if self._settings.is_enabled:
+            for number in range(self._settings.threads):
+                if number not in self._workers:
+                    self._workers[number] = self._loop.create_task(self._work(number))
+
+    def configure(self, config: BrokerConfig) -> None:
+        self._settings = CleanerSettings.of(config)
+        self._throttle.bytes_per_second = self._settings.io_bytes_per_second
+        self._end_rests()
+        self.start()
+
+    async def stop(self) -> None:
+        """Rounds under way are given up; what they have swapped in stays."""
+        self._halt.set()
+        self._end_rests()
+        await asyncio.gather(*self._workers.values())
+        self._pool.shutdown()
+
+    def _end_rests(self) -> None:
+        self._wake.set()
+        self._wake = asyncio.Event()
+
+    async def _work(self, number: int) -> None:
+        while not self._halt.is_set() and number < self._settings.threads:
+            found_work = await self._clean_dirtiest()
+            self.manager.delete_old_segments()
+            if not found_work and not self._halt.is_set():
+                await self._rest()
+        del self._workers[number]
+
+    async def _rest(self) -> None:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), self._settings.backoff_ms / 1000)
+
+    async def _clean_dirtiest(self) -> bool:
+        """Whether a log has been cleaned, so that it is worth looking for another at once."""
+        begun = self.manager.begin_dirtiest()
+        if begun is None:
+            return False
+        log = begun.log
+        try:
+            end_offset = await self._clean(begun)
+        except CleaningAborted:
+            logger.info("gave up cleaning %s", log.topic_partition)
+        except CannotClean as problem:
+            self.manager.mark_uncleanable(log, str(problem))
+        except StorageError as error:
+            self._take_offline(log.topic_partition, error.message or "")
+        except OSError as error:
+            self._failed(begun, error)
+        except Exception as error:
+            logger.exception("cleaning %s failed", log.topic_partition)
+            self.manager.mark_uncleanable(log, repr(error))
+        else:
+            self.manager.done(begun, end_offset)
+            await self._write_checkpoints()
+            return True
+        self.manager.gave_up(begun)
+        return False
+
+    async def _clean(self, begun: Round) -> int:
+        """The new first dirty offset."""
+        from tidelog.log.cleaner.cleaning import LogCleaning  # not needed to start a broker
+
+        cleaning = LogCleaning(
+            begun.plan, self._settings, self._throttle, self._clock, partial(self._check, begun)
+        )
+        await self._in_thread(cleaning.build_map)
+        for group in cleaning.groups:
+            cleaned = await self._in_thread(partial(cleaning.clean, group))
+            self.manager.swap(begun, group, cleaned)
+            await self._in_thread(cleaning.sync_folder)
+        logger.info(cleaning.stats.summary(cleaning.end_offset))
+        if cleaning.stats.records_without_key:
+            logger.warning(
+                "%d records of %s had no key and are gone",
+                cleaning.stats.records_without_key,
+                begun.log.topic_partition,
+            )
+        return cleaning.end_offset
+
+    def _check(self, begun: Round) -> None:
+        """Called in the thread."""
+        if self._halt.is_set() or not self.manager.is_current(begun):
+            raise CleaningAborted
+
+    def _failed(self, begun: Round, error: OSError) -> None:
+        log = begun.log
+        if not self.manager.is_current(begun):
+            logger.info("gave up cleaning %s", log.topic_partition)
+        elif error.errno in DISK_FULL:
+            logger.error("cannot clean %s for now: %s", log.topic_partition, error)
+        else:
+            self.manager.mark_uncleanable(log, str(error))
+
+    async def _write_checkpoints(self) -> None:
+        writes = self._logs.pending_checkpoints(CLEANER_FILE)
+        try:
+            for write in writes:
+                await self._in_thread(write.run)
+        except OSError as error:
+            logger.error("cannot write the cleaner's checkpoint: %s", error)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._pool, work)

@@ -1,0 +1,269 @@
+"""Members that use the classic protocol in a consumer group.
+
+The broker assigns for them too. Nobody leads: JoinGroup is answered at once, with the member's
+epoch as the generation; SyncGroup brings the partitions it holds, in the embedded ConsumerProtocol;
+and Heartbeat says REBALANCE_IN_PROGRESS whenever rejoining would bring it further:
+
+    the group has a newer epoch
+    it has partitions to give up: it does so by rejoining without them
+    all partitions that it waits for are free
+
+A member that was told so must rejoin within its rebalance timeout, and sync within it after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidelog.coordinator.group.consumer.conversion import (
+    downgrade_records,
+    encode_assignment,
+    owned_rows,
+    read_subscription,
+)
+from tidelog.coordinator.group.consumer.draft import Draft
+from tidelog.coordinator.group.consumer.group import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinator.group.consumer.member import NO_REGEX, ClassicSide, ConsumerMember
+from tidelog.coordinator.group.consumer.membership import ConsumerMembership
+from tidelog.coordinator.group.consumer.states import MemberState
+from tidelog.coordinator.group.consumer.timers import Limit
+from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, join_error
+from tidelog.coordinator.group.membership import FIRST_VERSION_WITH_MEMBER_ID_REQUIRED, Joining
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.errors import DecodeError
+from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.clock import Clock
+    from tidelog.coordinator.group.consumer.group import ConsumerGroup
+    from tidelog.coordinator.group.shard import GroupShard
+    from tidelog.coordinator.runtime import CoordinatorRuntime
+    from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+    from tidelog.replication.pending import Pending
+
+
+class ClassicMembers:
+    """Those of all consumer groups; touched only on the broker loop."""
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[GroupShard],
+        membership: ConsumerMembership,
+        clock: Clock,
+        new_uuid: Callable[[], str],
+    ) -> None:
+        self._runtime = runtime
+        self._membership = membership
+        self._clock = clock
+        self._new_uuid = new_uuid
+
+    # Joining
+
+    def join(
+        self, shard: GroupShard, group: ConsumerGroup, joining: Joining
+    ) -> tuple[JoinGroupResponse, Pending[ErrorCode] | None]:
+        """The answer, and what it has to wait for."""
+        is_unknown = joining.member_id == UNKNOWN_MEMBER_ID
+        member_id = self._new_uuid() if is_unknown else joining.member_id
+        self._membership.require_room(group, member_id, joining.group_instance_id)
+        if not self._membership.allows_both_protocols:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        subscription = _require_supported(group, joining)
+        if (
+            is_unknown
+            and joining.group_instance_id is None
+            and joining.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
+        ):
+            return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id), None
+        draft = Draft(group)
+        before = self._member(draft, member_id, joining, is_unknown)
+        after = _told_by(before, joining, subscription)
+        self._membership.update(draft, before, after)
+        draft.retarget(self._membership.assignors)
+        reached = draft.reconcile(member_id, owned_rows(subscription, self._membership.topics))
+        if joining.group_instance_id is not None and self._membership.may_downgrade(draft.group):
+            return self._join_downgraded(draft, reached)
+        flushed = self._membership.write(shard, draft)
+        timers = self._membership.timers(group, member_id)
+        timers.stop(Limit.JOIN)
+        timers.stop(Limit.REBALANCE)
+        timers.heard_from(joining.session_timeout_ms)
+        timers.start(Limit.SYNC, joining.rebalance_timeout_ms)
+        return _joined(reached, reached.member_epoch), flushed
+
+    def _member(
+        self, draft: Draft, member_id: str, joining: Joining, is_unknown: bool
+    ) -> ConsumerMember:
+        group, instance_id = draft.group, joining.group_instance_id
+        if instance_id is None:
+            return group.members.get(member_id) or ConsumerMember(member_id)
+        if not is_unknown:
+            return group.must_find_static(member_id, instance_id)
+        holder = group.static_member(instance_id)
+        return ConsumerMember(member_id) if holder is None else draft.replace(holder, member_id)
+
+    def _join_downgraded(
+        self, draft: Draft, reached: ConsumerMember
+    ) -> tuple[JoinGroupResponse, Pending[ErrorCode] | None]:
+        """A static member came back with the classic protocol, and was the last to use the other.
+
+        It need not rejoin: its former self's assignment is its own. The others find out by
+        themselves that their generation is over.
+        """
+        group = draft.group
+        now_ms = self._clock.time_ms()
+        making = [
+            *draft.records,
+            *downgrade_records(group, (), self._membership.topics, now_ms),
+        ]
+        flushed = self._runtime.write(group.shard_index, making)
+        made = self._membership.downgraded(group, (), rebalance=False)
+        answer = made.join_response(reached.member_id, with_members=False)
+        answer.leader = ""  # nobody assigns in this generation
+        return answer, flushed
+
+    # Syncing
+
+    def sync(self, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
+        member, classic = _require_classic(group, request.member_id, request.group_instance_id)
+        _require_generation(member, request.generation_id)
+        if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or (
+            request.protocol_name not in (None, classic.protocol_name)
+        ):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        timers = self._membership.timers(group, member.member_id)
+        if (
+            group.group_epoch > member.member_epoch
+            and member.state is not MemberState.UNREVOKED_PARTITIONS
+        ):
+            timers.start_if_idle(Limit.JOIN, member.rebalance_timeout_ms)
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        timers.stop(Limit.SYNC)
+        timers.heard_from(classic.session_timeout_ms)
+        return SyncGroupResponse(
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=encode_assignment(
+                member.assigned, classic.metadata, self._membership.topics
+            ),
+        )
+
+    # Heartbeats
+
+    def heartbeat(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+    ) -> ErrorCode:
+        member, classic = _require_classic(group, member_id, group_instance_id)
+        _require_generation(member, generation_id)
+        timers = self._membership.timers(group, member_id)
+        timers.heard_from(classic.session_timeout_ms)
+        if not _should_rejoin(group, member):
+            return ErrorCode.NONE
+        timers.start_if_idle(Limit.JOIN, member.rebalance_timeout_ms)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+
+    # Leaving
+
+    def leave(
+        self, group: ConsumerGroup, leaving: Sequence[tuple[str, str | None, str | None]]
+    ) -> list[ErrorCode]:
+        """An outcome for each (member id, instance id, reason)."""
+        outcomes, gone = [], {}
+        for member_id, instance_id, _ in leaving:
+            code = ErrorCode.NONE
+            try:
+                member = _leaving_member(group, member_id, instance_id)
+                gone[member.member_id] = member
+            except KafkaError as error:
+                code = error.code
+            outcomes.append(code)
+        if gone:
+            self._membership.remove(group, list(gone.values()), leaving[0][2] or "it left")
+        return outcomes
+
+
+def _require_supported(group: ConsumerGroup, joining: Joining) -> ConsumerProtocolSubscription:
+    """The subscription; all protocols of a consumer have the same one."""
+    names = [name for name, _ in joining.protocols]
+    if (
+        joining.protocol_type != CONSUMER_PROTOCOL_TYPE
+        or len(set(names)) < len(names)
+        or not group.supports_classic(set(names))
+    ):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    try:
+        return read_subscription(joining.protocols[0][1])
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
+
+
+def _told_by(
+    member: ConsumerMember, joining: Joining, subscription: ConsumerProtocolSubscription
+) -> ConsumerMember:
+    return member._replace(
+        instance_id=joining.group_instance_id or member.instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        server_assignor=None,
+        subscribed_topic_names=frozenset(subscription.topics),
+        subscribed_topic_regex=NO_REGEX,
+        client_id=joining.client_id,
+        client_host=joining.client_host,
+        classic=ClassicSide(joining.session_timeout_ms, tuple(joining.protocols)),
+    )
+
+
+def _joined(member: ConsumerMember, generation_id: int) -> JoinGroupResponse:
+    assert member.classic is not None, member
+    return JoinGroupResponse(
+        generation_id=generation_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=member.classic.protocol_name,
+        member_id=member.member_id,
+    )
+
+
+def _require_classic(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> tuple[ConsumerMember, ClassicSide]:
+    if instance_id is None:
+        member = group.must_find(member_id)
+    else:
+        member = group.must_find_static(member_id, instance_id)
+    if member.classic is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} does not use the classic protocol."
+        )
+    return member, member.classic
+
+
+def _require_generation(member: ConsumerMember, generation_id: int) -> None:
+    if generation_id != member.member_epoch:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+
+def _should_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    return (
+        member.member_epoch < group.group_epoch
+        or member.state is MemberState.UNREVOKED_PARTITIONS
+        or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.is_waiting(member))
+    )
+
+
+def _leaving_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> ConsumerMember:
+    """Of either protocol: admins remove members so, static ones by their instance id alone."""
+    if instance_id is None:
+        return group.must_find(member_id)
+    if member_id == UNKNOWN_MEMBER_ID:
+        return group.must_find(group.static_members.get(instance_id, UNKNOWN_MEMBER_ID))
+    return group.must_find_static(member_id, instance_id)

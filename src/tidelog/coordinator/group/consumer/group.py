@@ -1,0 +1,338 @@
+"""A consumer group (KIP-848): its members, their target assignment, and the epochs of both.
+
+    group_epoch   raised with every change that calls for a new assignment: members, subscriptions,
+                  the subscribed topics
+    target_epoch  the group epoch for which the target assignment was computed
+    member_epoch  the target epoch that a member has reached
+
+All of it is in the log and changed by `replay` alone, so that heartbeats are decided on a copy
+(`draft`), by the same code that replays what was decided. In memory only: timers, and whether the
+group has to look at its topics or patterns again.
+
+Invariants: target_epoch <= group_epoch; no partition has two owners; an instance id belongs to one
+member. Touched only on the broker loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.coordinator.group.consumer.assignment import (
+    NOTHING,
+    NOTHING_HELD,
+    Partitions,
+    partitions_of,
+)
+from tidelog.coordinator.group.consumer.member import LEAVE_EPOCH, NO_REGEX, ConsumerMember
+from tidelog.coordinator.group.consumer.states import ConsumerGroupState
+from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
+from tidelog.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tidelog.coordinator.group.consumer.timers import MemberTimers
+    from tidelog.coordinator.stored_record import CoordinatorRecord
+    from tidelog.protocol.messages import consumer_group_records as stored
+    from tidelog.types import Uuid
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+NO_TARGET_EPOCH: Final = 0
+GROUP_EPOCH_RECORD: Final = 3  # its tombstone ends the group
+
+
+class ConsumerGroup:
+    __slots__ = (
+        "_owners",
+        "_regexes",
+        "_subscribed_topics",
+        "group_epoch",
+        "group_id",
+        "is_dead",
+        "is_resolving",
+        "members",
+        "patterns",
+        "patterns_resolved_ms",
+        "patterns_version",
+        "shard_index",
+        "static_members",
+        "subscription_is_stale",
+        "subscription_metadata",
+        "target",
+        "target_epoch",
+        "timers",
+    )
+
+    def __init__(self, group_id: str, shard_index: int) -> None:
+        self.group_id = group_id
+        self.shard_index = shard_index
+        self.group_epoch = 0
+        self.target_epoch = NO_TARGET_EPOCH
+        self.members: dict[str, ConsumerMember] = {}  # in the order they joined
+        self.static_members: dict[str, str] = {}  # instance id -> member id
+        self.target: dict[str, Partitions] = {}  # by member id
+        self.subscription_metadata: dict[str, SubscribedTopic] = {}  # by topic name
+        self.patterns: dict[str, ResolvedPattern] = {}  # by regex; those not looked at are absent
+        self._owners: dict[Uuid, dict[int, str]] = {}  # of what is assigned or being revoked
+        self._subscribed_topics: frozenset[str] | None = None  # None: to be computed
+        self._regexes: frozenset[str] | None = None  # likewise
+        # In memory only:
+        self.timers: dict[str, MemberTimers] = {}  # by member id
+        self.subscription_is_stale = True  # the topics may have changed: look at the next heartbeat
+        self.is_resolving = False  # patterns are being looked at
+        self.patterns_version = -1  # of the topics that the patterns were last resolved against
+        self.patterns_resolved_ms = 0  # when that was
+        self.is_dead = False
+
+    def copy(self) -> ConsumerGroup:
+        """What the log holds of it; a draft is made of it."""
+        made = ConsumerGroup(self.group_id, self.shard_index)
+        made.group_epoch = self.group_epoch
+        made.target_epoch = self.target_epoch
+        made.members = dict(self.members)
+        made.static_members = dict(self.static_members)
+        made.target = dict(self.target)
+        made.subscription_metadata = self.subscription_metadata
+        made.patterns = dict(self.patterns)
+        made._owners = {topic_id: dict(owners) for topic_id, owners in self._owners.items()}
+        made._subscribed_topics = self._subscribed_topics
+        made._regexes = self._regexes
+        return made
+
+    def die(self) -> None:
+        """Nothing will happen to it any more."""
+        self.is_dead = True
+        for timers in self.timers.values():
+            timers.cancel()
+        self.timers.clear()
+
+    # What it looks like
+
+    @property
+    def protocol_type(self) -> str:
+        return CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if self.is_dead:
+            return ConsumerGroupState.DEAD
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.group_epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def must_find(self, member_id: str) -> ConsumerMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return member
+
+    def must_find_static(self, member_id: str, instance_id: str) -> ConsumerMember:
+        """Who holds the instance id, which must be this member."""
+        holder = self.static_member(instance_id)
+        if holder is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if holder.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                f"{holder.member_id}.",
+            )
+        return holder
+
+    def is_held(self, topic_id: Uuid, partition: int) -> bool:
+        return partition in self._owners.get(topic_id, ())
+
+    def is_waiting(self, member: ConsumerMember) -> bool:
+        """Whether others hold some of its target."""
+        return any(
+            partition not in member.assigned.get(topic_id, ()) and self.is_held(topic_id, partition)
+            for topic_id, partitions in self.target.get(member.member_id, NOTHING).items()
+            for partition in partitions
+        )
+
+    def classic_members(self) -> Iterator[ConsumerMember]:
+        return (member for member in self.members.values() if member.classic is not None)
+
+    def supports_classic(self, names: set[str]) -> bool:
+        """Whether a classic member with these protocols has one in common with all others."""
+        candidates = set(names)
+        for member in self.classic_members():
+            assert member.classic is not None
+            candidates &= {name for name, _ in member.classic.protocols}
+        return bool(candidates)
+
+    # Subscriptions
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The names it gave, and those that its pattern stands for."""
+        resolved = self.patterns.get(member.subscribed_topic_regex)
+        if resolved is None:
+            return member.subscribed_topic_names
+        return member.subscribed_topic_names | resolved.topics
+
+    def topic_ids_of(self, member: ConsumerMember) -> frozenset[Uuid]:
+        """Of those of its topics that exist."""
+        known = self.subscription_metadata
+        return frozenset(known[name].topic_id for name in self.topics_of(member) if name in known)
+
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        if self._subscribed_topics is None:
+            self._subscribed_topics = frozenset().union(*map(self.topics_of, self.members.values()))
+        return self._subscribed_topics
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.subscribed_topics
+
+    @property
+    def regexes(self) -> frozenset[str]:
+        """All patterns that members gave, looked at or not."""
+        if self._regexes is None:
+            given = (member.subscribed_topic_regex for member in self.members.values())
+            self._regexes = frozenset(given) - {NO_REGEX}
+        return self._regexes
+
+    # Replaying
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Any record about the group, except that the tombstone of its epoch is the shard's."""
+        _REPLAYED_BY[record.key.RECORD_TYPE](self, record.key, record.value)
+
+    def _replay_epoch(
+        self, key: stored.ConsumerGroupMetadataKey, value: stored.ConsumerGroupMetadataValue
+    ) -> None:
+        self.group_epoch = value.epoch
+
+    def _replay_subscription(
+        self,
+        key: stored.ConsumerGroupPartitionMetadataKey,
+        value: stored.ConsumerGroupPartitionMetadataValue | None,
+    ) -> None:
+        rows = () if value is None else value.topics
+        self.subscription_metadata = {
+            row.topic_name: SubscribedTopic(row.topic_id, row.num_partitions) for row in rows
+        }
+
+    def _replay_member(
+        self,
+        key: stored.ConsumerGroupMemberMetadataKey,
+        value: stored.ConsumerGroupMemberMetadataValue | None,
+    ) -> None:
+        self._subscribed_topics = self._regexes = None
+        member_id = key.member_id
+        if value is None:
+            self._forget(member_id)
+            return
+        member = self.members.get(member_id) or ConsumerMember(member_id)
+        self.members[member_id] = member = member.with_metadata(value)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
+
+    def _forget(self, member_id: str) -> None:
+        removed = self.members.pop(member_id, None)
+        if removed is None:
+            return
+        self._disown(removed)
+        instance_id = removed.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+        timers = self.timers.pop(member_id, None)
+        if timers is not None:
+            timers.cancel()
+
+    def _replay_target_epoch(
+        self,
+        key: stored.ConsumerGroupTargetAssignmentMetadataKey,
+        value: stored.ConsumerGroupTargetAssignmentMetadataValue | None,
+    ) -> None:
+        self.target_epoch = NO_TARGET_EPOCH if value is None else value.assignment_epoch
+
+    def _replay_target(
+        self,
+        key: stored.ConsumerGroupTargetAssignmentMemberKey,
+        value: stored.ConsumerGroupTargetAssignmentMemberValue | None,
+    ) -> None:
+        if value is None:
+            self.target.pop(key.member_id, None)
+        else:
+            self.target[key.member_id] = partitions_of(value.topic_partitions)
+
+    def _replay_assignment(
+        self,
+        key: stored.ConsumerGroupCurrentMemberAssignmentKey,
+        value: stored.ConsumerGroupCurrentMemberAssignmentValue | None,
+    ) -> None:
+        member_id = key.member_id
+        before = self.members.get(member_id)
+        if before is None:
+            if value is None:
+                return
+            before = ConsumerMember(member_id)
+            self._subscribed_topics = self._regexes = None
+        self._disown(before)
+        if value is None:
+            self.members[member_id] = before._replace(
+                member_epoch=LEAVE_EPOCH,
+                previous_member_epoch=LEAVE_EPOCH,
+                assigned=NOTHING_HELD,
+                revoking=NOTHING_HELD,
+            )
+            return
+        self.members[member_id] = after = before.with_assignment(value)
+        for held in (after.assigned, after.revoking):
+            for topic_id, partitions in held.items():
+                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
+
+    def _disown(self, member: ConsumerMember) -> None:
+        """Only what is its own: records of a cleaned log may come in another order."""
+        for held in (member.assigned, member.revoking):
+            for topic_id, partitions in held.items():
+                owners = self._owners.get(topic_id, {})
+                for partition in partitions:
+                    if owners.get(partition) == member.member_id:
+                        del owners[partition]
+                if not owners:
+                    self._owners.pop(topic_id, None)
+
+    def _replay_pattern(
+        self,
+        key: stored.ConsumerGroupRegularExpressionKey,
+        value: stored.ConsumerGroupRegularExpressionValue | None,
+    ) -> None:
+        self._subscribed_topics = None
+        if value is None:
+            self.patterns.pop(key.regular_expression, None)
+        else:
+            self.patterns[key.regular_expression] = ResolvedPattern(
+                frozenset(value.topics), value.version, value.timestamp
+            )
+
+
+_REPLAYED_BY: Final[Mapping[int, Callable[[ConsumerGroup, Any, Any], None]]] = {
+    GROUP_EPOCH_RECORD: ConsumerGroup._replay_epoch,
+    4: ConsumerGroup._replay_subscription,
+    5: ConsumerGroup._replay_member,
+    6: ConsumerGroup._replay_target_epoch,
+    7: ConsumerGroup._replay_target,
+    8: ConsumerGroup._replay_assignment,
+    16: ConsumerGroup._replay_pattern,
+}
+
+
+def preferred_assignor(members: Mapping[str, ConsumerMember], default: str) -> str:
+    """What most members ask for; ties go to the one asked for first."""
+    counts: dict[str, int] = {}
+    for member in members.values():
+        if member.server_assignor is not None:
+            counts[member.server_assignor] = counts.get(member.server_assignor, 0) + 1
+    return max(counts, key=counts.__getitem__) if counts else default

@@ -1,0 +1,52 @@
+"""The topics as the group coordinator sees them, and what groups remember of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from tidelog.types import Uuid
+
+
+class Topic(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def topic_id(self) -> Uuid: ...
+
+    @property
+    def partitions(self) -> Sequence[object]: ...
+
+
+class Topics(Protocol):
+    """The broker's catalogue is one."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]: ...
+
+    @property
+    def by_id(self) -> Mapping[Uuid, Topic]: ...
+
+
+class SubscribedTopic(NamedTuple):
+    topic_id: Uuid
+    partition_count: int
+
+
+class ResolvedPattern(NamedTuple):
+    """The topics that a pattern stood for when it was last looked at."""
+
+    topics: frozenset[str]
+    version: int  # of the topics, counted by the broker
+    timestamp_ms: int
+
+
+def subscription_of(topics: Topics, names: Iterable[str]) -> dict[str, SubscribedTopic]:
+    """What a group's record says of its topics: those that exist."""
+    found = {}
+    for name in names:
+        topic = topics.topics.get(name)
+        if topic is not None:
+            found[name] = SubscribedTopic(topic.topic_id, len(topic.partitions))
+    return found

@@ -1,0 +1,12 @@
+"""Compaction: of every key only the last record stays.
+
+    clean head                      dirty tail                        not yet cleanable
+    each key once, gaps in offsets  records since the last cleaning   active segment, above the
+                                                                      last stable offset, too young
+
+One round over a log: `cleanable` says how far it may go and how dirty the log is; `planning` takes
+down what the round needs to know; `cleaning` builds an `offset_map` of the dirty tail and copies
+what stays, one group of segments after another, into `cleaned_segment`s; the log swaps each in for
+its group. `cleaner_manager` chooses the log and keeps the state; it and the swaps belong to the
+broker loop, the copying to a thread. Only `broker.log_cleaner` knows of both.
+"""

@@ -1,0 +1,155 @@
+"""The segment that will replace a group of segments: its files, and the names they go through.
+
+    .cleaned    being written                       on a crash: removed
+    .swap       whole and synced, to replace        on a crash: replaces what it covers
+    (live)      in place
+
+Each of the files (.log, .index, .timeindex and, with aborted transactions, .txnindex) carries the
+name; they are renamed one after another, the log first. As long as one is still called .cleaned,
+the segment does not count. Written in the cleaner's thread, renamed on the broker loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from tidelog.log.cleaner.errors import CannotClean
+from tidelog.log.log_file import LogFile
+from tidelog.log.offset_index import OffsetIndex
+from tidelog.log.segment import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    LogSegment,
+)
+from tidelog.log.segment_scan import WHY_STOPPED
+from tidelog.log.time_index import ENTRY as TIME_INDEX_ENTRY
+from tidelog.log.time_index import TimeIndex
+from tidelog.log.txn_index import ENTRY as TXN_INDEX_ENTRY
+from tidelog.log.txn_index import AbortedTxn
+from tidelog.record import kernel
+
+_NO_LIMIT: Final = 1 << 62
+_LARGEST_EPOCH: Final = (1 << 31) - 1
+
+
+class CleanedSegment:
+    """`append` what stays, then `finish`; or `discard` at any time before the swap."""
+
+    def __init__(
+        self, directory: str, base_offset: int, *, index_interval_bytes: int, index_bytes_max: int
+    ) -> None:
+        self.base_offset = base_offset
+        self.size = 0
+        self._directory = directory
+        self._index_interval_bytes = index_interval_bytes
+        self._index_bytes_max = index_bytes_max
+        self._next_offset = base_offset
+        self._max_timestamp = -1
+        self._offset_of_max_timestamp = -1
+        self._bytes_since_last_index_entry = 0
+        self._last_time_index_timestamp = -1
+        self._offset_index = bytearray()
+        self._time_index = bytearray()
+        self._suffixes: list[str] = []
+        self.discard()
+        self._file = LogFile.create(self._path(LOG_SUFFIX, CLEANED_SUFFIX))
+        self._suffixes.append(LOG_SUFFIX)
+
+    def append(self, batches: bytes | bytearray | memoryview) -> None:
+        """Whole batches, in order."""
+        (
+            end,
+            why,
+            self._next_offset,
+            self._max_timestamp,
+            self._offset_of_max_timestamp,
+            self._bytes_since_last_index_entry,
+            self._last_time_index_timestamp,
+            *_,
+            offset_index,
+            time_index,
+            _,
+            _,
+        ) = kernel.scan_log(
+            batches,
+            0,
+            len(batches),
+            self.size,
+            self.base_offset,
+            self._next_offset,
+            self._index_interval_bytes,
+            self._bytes_since_last_index_entry,
+            self._max_timestamp,
+            self._offset_of_max_timestamp,
+            self._last_time_index_timestamp,
+            _LARGEST_EPOCH,
+            0,
+            _NO_LIMIT,
+            _NO_LIMIT,
+        )
+        if why != kernel.AT_END:
+            raise CannotClean(f"{self._file.path} would hold {WHY_STOPPED[why]} at {end}")
+        self._file.write_at(self.size, batches)
+        self.size += len(batches)
+        self._offset_index += offset_index
+        self._time_index += time_index
+
+    def finish(self, aborted: Sequence[AbortedTxn], modified_ns: int) -> None:
+        """Write the indexes and sync everything. The log's time is that of what it replaces."""
+        if self._max_timestamp > self._last_time_index_timestamp:
+            relative_offset = self._offset_of_max_timestamp - self.base_offset
+            self._time_index += TIME_INDEX_ENTRY.pack(self._max_timestamp, relative_offset)
+        self._write_index(INDEX_SUFFIX, self._clipped(self._offset_index, OffsetIndex))
+        self._write_index(TIME_INDEX_SUFFIX, self._clipped(self._time_index, TimeIndex))
+        if aborted:
+            entries = b"".join(TXN_INDEX_ENTRY.pack(0, *entry) for entry in aborted)
+            self._write_index(TXN_INDEX_SUFFIX, entries)
+        os.utime(self._file.fileno(), ns=(modified_ns, modified_ns))
+        os.fsync(self._file.fileno())
+
+    def _clipped(self, entries: bytearray, index: type[OffsetIndex] | type[TimeIndex]) -> bytearray:
+        return entries[: self._index_bytes_max // index.ENTRY_BYTES * index.ENTRY_BYTES]
+
+    def _write_index(self, suffix: str, content: bytes | bytearray) -> None:
+        self._suffixes.append(suffix)
+        with open(self._path(suffix, CLEANED_SUFFIX), "wb", buffering=0) as file:
+            file.write(content)
+            os.fsync(file.fileno())
+
+    def discard(self) -> None:
+        """Remove what is called .cleaned, from this cleaning or an earlier one."""
+        for suffix in SEGMENT_SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path(suffix, CLEANED_SUFFIX))
+
+    def become_swap(self) -> None:
+        for suffix in self._suffixes:
+            os.rename(self._path(suffix, CLEANED_SUFFIX), self._path(suffix, SWAP_SUFFIX))
+
+    def go_live(self, created_ms: int) -> LogSegment:
+        """The segment in place; the names must be free by now."""
+        for suffix in self._suffixes:
+            os.rename(self._path(suffix, SWAP_SUFFIX), self._path(suffix, ""))
+        segment = LogSegment(
+            self._directory,
+            self.base_offset,
+            LogFile(self._path(LOG_SUFFIX, "")),
+            self.size,
+            index_interval_bytes=self._index_interval_bytes,
+            created_ms=created_ms,
+        )
+        segment.max_timestamp = self._max_timestamp
+        segment.offset_of_max_timestamp = max(self._offset_of_max_timestamp, self.base_offset)
+        segment.indexes_synced = True
+        return segment
+
+    def _path(self, suffix: str, stage: str) -> str:
+        return f"{self._directory}/{self.base_offset:020d}{suffix}{stage}"

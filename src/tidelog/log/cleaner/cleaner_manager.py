@@ -1,0 +1,147 @@
+"""Which log is cleaned next, which are being cleaned, and which cannot be.
+
+    state of a log          how it gets there                   what may happen
+    resting                                                     cleaning, retention
+    being cleaned           `begin`                             neither, until `done` or `gave_up`
+    uncleanable             its content cannot be read          nothing until the next start
+
+The dirtiest log comes first. Logs that are deleted, truncated or taken offline meanwhile need not
+tell: a round asks `is_current` before every piece and every swap. Touched only on the broker loop,
+bar `is_current`, which only looks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from tidelog.clock import Clock
+from tidelog.log.cleaner.cleanable import DirtyLog, examine
+from tidelog.log.cleaner.errors import CleaningAborted
+from tidelog.log.cleaner.planning import CleaningPlan, plan_cleaning
+from tidelog.log.log_errors import StorageError
+from tidelog.log.partition_log import PartitionLog
+from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.log.cleaner.cleaned_segment import CleanedSegment
+    from tidelog.log.cleaner.source_segment import SourceSegment
+
+logger = logging.getLogger(__name__)
+
+
+class Logs(Protocol):
+    """What the manager needs of LogManager."""
+
+    def get(self, topic_partition: TopicPartition) -> PartitionLog | None: ...
+
+    def all_logs(self) -> Collection[PartitionLog]: ...
+
+
+class Round:
+    """A cleaning of one log that is under way."""
+
+    __slots__ = ("log", "plan", "truncations")
+
+    def __init__(self, log: PartitionLog, plan: CleaningPlan) -> None:
+        self.log = log
+        self.plan = plan
+        self.truncations = log.truncations  # a plan does not outlive a truncation
+
+
+class CleanerManager:
+    def __init__(self, logs: Logs, clock: Clock) -> None:
+        self._logs = logs
+        self._clock = clock
+        self._rounds: dict[TopicPartition, Round] = {}
+        self.uncleanable: dict[TopicPartition, PartitionLog] = {}
+        self.dirtiest_ratio = 0.0  # as of the last `begin_dirtiest`
+
+    def begin_dirtiest(self) -> Round | None:
+        """The log that needs it most, marked as being cleaned; None when no log is due."""
+        self._forget_gone()
+        now_ms = self._clock.time_ms()
+        found = [dirty for log in self._candidates() if (dirty := self._examine(log, now_ms))]
+        self.dirtiest_ratio = max((dirty.dirty_ratio for dirty in found), default=0.0)
+        due = sorted(
+            (dirty for dirty in found if dirty.is_due),
+            key=lambda dirty: dirty.dirty_ratio,
+            reverse=True,
+        )
+        for dirty in due:
+            begun = self._begin(dirty, now_ms)
+            if begun is not None:
+                return begun
+        return None
+
+    def _candidates(self) -> list[PartitionLog]:
+        return [
+            log
+            for log in self._logs.all_logs()
+            if log.config.compact
+            and log.topic_partition not in self._rounds
+            and log.topic_partition not in self.uncleanable
+        ]
+
+    def _examine(self, log: PartitionLog, now_ms: int) -> DirtyLog | None:
+        if len(log.segments) == 1:
+            return None
+        try:
+            return examine(log, now_ms)
+        except OSError as error:
+            self.mark_uncleanable(log, str(error))
+            return None
+
+    def _begin(self, dirty: DirtyLog, now_ms: int) -> Round | None:
+        log = dirty.log
+        try:
+            begun = Round(log, plan_cleaning(dirty, now_ms))
+        except (OSError, StorageError) as error:
+            self.mark_uncleanable(log, str(error))
+            return None
+        self._rounds[log.topic_partition] = begun
+        log.is_being_cleaned = True
+        return begun
+
+    def is_current(self, begun: Round) -> bool:
+        """Whether the log still is the one that the plan is about. For any thread."""
+        log = begun.log
+        return self._logs.get(log.topic_partition) is log and log.truncations == begun.truncations
+
+    def swap(self, begun: Round, group: Sequence[SourceSegment], cleaned: CleanedSegment) -> None:
+        """CleaningAborted when the log is not the same any more; StorageError when it fails."""
+        if not self.is_current(begun):
+            cleaned.discard()
+            raise CleaningAborted
+        begun.log.replace_segments(cleaned, [source.segment for source in group])
+
+    def done(self, begun: Round, end_offset: int) -> None:
+        """The whole round has been swapped in; `end_offset` is the new first dirty offset."""
+        if self.is_current(begun):
+            begun.log.cleaner_offset = end_offset
+        self.gave_up(begun)
+
+    def gave_up(self, begun: Round) -> None:
+        """What has been swapped in stays; the rest is for another round."""
+        begun.log.is_being_cleaned = False
+        del self._rounds[begun.log.topic_partition]
+
+    def mark_uncleanable(self, log: PartitionLog, reason: str) -> None:
+        logger.error(
+            "%s cannot be cleaned and grows until the next start: %s", log.topic_partition, reason
+        )
+        self.uncleanable[log.topic_partition] = log
+
+    def _forget_gone(self) -> None:
+        gone = [key for key, log in self.uncleanable.items() if self._logs.get(key) is not log]
+        for topic_partition in gone:
+            del self.uncleanable[topic_partition]
+
+    def delete_old_segments(self) -> None:
+        """Retention of compacted logs; it and cleaning must not meet."""
+        for log in self._candidates():
+            try:
+                log.delete_old_segments()
+            except (OSError, StorageError) as error:
+                logger.error("retention of %s failed: %s", log.topic_partition, error)

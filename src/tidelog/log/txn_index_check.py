@@ -1,0 +1,159 @@
+"""The transaction indexes of old segments against the markers in the segments.
+
+A transaction index has no checksum, and one that is lost cannot be told from one that was never
+needed. With a wrong one a read_committed reader would be shown aborted records. So before old
+transactional batches are served to such a reader, the index of their segment is compared with the
+segment's own markers, and those of the next segments as long as transactions reach into them. That
+is one walk over a segment in the life of the process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from tidelog.log.index_file import CorruptIndex
+from tidelog.log.log_host import LogHost
+from tidelog.log.producer_state import ABORT_MARKER, ProducerStateTable
+from tidelog.log.segment import LogSegment
+from tidelog.log.segment_scan import SegmentScan
+from tidelog.log.snapshot_files import SnapshotFiles, producers_before
+from tidelog.log.txn_index import AbortedTxn
+from tidelog.record.errors import CorruptRecords
+
+logger = logging.getLogger(__name__)
+
+INT64_MAX: Final = (1 << 63) - 1
+
+
+class TxnIndexCheck:
+    """For the segments of one log, as they are now."""
+
+    def __init__(
+        self,
+        segments: Sequence[LogSegment],
+        snapshots: SnapshotFiles,
+        host: LogHost,
+        log_start_offset: int,
+    ) -> None:
+        self._segments = segments
+        self._snapshots = snapshots
+        self._host = host
+        self._log_start_offset = log_start_offset
+
+    def before_reading(self, segment: LogSegment | None) -> bool:
+        """Of a segment whose records are about to be read; whether an index had to be written."""
+        if segment is None or segment.unverified is None or not segment.unverified.has_transactions:
+            return False
+        changed = False
+        for each in self._segments[self._segments.index(segment) :]:
+            if each.unverified is None:
+                break
+            if not each.unverified.txn_index_checked:
+                changed = self.repair(each) or changed
+            if not each.unverified.has_open_transactions:
+                break
+        return changed
+
+    def rebuild_damaged(self) -> None:
+        """Those whose entries cannot be."""
+        for segment in self._segments:
+            try:
+                segment.txn_index.entries()
+            except CorruptIndex as problem:
+                logger.warning("rebuilding a transaction index: %s", problem)
+                self.repair(segment)
+
+    def repair(self, segment: LogSegment) -> bool:
+        """Whether the index was other than the segment says; it is right afterwards.
+
+        CorruptRecords when segment and index are damaged both.
+        """
+        limit_offset = self._limit_of(segment)
+        good_end = self._good_end(segment, limit_offset)
+        replay = _Replay(segment, self._producers_before(segment), good_end, limit_offset)
+        try:
+            found = segment.txn_index.entries()
+        except CorruptIndex as problem:
+            if replay.is_damaged:
+                raise CorruptRecords(f"{segment.file.path} is damaged, and so {problem}") from None
+            found = None
+        expected = replay.aborted + [
+            entry for entry in found or () if replay.cannot_tell(entry, self._log_start_offset)
+        ]
+        expected.sort(key=lambda aborted: aborted.last_offset)
+        if segment.unverified is not None:
+            segment.unverified.txn_index_checked = True
+            segment.unverified.has_open_transactions = replay.is_open
+        if found == expected:
+            return False
+        if found is not None:
+            logger.warning(
+                "%s is not what %s says: writing it anew", segment.txn_index.path, segment.file.path
+            )
+        segment.txn_index.reset()
+        for aborted in expected:
+            segment.add_aborted(aborted)
+        return True
+
+    def _producers_before(self, segment: LogSegment) -> ProducerStateTable:
+        return producers_before(
+            segment,
+            self._snapshots,
+            self._segments,
+            log_start_offset=self._log_start_offset,
+            now_ms=self._host.clock.time_ms(),
+            expiration_ms=self._host.producer_expiration_ms,
+        )
+
+    def _good_end(self, segment: LogSegment, limit_offset: int) -> int:
+        if segment.unverified is None:
+            return segment.size
+        return segment.unverified.good_length(segment, 0, segment.size, limit_offset)
+
+    def _limit_of(self, segment: LogSegment) -> int:
+        """Where the next segment begins."""
+        number = self._segments.index(segment) + 1
+        is_last = number == len(self._segments)
+        return INT64_MAX if is_last else self._segments[number].base_offset
+
+
+class _Replay:
+    """What the batches of a segment say of transactions, as far as they are good."""
+
+    def __init__(
+        self, segment: LogSegment, table: ProducerStateTable, good_end: int, limit_offset: int
+    ) -> None:
+        self.aborted: list[AbortedTxn] = []
+        self._markers: set[tuple[int, int]] = set()
+        scan = SegmentScan(
+            segment.file.fileno(),
+            segment.base_offset,
+            good_end,
+            segment.index_interval_bytes,
+            verify_crc=False,
+        )
+        for piece in scan:
+            for row in piece.producers:
+                if row[9] == ABORT_MARKER:
+                    self._markers.add((row[0], row[5]))
+                aborted = table.replay(row)
+                if aborted is not None:
+                    self.aborted.append(aborted)
+        gaps_allowed = segment.unverified is None or segment.unverified.gaps_allowed
+        is_short = scan.next_offset < limit_offset < INT64_MAX
+        self.is_damaged = good_end < segment.size or (is_short and not gaps_allowed)
+        self._unknown_offsets = range(scan.next_offset, limit_offset)
+        self.is_open = table.has_open_transactions
+
+    def cannot_tell(self, entry: AbortedTxn, log_start_offset: int) -> bool:
+        """An entry to be believed: its transaction began before all that is known of its producer,
+        or ends where the segment has lost its batches."""
+        if self.is_damaged and entry.last_offset in self._unknown_offsets:
+            return True
+        return (
+            entry.first_offset < log_start_offset
+            and (entry.producer_id, entry.last_offset) in self._markers
+            and all(entry.last_offset != known.last_offset for known in self.aborted)
+        )

@@ -1,0 +1,179 @@
+"""What has been checked of a segment that was there before this start.
+
+A start after a clean stop reads no old batches, one after a kill only those from the recovery point
+on. What happened to the rest of the files in the meantime must not reach a reader as good data.
+Therefore the first read of old bytes checks them: checksums, that offsets grow and stay below those
+of the next segment. Later reads of the same bytes cost nothing, nor do bytes this process wrote.
+Compaction leaves gaps between offsets; where it has never been, a gap is damage.
+
+A reader gets the good batches before damage, and CORRUPT_MESSAGE at it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.log.offset_order import culprit, first_reaching, moved_up, place_at
+from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
+from tidelog.record import kernel
+from tidelog.record.errors import CorruptRecords
+
+if TYPE_CHECKING:
+    from tidelog.log.segment import LogSegment
+
+logger = logging.getLogger(__name__)
+
+_TRANSACTIONAL_BIT = 0x10
+
+
+class Unverified:
+    """Of one segment; touched only on the broker loop."""
+
+    __slots__ = (
+        "_broken_at",
+        "_checked_from",
+        "_checked_next_offset",
+        "_checked_to",
+        "_end_offset",
+        "_head_is_good",
+        "_why",
+        "end",
+        "gaps_allowed",
+        "has_open_transactions",
+        "has_transactions",
+        "is_searchable",
+        "txn_index_checked",
+    )
+
+    def __init__(self, end: int, *, gaps_allowed: bool) -> None:
+        self.end = end  # bytes beyond it are this process's own
+        self.gaps_allowed = gaps_allowed
+        self._checked_from = 0  # what lies between these two is good
+        self._checked_to = 0
+        self._checked_next_offset = 0  # what the batch there must not lie below
+        self._broken_at = -1  # the first damage met so far
+        self._why = ""
+        self._head_is_good: bool | None = None
+        self.has_transactions = False  # among the batches checked so far
+        self.txn_index_checked = False
+        self.is_searchable = True  # for timestamps; not where damage has hidden some
+        self._end_offset = -1  # after the last batch of the segment; -1 until looked for
+        self.has_open_transactions = False  # at the end of the segment; known when it is checked
+
+    def good_length(
+        self, segment: LogSegment, position: int, length: int, limit_offset: int
+    ) -> int:
+        """How much of the batches from `position` on may be served: `length` or less.
+
+        CorruptRecords when the first of them is damaged already. Offsets must stay below
+        `limit_offset`. A batch cut off at the end of the slice is the next read's business.
+        """
+        end = position + length
+        if position >= self.end or (self._checked_from <= position and end <= self._checked_to):
+            return length
+        self._require_head(segment)
+        # From the batch before on, so that a wrong offset of the first one shows.
+        scan = self._scan_from_before(segment, position, end)
+        good = self._good_end(segment, scan, limit_offset)
+        if good < position:
+            scan = self._scan(segment, position, end, segment.base_offset)
+            good = self._good_end(segment, scan, limit_offset)
+        self._note_checked(position, good, scan.next_offset)
+        if good == scan.position and self._is_cut_off_only(segment, scan):
+            return length
+        if good <= position:
+            raise CorruptRecords(f"{segment.file.path} holds {self._why} at position {good}")
+        return good - position
+
+    def _scan_from_before(self, segment: LogSegment, position: int, end: int) -> SegmentScan:
+        if position == self._checked_to:
+            return self._scan(segment, position, end, self._checked_next_offset)
+        start = segment.indexed_position_before(position)
+        return self._scan(segment, start, end, segment.base_offset)
+
+    def _scan(self, segment: LogSegment, position: int, end: int, next_offset: int) -> SegmentScan:
+        scan = SegmentScan(
+            segment.file.fileno(),
+            segment.base_offset,
+            end,
+            segment.index_interval_bytes,
+            verify_crc=True,
+            position=position,
+        )
+        scan.next_offset = max(next_offset, segment.base_offset)
+        for piece in scan:
+            if any(row[7] & _TRANSACTIONAL_BIT for row in piece.producers):
+                self.has_transactions = True
+        return scan
+
+    def _require_head(self, segment: LogSegment) -> None:
+        """A segment that begins with another offset than its name says is not this segment."""
+        if self._head_is_good is None:
+            head = place_at(segment, 0)
+            self._head_is_good = head is not None and (
+                head.base_offset == segment.base_offset
+                or (self.gaps_allowed and head.base_offset > segment.base_offset)
+            )
+            if not self._head_is_good:
+                self.note_broken(segment, 0, "a batch that does not belong there")
+        if not self._head_is_good:
+            raise segment.no_batch_at(0)
+
+    def require_whole(self, segment: LogSegment, limit_offset: int | None) -> None:
+        """CorruptRecords if batches are lost; for those who pass over the segment as a whole.
+
+        They must reach up to `limit_offset`, where the next segment begins.
+        """
+        if self._end_offset < 0:
+            self._end_offset = segment.find_end()[0]
+        is_short = limit_offset is not None and self._end_offset < limit_offset
+        if self._broken_at >= 0 or not self.is_searchable or (is_short and not self.gaps_allowed):
+            raise CorruptRecords(f"{segment.file.path} has lost records")
+
+    def _good_end(self, segment: LogSegment, scan: SegmentScan, limit_offset: int) -> int:
+        good = scan.position
+        following = place_at(segment, good) if good < segment.size else None
+        if scan.next_offset > limit_offset:
+            good = min(
+                moved_up(segment, good, limit_offset), first_reaching(segment, good, limit_offset)
+            )
+            self.note_broken(segment, good, "a batch whose offset belongs to the next segment")
+        elif scan.why == kernel.BAD_OFFSET:
+            good = min(good, culprit(segment, good))
+            self.note_broken(segment, good, WHY_STOPPED[scan.why])
+        elif not self._is_cut_off_only(segment, scan):
+            self.note_broken(segment, good, WHY_STOPPED[scan.why])
+        elif following is not None and following.base_offset < scan.next_offset:
+            good = min(good, moved_up(segment, good, following.base_offset))
+            if good < scan.position:
+                self.note_broken(segment, good, WHY_STOPPED[kernel.BAD_OFFSET])
+        return good
+
+    def _is_cut_off_only(self, segment: LogSegment, scan: SegmentScan) -> bool:
+        """Whether the scan ended with the slice, and not with damage."""
+        if scan.position == scan.size:
+            return True
+        if scan.why != kernel.INCOMPLETE:
+            return False
+        head = segment.file.read_at(scan.position, 12)
+        size = 12 + int.from_bytes(head[8:12], "big", signed=True)
+        return len(head) == 12 and scan.position + size <= segment.size
+
+    def _note_checked(self, start: int, end: int, next_offset: int) -> None:
+        if not self._checked_from <= start <= self._checked_to:
+            self._checked_from = self._checked_to = start
+        if end > self._checked_to:
+            self._checked_to, self._checked_next_offset = end, next_offset
+
+    def note_broken(self, segment: LogSegment, position: int, why: str) -> None:
+        self._why = why
+        if position != self._broken_at:
+            self._broken_at = position
+            logger.error(
+                "%s holds %s at position %d; nothing is served from there. "
+                "`tidelog verify-log` shows, `tidelog repair-log` cuts it",
+                segment.file.path,
+                why,
+                position,
+            )

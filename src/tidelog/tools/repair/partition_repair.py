@@ -1,0 +1,115 @@
+"""The repair of one log: the broker's own recovery over all of it, after copies have been made.
+
+What recovery leaves alone because a broker need not touch it, the epoch file and epochs of batches,
+is put right first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from struct import pack
+from typing import NamedTuple
+
+from tidelog.clock import SystemClock
+from tidelog.config.topic import LogConfig
+from tidelog.log.checkpoints import LEADER_EPOCH_FILE
+from tidelog.log.index_file import fsync_path
+from tidelog.log.log_host import LogHost
+from tidelog.log.partition_log import PartitionLog
+from tidelog.log.recovery import PartitionLoader
+from tidelog.log.segment import LOG_SUFFIX
+from tidelog.tools.repair.backup import Backup
+from tidelog.tools.verify.finding import Finding, Kind
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+EPOCH_POSITION = 12  # of the leader epoch in a batch
+NEVER_EXPIRE_MS = 1 << 62
+
+
+class RepairedOffsets(NamedTuple):
+    first_offset: int
+    log_start_offset: int
+    end_offset: int
+
+
+class PartitionRepair:
+    def __init__(
+        self,
+        folder: Path,
+        findings: Sequence[Finding],
+        backup: Backup,
+        *,
+        log_start_offset: int,
+        gaps_allowed: bool,
+    ) -> None:
+        self._folder = folder
+        self._findings = findings
+        self._backup = backup
+        self._log_start_offset = log_start_offset
+        self._gaps_allowed = gaps_allowed
+
+    def run(self) -> RepairedOffsets:
+        for finding in self._findings:
+            self._repair_file(finding)
+        self._keep_what_recovery_may_change()
+        log = self._recover()
+        for segment in log.segments:
+            fsync_path(segment.file.path)
+        return RepairedOffsets(
+            log.segments[0].base_offset, log.log_start_offset, log.log_end_offset
+        )
+
+    def _repair_file(self, finding: Finding) -> None:
+        path = Path(finding.path)
+        if finding.kind == Kind.LEFTOVER or (finding.kind == Kind.EPOCHS and path.exists()):
+            self._backup.take(path)
+        elif finding.kind == Kind.BATCH_EPOCH:
+            assert finding.position is not None
+            self._backup.keep(path)
+            with path.open("r+b") as file:
+                file.seek(finding.position + EPOCH_POSITION)
+                file.write(pack(">i", finding.epoch))
+
+    def _keep_what_recovery_may_change(self) -> None:
+        """All small files, and the segments from the first damaged one on."""
+        logs = [finding.path for finding in self._findings if finding.path.endswith(LOG_SUFFIX)]
+        first_damaged = min(map(os.path.basename, logs), default=None)
+        has_swaps = any(path.name.endswith(".swap") for path in self._folder.iterdir())
+        for path in sorted(self._folder.iterdir()):
+            may_be_cut = has_swaps or (first_damaged is not None and path.name >= first_damaged)
+            if path.suffix != LOG_SUFFIX or may_be_cut:
+                self._backup.keep(path)
+
+    def _recover(self) -> PartitionLog:
+        topic, _, partition = self._folder.name.rpartition("-")
+        dropped: list[str] = []
+        host = LogHost(
+            SystemClock(),
+            producer_expiration_ms=NEVER_EXPIRE_MS,
+            delete_later=lambda paths, _: dropped.extend(paths),
+        )
+        log = PartitionLoader(
+            str(self._folder),
+            TopicPartition(topic, int(partition)),
+            LogConfig(),
+            host,
+            clean=False,
+            recovery_point=0,
+            log_start_offset=self._log_start_offset,
+            high_watermark=0,
+            was_compacted=self._gaps_allowed,
+        ).load()
+        log.flush()
+        ticket = log.close()
+        if ticket is not None:
+            ticket.run()
+        for path in dropped:
+            os.unlink(path)
+        fsync_path(str(self._folder / LEADER_EPOCH_FILE))
+        fsync_path(str(self._folder))
+        return log

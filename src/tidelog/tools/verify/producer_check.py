@@ -1,0 +1,152 @@
+"""Transaction indexes and producer snapshots against what the batches say of producers.
+
+The batches are replayed from the first one on. A transaction that began before it, and a producer
+last heard of before it, are not known; entries and rows about those are believed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tidelog.log.index_file import CorruptIndex
+from tidelog.log.producer_snapshot import CorruptSnapshot, SnapshotRow, decode_snapshot
+from tidelog.log.producer_state import ABORT_MARKER, ProducerStateTable
+from tidelog.log.txn_index import AbortedTxn, TxnIndex
+from tidelog.record.batch import CONTROL_BIT
+from tidelog.record.control import read_marker
+from tidelog.record.errors import InvalidRecords
+from tidelog.tools.verify.finding import Finding, Kind, Report
+from tidelog.tools.verify.segment_walk import WalkedBatch
+
+REBUILT = "it is rebuilt from the segment"
+REPLAYED = "it is removed; an older snapshot is taken and the batches after it are replayed"
+_SEQUENCE_MASK = (1 << 31) - 1
+
+
+class ProducerCheck:
+    """Of one log, segment after segment."""
+
+    def __init__(self, folder: str, snapshot_offsets: list[int], report: Report) -> None:
+        self._folder = folder
+        self._report = report
+        self._table = ProducerStateTable()
+        self._first_seen: dict[int, int] = {}  # producer -> its first batch in this log
+        self._waiting = sorted(snapshot_offsets)
+        self._txn_index: TxnIndex | None = None
+        self._aborted: list[AbortedTxn] = []
+        self._markers: set[tuple[int, int]] = set()
+        self.is_whole = True  # no damage so far
+
+    def begin_segment(self, stem: str, base_offset: int) -> None:
+        self.reach(base_offset)
+        self._txn_index = TxnIndex(f"{stem}.txnindex", base_offset)
+        self._aborted, self._markers = [], set()
+
+    def batch(self, batch: WalkedBatch) -> None:
+        if batch.producer_id < 0:
+            return
+        if self._waiting and self._waiting[0] <= batch.base_offset:
+            self.reach(batch.base_offset)
+        control_type, coordinator_epoch = _marker_of(batch)
+        last_sequence = -1
+        if batch.base_sequence != -1:
+            delta = batch.last_offset - batch.base_offset
+            last_sequence = (batch.base_sequence + delta) & _SEQUENCE_MASK
+        self._first_seen.setdefault(batch.producer_id, batch.base_offset)
+        if control_type == ABORT_MARKER:
+            self._markers.add((batch.producer_id, batch.base_offset))
+        aborted = self._table.replay(
+            (
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                last_sequence,
+                batch.base_offset,
+                batch.last_offset,
+                batch.max_timestamp,
+                batch.attributes,
+                batch.position,
+                control_type,
+                coordinator_epoch,
+            )
+        )
+        if aborted is not None:
+            self._aborted.append(aborted)
+
+    def end_segment(self, *, is_whole: bool) -> None:
+        """Compare the transaction index with what was seen."""
+        self.is_whole = self.is_whole and is_whole
+        assert self._txn_index is not None
+        try:
+            entries = self._txn_index.entries()
+        except CorruptIndex as problem:
+            text = str(problem).removeprefix(self._txn_index.path).strip()
+            self._say_index(text)
+            return
+        if not self.is_whole:
+            return
+        missing = [aborted for aborted in self._aborted if aborted not in entries]
+        if missing:
+            self._say_index(f"it lacks the aborted transaction {tuple(missing[0])}")
+            return
+        for entry in entries:
+            began_before = entry.first_offset < self._first_seen.get(entry.producer_id, 1 << 62)
+            is_marker = (entry.producer_id, entry.last_offset) in self._markers
+            if entry not in self._aborted and not (began_before and is_marker):
+                self._say_index(f"it holds {tuple(entry)}, which the segment does not")
+                return
+
+    def reach(self, offset: int) -> None:
+        """Everything below `offset` has been replayed: compare the snapshots taken there."""
+        while self._waiting and self._waiting[0] <= offset:
+            taken_at = self._waiting.pop(0)
+            self._check_snapshot(taken_at, is_comparable=self.is_whole and taken_at == offset)
+
+    def finish(self, end_offset: int) -> None:
+        self.reach(end_offset)
+        for offset in self._waiting:
+            if self.is_whole:
+                self._say_snapshot(offset, "it lies behind the end of the log")
+            else:
+                self._check_snapshot(offset, is_comparable=False)
+
+    def _check_snapshot(self, offset: int, *, is_comparable: bool) -> None:
+        try:
+            with open(self._snapshot_path(offset), "rb") as file:
+                rows = decode_snapshot(file.read())
+        except CorruptSnapshot as problem:
+            self._say_snapshot(offset, str(problem))
+            return
+        for row in rows:
+            if row.last_offset >= offset or (is_comparable and not self._agrees(row)):
+                self._say_snapshot(offset, f"it tells of producer {row.producer_id} what is not so")
+                return
+
+    def _agrees(self, row: SnapshotRow) -> bool:
+        known = self._table.producers.get(row.producer_id)
+        if known is None or not known.batches:
+            return True
+        last = known.batches[-1]
+        return (row.last_offset, row.last_sequence) == (last.last_offset, last.last_sequence) or (
+            row.last_offset < 0
+        )
+
+    def _snapshot_path(self, offset: int) -> str:
+        return os.path.join(self._folder, f"{offset:020d}.snapshot")
+
+    def _say_snapshot(self, offset: int, problem: str) -> None:
+        self._report(Finding(Kind.LOG, self._snapshot_path(offset), problem, REPLAYED))
+
+    def _say_index(self, problem: str) -> None:
+        assert self._txn_index is not None
+        self._report(Finding(Kind.LOG, self._txn_index.path, problem, REBUILT))
+
+
+def _marker_of(batch: WalkedBatch) -> tuple[int, int]:
+    if not batch.attributes & CONTROL_BIT or batch.records_count < 1:
+        return -1, -1
+    try:
+        marker = read_marker(batch.view)
+    except InvalidRecords:
+        return -1, -1
+    return (-1, -1) if marker is None else (int(marker.control_type), marker.coordinator_epoch)

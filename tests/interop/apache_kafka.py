@@ -1,0 +1,85 @@
+"""Apache Kafka 3.9 itself: a broker over a directory, and its tools, from the jars of bench.maven.
+
+`kafka_or_skip` gives them or skips the test with the reason: no java, no mvn, no Maven Central.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bench.maven import jars_or_reason
+from bench.peers import ApacheKafka, BrokerProcess
+from tests.support.eventually import eventually
+
+CACHE = Path(__file__).resolve().parents[2] / ".bench"
+TOOL_TIMEOUT_S = 120
+SMALL = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.partition.verification.enable": "false",
+    "log.cleaner.backoff.ms": "200",
+    "log.initial.task.delay.ms": "100",
+    "log.retention.check.interval.ms": "3600000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class ToolOutput(NamedTuple):
+    stdout: list[str]
+    stderr: list[str]
+
+
+def apache_kafka_or_reason() -> ApacheKafka | str:
+    CACHE.mkdir(exist_ok=True)
+    libs = jars_or_reason(CACHE)
+    return libs if isinstance(libs, str) else ApacheKafka(libs, CACHE)
+
+
+def kafka_or_skip() -> ApacheKafka:
+    found = apache_kafka_or_reason()
+    if isinstance(found, str):
+        pytest.skip(f"Apache Kafka is not here: {found}")
+    return found
+
+
+@contextmanager
+def running(
+    kafka: ApacheKafka, data: Path, overrides: Mapping[str, str] | None = None
+) -> Iterator[BrokerProcess]:
+    """A broker over a freshly formatted directory; stopped cleanly, the data stays."""
+    process = BrokerProcess(kafka, data, {**SMALL, **(overrides or {})})
+    try:
+        process.start()
+        yield process
+        process.stop()
+    finally:
+        process.kill()
+
+
+def dump_log_segments(kafka: ApacheKafka, arguments: Sequence[str], folder: Path) -> ToolOutput:
+    """What kafka-dump-log.sh prints when it is run in `folder`."""
+    done = subprocess.run(
+        [*kafka.java(), "-Dfile.encoding=UTF-8", "kafka.tools.DumpLogSegments", *arguments],
+        cwd=folder,
+        capture_output=True,
+        timeout=TOOL_TIMEOUT_S,
+        check=False,
+    )
+    return ToolOutput(lines_of(done.stdout), lines_of(done.stderr))
+
+
+def lines_of(output: bytes) -> list[str]:
+    """By line feeds alone: keys and values may hold what Python takes for an end of line."""
+    return output.decode().split("\n")[:-1]
+
+
+def wait_for_cleaning(data: Path) -> None:
+    """Until the cleaner's checkpoint names the compacted topic."""
+    checkpoint = data / "cleaner-offset-checkpoint"
+    eventually(lambda: checkpoint.exists() and "accounts 0 " in checkpoint.read_text(), 30)

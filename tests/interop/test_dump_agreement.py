@@ -1,0 +1,93 @@
+"""Kafka 3.9's own dump tool and `tidelog dump-log` on files that tidelog wrote: the same lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.peers import ApacheKafka
+from tests.interop.apache_kafka import dump_log_segments, kafka_or_skip
+from tests.support.broker_process import BrokerProcess
+from tests.support.damage_stage import DamageStage
+from tests.support.handover_story import fill
+from tidelog.tools.cli.main import main
+
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+SMALL = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> ApacheKafka:
+    return kafka_or_skip()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a tidelog broker that clients have written to."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("served"), SMALL)
+    with broker:
+        fill(broker.bootstrap)
+        assert broker.stop() == 0
+    return broker.data_directory
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Many small segments, made without clients."""
+    return DamageStage(tmp_path_factory.mktemp("written")).pristine
+
+
+def agree(
+    kafka: ApacheKafka, home: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> int:
+    """The number of lines; both tools run in `home`."""
+    theirs = dump_log_segments(kafka, arguments, home)
+    assert main(["dump-log", *arguments]) == 0
+    ours = capsys.readouterr()
+    assert ours.out.split("\n")[:-1] == theirs.stdout
+    # Kafka names the files with gaps in the order of a hash table.
+    assert sorted(ours.err.split("\n")[:-1]) == sorted(theirs.stderr)
+    return len(theirs.stdout)
+
+
+@pytest.mark.parametrize("place", ["served", "written"])
+@pytest.mark.parametrize("flags", [["--print-data-log"], []], ids=["data", "shallow"])
+def test_offsets_checksums_positions_and_index_entries_are_the_same(
+    kafka: ApacheKafka,
+    place: str,
+    flags: list[str],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home: Path = request.getfixturevalue(place)
+    monkeypatch.chdir(home)
+    files = [
+        str(path.relative_to(home))
+        for path in sorted(home.glob("*-*/*"))
+        if path.suffix in SUFFIXES
+    ]
+    assert {Path(name).suffix for name in files} == set(SUFFIXES)
+
+    assert agree(kafka, home, ["--files", ",".join(files), *flags], capsys) > 100
+
+
+@pytest.mark.parametrize(
+    ("folder", "decoder"),
+    [
+        ("__consumer_offsets-0", "--offsets-decoder"),
+        ("__transaction_state-0", "--transaction-log-decoder"),
+    ],
+)
+def test_internal_topics_decode_to_the_same(
+    kafka: ApacheKafka,
+    served: Path,
+    folder: str,
+    decoder: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(served)
+
+    agree(kafka, served, ["--files", f"{folder}/{0:020d}.log", decoder], capsys)

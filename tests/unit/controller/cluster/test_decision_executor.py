@@ -1,0 +1,119 @@
+"""Carrying out decisions when the store loses answers, is out of reach, or takes only so much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.broker_session import BrokerSession
+from tests.support.fake_cluster import FakeCluster
+from tests.support.metadata import in_loop
+from tidelog.controller import znodes
+from tidelog.controller.cluster.fence import MULTI_BYTES_MAX, in_multis
+from tidelog.controller.metadata_store import (
+    Create,
+    Delete,
+    Operation,
+    Outcome,
+    OutcomeUnknown,
+    SetData,
+    StoreUnavailable,
+)
+from tidelog.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+class Unreliable:
+    """Makes the next multis of a session fail, after they are done or before."""
+
+    def __init__(self, session: BrokerSession) -> None:
+        self._multi = session.multi
+        self.answers_to_lose = 0
+        self.calls_to_refuse = 0
+        session.multi = self.multi  # type: ignore[method-assign]
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Outcome]:
+        if self.calls_to_refuse:
+            self.calls_to_refuse -= 1
+            raise StoreUnavailable("/")
+        outcomes = await self._multi(operations)
+        if self.answers_to_lose:
+            self.answers_to_lose -= 1
+            raise OutcomeUnknown("/")
+        return outcomes
+
+
+@in_loop
+async def test_a_write_whose_answer_was_lost_is_told_to_the_brokers(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2, 3)
+    await cluster.create_topic("t", [[2, 3]])
+    store = Unreliable(cluster.sessions[1])
+    store.answers_to_lose = 1
+    await cluster.meanwhile(cluster.kill(2), ms=100)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr) == (3, [3])
+    assert cluster.brokers[3].hosted[T0].leader == 3
+    assert cluster.brokers[3].hosted[T0].partition_epoch == await cluster.version("t")
+    await cluster.close()
+
+
+@in_loop
+async def test_a_new_topic_whose_making_was_not_answered_is_told_to_the_brokers(
+    tmp_path: Path,
+) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2)
+    store = Unreliable(cluster.sessions[1])
+    store.answers_to_lose = 1
+    making = cluster.create_topic("t", [[1, 2]])
+    await cluster.meanwhile(making, ms=100)
+    assert cluster.brokers[2].hosted[T0].leader == 1
+    assert (await cluster.state("t")).leader == 1
+    await cluster.close()
+
+
+@in_loop
+async def test_decisions_wait_for_a_store_that_is_out_of_reach(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2, 3)
+    await cluster.create_topic("t", [[2, 3]])
+    store = Unreliable(cluster.sessions[1])
+    store.calls_to_refuse = 3
+    await cluster.meanwhile(cluster.kill(2), ms=100)
+    assert (await cluster.state("t")).leader == 3
+    await cluster.close()
+
+
+@in_loop
+async def test_a_controller_that_cannot_take_over_gives_its_place_back(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1)
+    cluster.controllers[1]._settings = {}  # type: ignore[assignment]
+    await cluster.store.delete(znodes.CONTROLLER)
+    await cluster.pass_time(ms=100)
+    assert not cluster.controllers[1].is_active
+    await cluster.start(2, settle=False)
+    for _ in range(10):
+        await cluster.pass_time(ms=100)
+    assert cluster.controllers[2].is_active
+    assert cluster.controllers[1].active_id == 2
+    await cluster.close()
+
+
+def test_large_decisions_are_several_multis() -> None:
+    operations: list[Operation] = [
+        SetData(znodes.state_path("t", n), b"x" * 200, n) for n in range(6_000)
+    ]
+    operations += [Create("/a", b"y" * (2 * MULTI_BYTES_MAX)), Delete("/b")]
+    multis = list(in_multis(operations))
+    assert [operation for multi in multis for operation in multi] == operations
+    assert 4 <= len(multis) <= 6
+    for multi in multis:
+        assert len(multi) == 1 or sum(map(_size, multi)) <= MULTI_BYTES_MAX
+
+
+def _size(operation: Operation) -> int:
+    data = operation.data if isinstance(operation, Create | SetData) else b""
+    return len(operation.path) + len(data)

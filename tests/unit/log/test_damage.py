@@ -1,0 +1,70 @@
+"""Damaged directories: whatever happened to the files, nothing wrong is served as good.
+
+TIDELOG_DAMAGES sets how many random damages are done; each is opened as after a clean and as after
+an unclean stop. A failure names its seed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.damage import do_damage
+from tests.support.damage_stage import DamageStage
+from tidelog.tools.repair.directory_repair import DirectoryRepair
+
+COUNT = int(os.environ.get("TIDELOG_DAMAGES", "240"))
+PIECES = 4
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> DamageStage:
+    return DamageStage(tmp_path_factory.mktemp("stage"))
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_an_undamaged_directory_is_read_whole_and_without_a_word(
+    stage: DamageStage, tmp_path: Path, clean: bool
+) -> None:
+    outcome = stage.read_everything(stage.copy(tmp_path / "data"), clean=clean)
+
+    assert outcome.lies == []
+    assert outcome.missing == []
+    assert outcome.errors == []
+    assert outcome.log_lines == []
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_no_damage_is_served_as_good(stage: DamageStage, tmp_path: Path, piece: int) -> None:
+    for seed in range(piece, COUNT, PIECES):
+        for clean in (True, False):
+            directory = stage.copy(tmp_path / "data")
+            done = do_damage(stage, directory, seed)
+            outcome = stage.read_everything(directory, clean=clean)
+            shutil.rmtree(directory)
+            story = f"seed {seed}, {'clean' if clean else 'unclean'}, {done}"
+            assert outcome.lies == [], story
+            assert outcome.is_detected or not outcome.missing, story
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_verify_finds_every_damage_and_repair_leaves_none(
+    stage: DamageStage, tmp_path: Path, piece: int
+) -> None:
+    for seed in range(piece, COUNT, PIECES):
+        directory = stage.copy(tmp_path / "data")
+        story = f"seed {seed}, {do_damage(stage, directory, seed)}"
+
+        summary = DirectoryRepair(directory, tmp_path / "backup", jobs=1).run()
+
+        assert summary.found, story
+        assert summary.remaining == [], story
+        outcome = stage.read_everything(directory, clean=True, after_repair=True)
+        assert (outcome.lies, outcome.errors, outcome.log_lines) == ([], [], []), story
+        shutil.rmtree(directory)
+        shutil.rmtree(tmp_path / "backup")

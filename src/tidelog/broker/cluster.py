@@ -1,15 +1,11 @@
-"""This broker's place in a cluster: its registration, the controller, the other brokers.
+"""This broker's place in a cluster: what joins it to the controller and to the other brokers.
 
-Life
-    start     register at /brokers/ids (waiting for the node of a former life to go), start taking
-              part in the election of the controller, wait to be told of the cluster
-    cut off   the session may be over (DISCONNECTED for long, or EXPIRED): another leader may be
-              elected by now, so nothing is promised on this broker's authority alone
-    again     a new session: register anew, with a new broker epoch; the controller then says
-              again what this broker leads
-    stop      have the controller move the leaderships, then go
+It carries out what the controller says of brokers and topics, and asks others on behalf of the rest
+of the broker: the controller for in-sync sets and to take over, coordinators and leaders for
+transactions. Registration and session are `membership.py`, the end is `handover.py`.
 
-The broker epoch is the zxid of the registration, as in Kafka (KIP-380).
+A peer answers in order, so what waits long would hold up what comes after it: each kind of question
+has connections of its own.
 """
 
 from __future__ import annotations
@@ -18,26 +14,20 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Iterable
-from enum import Enum
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tidelog.broker.handover import Handover
 from tidelog.broker.leadership_changes import LeadershipChanges
+from tidelog.broker.membership import Membership
 from tidelog.broker.metadata_cache import Node
 from tidelog.broker.topic_updates import apply_updates
-from tidelog.controller import znodes
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.controller import ClusterController
-from tidelog.controller.cluster.pause import pause
-from tidelog.controller.metadata_store import (
-    NodeExists,
-    SessionState,
-    StoreClosed,
-    StoreError,
-)
+from tidelog.controller.metadata_store import StoreError
 from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
-from tidelog.errors import ErrorCode, StartupError
+from tidelog.errors import StartupError
 from tidelog.network.peer_directory import PeerDirectory
 from tidelog.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -55,7 +45,7 @@ from tidelog.replication.partition_host import PartitionHost
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.clock import Clock, Timer, TimerHandle
+    from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.znodes import Endpoint
     from tidelog.coordinator.txn.markers import Answered
@@ -67,22 +57,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_EPOCH: Final = -1
 CONTROLLER_TIMEOUT_S: Final = 30.0
-FORMER_LIFE_RETRY_S: Final = 0.1
-REGISTRATION_RETRY_S: Final = 0.5
 WELCOME_TIMEOUT_S: Final = 60.0
-UNREACHABLE_PAUSE_S: Final = 0.2
-UNREACHABLE_TRIES_MAX: Final = 20
-# Of the session timeout: when the loss of the connection is noticed, up to two thirds of the
-# session have passed already.
-CUT_OFF_SHARE: Final = 1 / 3
-
-
-class Handover(Enum):
-    DONE = "others lead what this broker led"
-    INCOMPLETE = "for some partitions no other replica is in sync"
-    UNREACHABLE = "no controller answers, or another one has taken its place"
 
 
 class Address(NamedTuple):
@@ -110,7 +86,14 @@ class Cluster:
         self._loop = loop
         self._clock = clock
         self._timer = timer
-        self.broker_epoch = NO_EPOCH
+        self._membership = Membership(
+            broker_id,
+            store,
+            rack=config.rack,
+            session_timeout_ms=config.get_int("zookeeper.session.timeout.ms"),
+            clock=clock,
+            timer=timer,
+        )
         self.controller_epoch = 0  # the highest that orders have come with
         self.orders = asyncio.Lock()  # the controller's orders are carried out one by one
         self._listener_name = config.inter_broker_listener_name
@@ -161,13 +144,10 @@ class Cluster:
         self.follower_sessions = FollowerSessions(randrange)
         self.leadership: LeadershipChanges
         self._broker: Broker
-        self._endpoints: list[Endpoint] = []
         self._welcome = asyncio.Event()
-        self._cut_off_timer: TimerHandle | None = None
-        self._registration: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._clean_shutdown = False
-        self._is_stopping = False
+        self._membership.on_cut_off(self._cut_off_changed)
+        self._membership.on_session(self.controller.on_broker_session)
 
     def _directory(self, purpose: str, receive_buffer_bytes: int = -1) -> PeerDirectory:
         directory = PeerDirectory(
@@ -199,11 +179,7 @@ class Cluster:
 
     async def start(self, endpoints: list[Endpoint], *, clean_shutdown: bool) -> None:
         """Until the controller has told this broker of the cluster; StartupError if it cannot."""
-        self._endpoints = endpoints
-        self._clean_shutdown = clean_shutdown
-        deadline = self._clock.monotonic() + self._session_timeout_s * 2 + 5
-        await self._register(deadline)
-        self._store.on_session(self._session_changed)
+        await self._membership.join(endpoints, clean_shutdown=clean_shutdown)
         await self.controller.start()
         try:
             await asyncio.wait_for(self._welcome.wait(), WELCOME_TIMEOUT_S)
@@ -213,88 +189,18 @@ class Cluster:
             ) from None
 
     @property
-    def _session_timeout_s(self) -> float:
-        return self._config.get_int("zookeeper.session.timeout.ms") / 1000
+    def broker_epoch(self) -> int:
+        return self._membership.broker_epoch
 
-    async def _register(self, deadline: float | None = None) -> None:
-        path = znodes.broker_path(self._broker_id)
-        data = znodes.encode_broker(
-            self._endpoints,
-            timestamp_ms=self._clock.time_ms(),
-            rack=self._config.rack,
-            clean_shutdown=self._clean_shutdown,
-        )
-        said = False
-        while True:
-            try:
-                await self._store.create(path, data, ephemeral=True)
-            except NodeExists:
-                stat = await self._store.exists(path)
-                if stat is None:
-                    continue
-                if stat.ephemeral_owner != self._store.session_id:
-                    if deadline is not None and self._clock.monotonic() > deadline:
-                        raise StartupError(
-                            f"broker.id {self._broker_id} is taken: {path} belongs to a session "
-                            "that lives"
-                        ) from None
-                    if not said:
-                        said = True
-                        logger.warning(
-                            "waiting for the registration of this broker's former life to end",
-                            extra={"path": path},
-                        )
-                    await pause(self._timer, FORMER_LIFE_RETRY_S)
-                    continue
-            found = await self._store.exists(path)
-            if found is not None and found.ephemeral_owner == self._store.session_id:
-                break
-        self.broker_epoch = found.czxid
-        logger.info("registered", extra={"path": path, "broker_epoch": self.broker_epoch})
+    def heard_from_controller(self) -> None:
+        """An order for this very life of the broker."""
+        self._membership.confirmed()
 
-    # The session
+    # High watermarks
 
-    def _session_changed(self, state: SessionState) -> None:
-        if self._is_stopping:
-            return
-        if self._cut_off_timer is not None:
-            self._cut_off_timer.cancel()
-            self._cut_off_timer = None
-        if state is SessionState.DISCONNECTED:
-            delay_s = self._session_timeout_s * CUT_OFF_SHARE
-            self._cut_off_timer = self._timer.call_later(delay_s, self._cut_off)
-        elif state is SessionState.EXPIRED:
-            self.broker_epoch = NO_EPOCH
-            self._clean_shutdown = True  # nothing was lost: the process has gone on
-            self.controller.on_broker_session(state)
-            self._cut_off()
-        elif self.broker_epoch == NO_EPOCH:
-            if self._registration is None or self._registration.done():
-                self._registration = self._loop.create_task(self._register_again())
-        else:
-            self.controller.on_broker_session(state)
-            self._rejoin()
-
-    async def _register_again(self) -> None:
-        while not self._is_stopping:
-            try:
-                await self._register()
-                self.controller.on_broker_session(SessionState.CONNECTED)
-                return
-            except StoreClosed:
-                return  # this session has ended too: CONNECTED comes again
-            except StoreError as error:
-                logger.warning("cannot register: %s %s", type(error).__name__, error)
-                await pause(self._timer, REGISTRATION_RETRY_S)
-
-    def _cut_off(self) -> None:
-        if not self.host.is_cut_off:
-            logger.warning("cut off from ZooKeeper: others may lead by now")
-        self.host.is_cut_off = True
-
-    def _rejoin(self) -> None:
-        if self.host.is_cut_off:
-            self.host.is_cut_off = False
+    def _cut_off_changed(self, is_cut_off: bool) -> None:
+        self.host.is_cut_off = is_cut_off
+        if not is_cut_off:
             self._advance_high_watermarks()
 
     def _advance_high_watermarks(self) -> None:
@@ -303,10 +209,13 @@ class Cluster:
             if partition.leadership is not None:
                 partition.advance_high_watermark()
 
-    def heard_from_controller(self) -> None:
-        """An order for this very life of the broker: it is part of the cluster."""
-        if self.broker_epoch != NO_EPOCH:
-            self._rejoin()
+    def shrink_isrs(self) -> None:
+        """By the clock: followers that have lagged for too long leave the in-sync sets."""
+        for partition in tuple(self._broker.replicas):
+            leadership = partition.leadership
+            if leadership is not None and leadership.propose_to_remove_laggards():
+                self.isr_changes.submit(partition)
+        self._advance_high_watermarks()
 
     # Orders
 
@@ -357,16 +266,18 @@ class Cluster:
     def is_controller(self) -> bool:
         return self.controller.is_active
 
-    async def _ask_controller(self, request: Message, timeout_s: float) -> Any:
+    async def _ask_controller(self, request: Message) -> Any:
         controller_id = self.controller.active_id
         if controller_id < 0:
             raise ConnectionError("no controller is known")
-        return await self._to_controller.call(controller_id, request, timeout_s=timeout_s)
+        return await self._to_controller.call(
+            controller_id, request, timeout_s=CONTROLLER_TIMEOUT_S
+        )
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         if self.is_controller:
             return await self.controller.alter_partition(request)
-        response: AlterPartitionResponse = await self._ask_controller(request, CONTROLLER_TIMEOUT_S)
+        response: AlterPartitionResponse = await self._ask_controller(request)
         return response
 
     def leader_of(self, topic: str, index: int) -> int | None:
@@ -415,71 +326,28 @@ class Cluster:
 
     async def hand_over(self) -> None:
         """Controlled shutdown: others lead before this broker is gone."""
-        self._is_stopping = True
-        config = self._config
-        if not config["controlled.shutdown.enable"] or self.broker_epoch == NO_EPOCH:
-            return
-        tries_left = 1 + config.get_int("controlled.shutdown.max.retries")
-        unreachable_left = UNREACHABLE_TRIES_MAX
-        while tries_left and unreachable_left and self._has_others:
-            handover = await self._try_to_hand_over()
-            if handover is Handover.DONE:
-                return
-            if handover is Handover.UNREACHABLE:
-                unreachable_left -= 1
-                await pause(self._timer, UNREACHABLE_PAUSE_S)
-                continue
-            tries_left -= 1
-            if tries_left:
-                await self._pause_between_tries()
-        logger.warning("stopping without having handed over all leaderships")
+        if self._config["controlled.shutdown.enable"] and self._membership.is_registered:
+            handover = Handover(
+                self._ask_to_take_over,
+                self._has_others,
+                self._config,
+                clock=self._clock,
+                timer=self._timer,
+            )
+            await handover.run()
+        self._membership.close()
 
-    @property
     def _has_others(self) -> bool:
         return bool(self._addresses.keys() - {self._broker_id})
 
-    async def _pause_between_tries(self) -> None:
-        """Not for long if nobody is left to take over."""
-        over_ms = self._config.get_int("controlled.shutdown.retry.backoff.ms")
-        deadline = self._clock.monotonic() + over_ms / 1000
-        while self._has_others and self._clock.monotonic() < deadline:
-            await pause(self._timer, UNREACHABLE_PAUSE_S)
-
-    def shrink_isrs(self) -> None:
-        """By the clock: followers that have lagged for too long leave the in-sync sets."""
-        for partition in tuple(self._broker.replicas):
-            leadership = partition.leadership
-            if leadership is None:
-                continue
-            if leadership.propose_to_remove_laggards():
-                self.isr_changes.submit(partition)
-            partition.advance_high_watermark()
-
-    async def _try_to_hand_over(self) -> Handover:
+    async def _ask_to_take_over(self) -> ControlledShutdownResponse:
         request = ControlledShutdownRequest(
             broker_id=self._broker_id, broker_epoch=self.broker_epoch
         )
-        try:
-            if self.is_controller:
-                response = await self.controller.controlled_shutdown(request)
-            else:
-                response = await self._ask_controller(request, CONTROLLER_TIMEOUT_S)
-        except (OSError, StoreError) as error:
-            logger.warning("the controller cannot be asked to take over: %s", error)
-            return Handover.UNREACHABLE
-        assert isinstance(response, ControlledShutdownResponse)
-        if response.error_code:
-            logger.warning(
-                "the controller does not take over: %s", ErrorCode.of(response.error_code).name
-            )
-            return Handover.UNREACHABLE
-        if response.remaining_partitions:
-            logger.warning(
-                "partitions without another leader",
-                extra={"partitions": len(response.remaining_partitions)},
-            )
-            return Handover.INCOMPLETE
-        return Handover.DONE
+        if self.is_controller:
+            return await self.controller.controlled_shutdown(request)
+        response: ControlledShutdownResponse = await self._ask_controller(request)
+        return response
 
     def quiesce(self) -> None:
         """After `hand_over`: lead and follow nothing, so that those who wait are answered."""
@@ -488,10 +356,9 @@ class Cluster:
 
     async def stop(self) -> None:
         """Ask nobody any more."""
-        self._is_stopping = True
-        for task in (self._registration, *self._tasks):
-            if task is not None:
-                task.cancel()
+        self._membership.close()
+        for task in self._tasks:
+            task.cancel()
         with contextlib.suppress(StoreError):
             await self.controller.stop()
         for directory in (self._controlled, *self._directories):

@@ -1,0 +1,209 @@
+"""This broker as a member of the cluster: its registration, and what becomes of its session.
+
+    registered   the ephemeral node /brokers/ids/N is this session's; its zxid is the broker epoch
+                 (KIP-380)
+    cut off      the connection has been lost for so long that the session may be over, or it is:
+                 another leader may be elected by now
+    again        a new session: registered anew, with a new epoch; a member again once the
+                 controller has given an order for that epoch
+
+A broker that was killed may come back while the node of its former life is there still. Whoever
+listens at the very endpoints that the node names is that broker, and nobody else is: it removes the
+node, and the cluster hears of its death at once instead of when the session runs out. Otherwise it
+waits for the node to go; Kafka exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidelog.controller import znodes
+from tidelog.controller.cluster.pause import pause
+from tidelog.controller.metadata_store import (
+    BadVersion,
+    NodeExists,
+    NoNode,
+    SessionState,
+    StoreClosed,
+    StoreError,
+)
+from tidelog.errors import StartupError
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock, Timer, TimerHandle
+    from tidelog.controller.znodes import Endpoint
+    from tidelog.controller.zookeeper_store import ZooKeeperStore
+
+logger = logging.getLogger(__name__)
+
+NO_EPOCH: Final = -1
+FORMER_LIFE_RETRY_S: Final = 0.1
+FORMER_LIFE_MARGIN_S: Final = 5.0
+REGISTRATION_RETRY_S: Final = 0.5
+# Of the session timeout: when the loss of the connection is noticed, up to two thirds of the
+# session have passed already.
+CUT_OFF_SHARE: Final = 1 / 3
+
+SessionListener = Callable[[SessionState], object]
+
+
+class Membership:
+    """Touched only on the broker loop."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: ZooKeeperStore,
+        *,
+        rack: str | None,
+        session_timeout_ms: int,
+        clock: Clock,
+        timer: Timer,
+    ) -> None:
+        self._broker_id = broker_id
+        self._path = znodes.broker_path(broker_id)
+        self._store = store
+        self._rack = rack
+        self._session_timeout_s = session_timeout_ms / 1000
+        self._clock = clock
+        self._timer = timer
+        self._endpoints: Sequence[Endpoint] = ()
+        self._clean_shutdown = False
+        self._cut_off_changed: Callable[[bool], object] = lambda is_cut_off: None
+        self._session_listener: SessionListener = lambda state: None
+        self._timeout: TimerHandle | None = None
+        self._again: asyncio.Task[None] | None = None
+        self._is_cut_off = False
+        self._is_registered = False
+        self._is_closed = False
+        self.broker_epoch = NO_EPOCH  # of the last registration
+
+    @property
+    def is_registered(self) -> bool:
+        return self._is_registered
+
+    def on_cut_off(self, listener: Callable[[bool], object]) -> None:
+        """To be told when this broker may not be part of the cluster any more, and is again."""
+        self._cut_off_changed = listener
+
+    def on_session(self, listener: SessionListener) -> None:
+        """As the store's, but told of a new session only when it is registered."""
+        self._session_listener = listener
+
+    async def join(self, endpoints: Sequence[Endpoint], *, clean_shutdown: bool) -> None:
+        """Registers; StartupError if another broker has the id."""
+        self._endpoints = endpoints
+        self._clean_shutdown = clean_shutdown
+        patience_s = 2 * self._session_timeout_s + FORMER_LIFE_MARGIN_S
+        await self._register(self._clock.monotonic() + patience_s)
+        self._store.on_session(self._session_changed)
+
+    def confirmed(self) -> None:
+        """The controller has given an order for this very life of the broker."""
+        if self._is_registered:
+            self._set_cut_off(False)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timeout is not None:
+            self._timeout.cancel()
+        if self._again is not None:
+            self._again.cancel()
+
+    # Registration
+
+    async def _register(self, deadline: float | None = None) -> None:
+        data = znodes.encode_broker(
+            self._endpoints,
+            timestamp_ms=self._clock.time_ms(),
+            rack=self._rack,
+            clean_shutdown=self._clean_shutdown,
+        )
+        waited = False
+        while True:
+            # The node may be a former life's, or this one's whose answer was lost.
+            with contextlib.suppress(NodeExists):
+                await self._store.create(self._path, data, ephemeral=True)
+            stat = await self._store.exists(self._path)
+            if stat is None:
+                continue
+            if stat.ephemeral_owner == self._store.session_id:
+                break
+            if deadline is not None and self._clock.monotonic() > deadline:
+                raise StartupError(
+                    f"broker.id {self._broker_id} is taken: {self._path} belongs to a session "
+                    "that lives"
+                )
+            if await self._remove_former_life():
+                continue
+            if not waited:
+                waited = True
+                logger.warning(
+                    "waiting for the registration of this broker's former life to end",
+                    extra={"path": self._path},
+                )
+            await pause(self._timer, FORMER_LIFE_RETRY_S)
+        self.broker_epoch = stat.czxid
+        self._is_registered = True
+        logger.info("registered", extra={"path": self._path, "broker_epoch": stat.czxid})
+
+    async def _remove_former_life(self) -> bool:
+        """Whether the node was one that this broker had made before it died."""
+        try:
+            data, stat = await self._store.get(self._path)
+            if znodes.decode_broker(data).endpoints != tuple(self._endpoints):
+                return False
+            await self._store.delete(self._path, stat.version)
+        except (NoNode, BadVersion, ValueError):
+            return False
+        logger.info("the registration of this broker's former life is removed")
+        return True
+
+    async def _register_again(self) -> None:
+        while not self._is_closed:
+            try:
+                await self._register()
+            except StoreClosed:
+                return  # this session has ended too: CONNECTED comes again
+            except StoreError as error:
+                logger.warning("cannot register: %s %s", type(error).__name__, error)
+                await pause(self._timer, REGISTRATION_RETRY_S)
+            else:
+                self._session_listener(SessionState.CONNECTED)
+                return
+
+    # The session
+
+    def _session_changed(self, state: SessionState) -> None:
+        if self._is_closed:
+            return
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+        if state is SessionState.DISCONNECTED:
+            delay_s = self._session_timeout_s * CUT_OFF_SHARE
+            self._timeout = self._timer.call_later(delay_s, lambda: self._set_cut_off(True))
+        elif state is SessionState.EXPIRED:
+            self._is_registered = False
+            self._clean_shutdown = True  # nothing was lost: the process has gone on
+            self._session_listener(state)
+            self._set_cut_off(True)
+        elif self._is_registered:
+            self._session_listener(state)
+            self._set_cut_off(False)
+        elif self._again is None or self._again.done():
+            self._again = asyncio.get_running_loop().create_task(self._register_again())
+
+    def _set_cut_off(self, is_cut_off: bool) -> None:
+        if is_cut_off != self._is_cut_off:
+            self._is_cut_off = is_cut_off
+            logger.warning(
+                "cut off from ZooKeeper: others may lead by now"
+                if is_cut_off
+                else "part of the cluster again"
+            )
+            self._cut_off_changed(is_cut_off)

@@ -1,0 +1,299 @@
+"""LeaderAndIsr, StopReplica and UpdateMetadata: who is obeyed, and what becomes of partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.metadata import in_loop
+from tidelog.broker.handlers import leader_and_isr, stop_replica, update_metadata
+from tidelog.broker.leadership_changes import LeadershipChanges
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.leader_and_isr import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+from tidelog.protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
+from tidelog.replication.partition import Partition
+from tidelog.replication.partition_host import PartitionHost
+from tidelog.types import TopicPartition, Uuid
+
+TOPIC_ID = Uuid(bytes(range(16)))
+OTHER_ID = Uuid(bytes(range(1, 17)))
+
+
+class FakeFetchers:
+    def __init__(self) -> None:
+        self.followed: dict[Partition, int] = {}
+
+    def follow(self, partition: Partition) -> None:
+        self.followed[partition] = partition.leader_id
+
+    def unfollow(self, partition: Partition) -> None:
+        self.followed.pop(partition, None)
+
+    def close_idle(self) -> None: ...
+
+
+class NoIsrChanges:
+    def submit(self, partition: Partition) -> None: ...
+
+
+class FakeCluster:
+    """What the handlers see of a broker's place in its cluster."""
+
+    def __init__(self, stage: HandlerStage) -> None:
+        self.broker_epoch = 50
+        self.controller_epoch = 3
+        self.orders = asyncio.Lock()
+        self.fetchers = FakeFetchers()
+        self.host = PartitionHost(
+            stage.broker.broker_id, stage.clock, NoIsrChanges(), replica_lag_time_max_ms=10_000
+        )
+        self.leadership = LeadershipChanges(stage.broker, self.host, cast(Any, self.fetchers))
+        self.learnt: set[str] = set()
+        self.updates: list[UpdateMetadataRequest] = []
+        self.heard = 0
+
+    async def learn_topics(self, names: set[str]) -> None:
+        self.learnt |= names
+
+    def learn_addresses(self, leaders: list[LeaderAndIsrLiveLeader]) -> None: ...
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> None:
+        self.updates.append(request)
+
+    def heard_from_controller(self) -> None:
+        self.heard += 1
+
+
+class Stage:
+    def __init__(self, handlers: HandlerStage) -> None:
+        self.broker = handlers.broker
+        self.handlers = handlers
+        self.cluster = FakeCluster(handlers)
+        handlers.broker.cluster = cast(Any, self.cluster)
+
+    async def order(
+        self,
+        leader: int,
+        epoch: int,
+        *,
+        index: int = 0,
+        topic: str = "t",
+        topic_id: Uuid = TOPIC_ID,
+        replicas: tuple[int, ...] = (0, 1),
+        controller_epoch: int = 3,
+        broker_epoch: int = 50,
+        version: int = 7,
+    ) -> LeaderAndIsrResponse:
+        row = LeaderAndIsrPartitionState(
+            topic_name=topic,
+            partition_index=index,
+            leader=leader,
+            leader_epoch=epoch,
+            replicas=list(replicas),
+            isr=list(replicas),
+            partition_epoch=epoch,
+        )
+        request = LeaderAndIsrRequest(
+            controller_id=1,
+            controller_epoch=controller_epoch,
+            broker_epoch=broker_epoch,
+            topic_states=[
+                LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[row])
+            ],
+        )
+        return await leader_and_isr.handle(self.handlers.context(version), request)
+
+    async def stop(self, epoch: int, *, delete: bool = False, **fields: int) -> Any:
+        row = StopReplicaPartitionState(
+            partition_index=0, leader_epoch=epoch, delete_partition=delete
+        )
+        request = StopReplicaRequest(
+            controller_epoch=fields.get("controller_epoch", 3),
+            broker_epoch=fields.get("broker_epoch", 50),
+            topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[row])],
+        )
+        return await stop_replica.handle(self.handlers.context(4), request)
+
+    @property
+    def partition(self) -> Partition:
+        return self.handlers.partition("t")
+
+
+@asynccontextmanager
+async def cluster_stage(directory: Path) -> AsyncIterator[Stage]:
+    async with handler_stage(directory) as handlers:
+        yield Stage(handlers)
+
+
+def code_of(response: LeaderAndIsrResponse) -> int:
+    return response.topics[0].partition_errors[0].error_code
+
+
+@in_loop
+async def test_a_broker_leads_what_it_is_told_to_lead(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        response = await stage.order(leader=0, epoch=4)
+        assert (response.error_code, code_of(response)) == (0, 0)
+        assert response.topics[0].topic_id == TOPIC_ID
+        assert stage.partition.is_leader
+        assert stage.partition.leader_epoch == 4
+        assert stage.cluster.learnt == {"t"}
+        assert stage.cluster.heard == 1
+
+
+@in_loop
+async def test_a_broker_copies_from_the_leader_it_is_told(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=1, epoch=4)
+        assert not stage.partition.is_leader
+        assert stage.cluster.fetchers.followed == {stage.partition: 1}
+        await stage.order(leader=0, epoch=5)
+        assert stage.cluster.fetchers.followed == {}
+        assert stage.partition.is_leader
+
+
+@in_loop
+async def test_a_partition_without_leader_is_not_copied(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=1, epoch=4)
+        await stage.order(leader=-1, epoch=5)
+        assert stage.cluster.fetchers.followed == {}
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+@in_loop
+async def test_an_epoch_that_is_not_newer_is_refused(tmp_path: Path, epoch: int) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=0, epoch=4)
+        response = await stage.order(leader=1, epoch=epoch)
+        assert code_of(response) == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert stage.partition.is_leader
+
+
+@in_loop
+async def test_another_topic_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=0, epoch=4)
+        response = await stage.order(leader=1, epoch=5, topic_id=OTHER_ID)
+        assert code_of(response) == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+@in_loop
+async def test_a_partition_that_is_not_assigned_here_is_refused(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        response = await stage.order(leader=1, epoch=4, replicas=(1, 2))
+        assert code_of(response) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert stage.broker.replicas.get("t", 0) is None
+
+
+@in_loop
+async def test_a_replaced_controller_is_not_obeyed(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        response = await stage.order(leader=0, epoch=4, controller_epoch=2)
+        assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert stage.broker.replicas.get("t", 0) is None
+        stopped = await stage.stop(4, controller_epoch=2)
+        assert stopped.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        update = UpdateMetadataRequest(controller_epoch=2, broker_epoch=50)
+        updated = await update_metadata.handle(stage.handlers.context(8), update)
+        assert updated.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert stage.cluster.updates == []
+
+
+@in_loop
+async def test_a_newer_controller_is_remembered(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=0, epoch=4, controller_epoch=5)
+        response = await stage.order(leader=0, epoch=5, controller_epoch=4)
+        assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+@in_loop
+async def test_orders_for_a_former_life_are_not_obeyed(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        response = await stage.order(leader=0, epoch=4, broker_epoch=49)
+        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        stopped = await stage.stop(4, broker_epoch=49)
+        assert stopped.error_code == ErrorCode.STALE_BROKER_EPOCH
+        update = UpdateMetadataRequest(controller_epoch=3, broker_epoch=49)
+        updated = await update_metadata.handle(stage.handlers.context(8), update)
+        assert updated.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert stage.cluster.heard == 0
+
+
+@in_loop
+async def test_old_versions_answer_by_topic_name(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        response = await stage.order(leader=0, epoch=4, version=4)
+        (row,) = response.partition_errors
+        assert (row.topic_name, row.partition_index, row.error_code) == ("t", 0, 0)
+
+
+@in_loop
+async def test_a_stopped_replica_serves_nothing_and_keeps_its_log(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=0, epoch=4)
+        stopped = await stage.stop(5)
+        assert [row.error_code for row in stopped.partition_errors] == [0]
+        assert not stage.partition.is_leader
+        assert stage.broker.logs.get(TopicPartition("t", 0)) is not None
+
+
+@in_loop
+async def test_a_deleted_replica_goes_with_its_log(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=1, epoch=4)
+        await stage.stop(-2, delete=True)
+        assert stage.broker.replicas.get("t", 0) is None
+        assert stage.broker.logs.get(TopicPartition("t", 0)) is None
+        assert stage.cluster.fetchers.followed == {}
+
+
+@in_loop
+async def test_a_stop_of_an_older_epoch_is_fenced(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=0, epoch=4)
+        stopped = await stage.stop(3, delete=True)
+        assert [row.error_code for row in stopped.partition_errors] == [
+            ErrorCode.FENCED_LEADER_EPOCH
+        ]
+        assert stage.partition.is_leader
+
+
+@in_loop
+async def test_coordinators_move_with_their_partitions(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        groups = stage.broker.groups
+        groups.runtime.partition_count = 1
+        await stage.order(leader=0, epoch=0, topic="__consumer_offsets")
+        assert groups.runtime.shard_for("any") is not None
+        await stage.order(leader=1, epoch=1, topic="__consumer_offsets")
+        from tests.support.metadata import refused
+
+        with refused(ErrorCode.NOT_COORDINATOR):
+            groups.runtime.shard_for("any")
+
+
+@in_loop
+async def test_a_lone_broker_takes_no_orders(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as handlers:
+        request = UpdateMetadataRequest(controller_epoch=1, broker_epoch=1)
+        response = await update_metadata.handle(handlers.context(8), request)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -1,0 +1,208 @@
+"""A broker's registration and what becomes of its session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from tests.support.clock import FakeClock
+from tests.support.metadata import in_loop
+from tidelog.broker.membership import Membership
+from tidelog.controller.metadata_store import (
+    NodeExists,
+    NoNode,
+    SessionState,
+    Stat,
+    StoreUnavailable,
+)
+from tidelog.controller.znodes import Endpoint, decode_broker, encode_broker
+from tidelog.errors import StartupError
+
+ENDPOINTS = [Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT")]
+ELSEWHERE = [Endpoint("PLAINTEXT", "127.0.0.1", 9999, "PLAINTEXT")]
+SESSION_TIMEOUT_MS = 6_000
+
+
+class FakeStore:
+    """One node, and a session that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.session_id = 100
+        self.zxid = 0
+        self.owner: int | None = None
+        self.data = b""
+        self.failures = 0
+        self._listeners: list[Callable[[SessionState], None]] = []
+
+    async def create(self, path: str, data: bytes, *, ephemeral: bool) -> str:
+        assert ephemeral
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable(path)
+        if self.owner is not None:
+            raise NodeExists(path)
+        self.zxid += 1
+        self.owner, self.data = self.session_id, data
+        return path
+
+    async def exists(self, path: str) -> Stat | None:
+        if self.owner is None:
+            return None
+        return Stat(self.zxid, self.zxid, 0, 0, 0, 0, 0, self.owner, len(self.data), 0)
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        stat = await self.exists(path)
+        if stat is None:
+            raise NoNode(path)
+        return self.data, stat
+
+    async def delete(self, path: str, version: int) -> None:
+        assert version == 0
+        self.owner = None
+
+    def on_session(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
+
+    def tell(self, state: SessionState) -> None:
+        for listener in self._listeners:
+            listener(state)
+
+    def expire(self) -> None:
+        self.owner = None
+        self.tell(SessionState.EXPIRED)
+        self.session_id += 1
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = FakeStore()
+        self.membership = Membership(
+            1,
+            cast(Any, self.store),
+            rack="r",
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            clock=self.clock,
+            timer=self.clock,
+        )
+        self.cut_off: list[bool] = []
+        self.sessions: list[SessionState] = []
+        self.membership.on_cut_off(self.cut_off.append)
+        self.membership.on_session(self.sessions.append)
+
+    async def join(self, *, clean_shutdown: bool = False) -> None:
+        await self.membership.join(ENDPOINTS, clean_shutdown=clean_shutdown)
+
+    async def pass_time(self, ms: int) -> None:
+        for _ in range(ms // 100):
+            self.clock.advance(ms=100)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+
+@in_loop
+async def test_the_broker_epoch_is_that_of_the_registration() -> None:
+    stage = Stage()
+    stage.store.zxid = 41
+    await stage.join(clean_shutdown=True)
+    assert stage.membership.broker_epoch == 42
+    registered = decode_broker(stage.store.data)
+    assert (registered.endpoints, registered.rack) == (tuple(ENDPOINTS), "r")
+    assert registered.clean_shutdown
+
+
+@in_loop
+async def test_the_registration_of_a_former_life_is_waited_for() -> None:
+    stage = Stage()
+    stage.store.owner, stage.store.data = 7, encode_broker(ELSEWHERE, timestamp_ms=1)
+    joining = asyncio.ensure_future(stage.join())
+    await stage.pass_time(3_000)
+    assert not joining.done()
+    stage.store.owner = None
+    await stage.pass_time(300)
+    await joining
+    assert stage.membership.is_registered
+
+
+@in_loop
+async def test_a_former_life_at_the_same_endpoints_is_surely_over() -> None:
+    stage = Stage()
+    stage.store.owner, stage.store.data = 7, encode_broker(ENDPOINTS, timestamp_ms=1)
+    await stage.join()
+    assert stage.store.owner == stage.store.session_id
+
+
+@in_loop
+async def test_an_id_that_a_living_broker_has_is_refused() -> None:
+    stage = Stage()
+    stage.store.owner, stage.store.data = 7, encode_broker(ELSEWHERE, timestamp_ms=1)
+    joining = asyncio.ensure_future(stage.join())
+    await stage.pass_time(2 * SESSION_TIMEOUT_MS + 6_000)
+    with pytest.raises(StartupError, match=r"broker\.id 1 is taken"):
+        await joining
+
+
+@in_loop
+async def test_a_short_loss_of_the_connection_is_nothing() -> None:
+    stage = Stage()
+    await stage.join()
+    stage.store.tell(SessionState.DISCONNECTED)
+    await stage.pass_time(SESSION_TIMEOUT_MS // 3 - 100)
+    stage.store.tell(SessionState.CONNECTED)
+    await stage.pass_time(SESSION_TIMEOUT_MS)
+    assert stage.cut_off == []
+
+
+@in_loop
+async def test_a_long_loss_of_the_connection_cuts_the_broker_off_until_it_is_back() -> None:
+    stage = Stage()
+    await stage.join()
+    stage.store.tell(SessionState.DISCONNECTED)
+    await stage.pass_time(SESSION_TIMEOUT_MS // 3 + 100)
+    assert stage.cut_off == [True]
+    stage.store.tell(SessionState.CONNECTED)
+    assert stage.cut_off == [True, False]
+
+
+@in_loop
+async def test_after_an_expired_session_it_registers_anew_and_waits_for_an_order() -> None:
+    stage = Stage()
+    await stage.join()
+    old_epoch = stage.membership.broker_epoch
+    stage.store.expire()
+    assert stage.cut_off == [True]
+    stage.membership.confirmed()  # an order for the life before
+    assert stage.cut_off == [True]
+    stage.store.tell(SessionState.CONNECTED)
+    await stage.pass_time(100)
+    assert stage.membership.broker_epoch > old_epoch
+    assert decode_broker(stage.store.data).clean_shutdown
+    assert stage.sessions == [SessionState.EXPIRED, SessionState.CONNECTED]
+    assert stage.cut_off == [True]
+    stage.membership.confirmed()
+    assert stage.cut_off == [True, False]
+
+
+@in_loop
+async def test_registering_again_is_tried_until_it_works() -> None:
+    stage = Stage()
+    await stage.join()
+    stage.store.expire()
+    stage.store.failures = 3
+    stage.store.tell(SessionState.CONNECTED)
+    await stage.pass_time(2_000)
+    assert stage.membership.is_registered
+
+
+@in_loop
+async def test_a_broker_that_stops_does_not_come_back() -> None:
+    stage = Stage()
+    await stage.join()
+    stage.membership.close()
+    stage.store.expire()
+    stage.store.tell(SessionState.CONNECTED)
+    await stage.pass_time(1_000)
+    assert stage.store.owner is None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -203,72 +201,6 @@ def test_transactions_are_described_to_tools(broker: SharedBroker, topic_name: s
         producer.abort_transaction(WITHIN_S)
 
 
-class Copying:
-    """Consume, copy, produce: each batch of records and its offset in one transaction.
-
-    Whatever goes wrong ends an instance; the next one fences it and goes on from the offset that
-    is committed.
-    """
-
-    PER_TRANSACTION = 60
-    WITHIN_S = 45.0
-
-    def __init__(self, bootstrap: str, count: int) -> None:
-        self._bootstrap = bootstrap
-        self._count = count
-        self.copied = 0
-
-    async def run(self) -> None:
-        deadline = time.monotonic() + self.WITHIN_S
-        while self.copied < self._count:
-            assert time.monotonic() < deadline, f"{self.copied} records are copied"
-            try:
-                await self._run_instance()
-            except aiokafka.errors.KafkaError:
-                await asyncio.sleep(0.05)
-
-    async def _run_instance(self) -> None:
-        consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
-            group_id="copying",
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            request_timeout_ms=2_000,
-        )
-        producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap, transactional_id="copying", request_timeout_ms=2_000
-        )
-        place = aiokafka.TopicPartition("in", 0)
-        try:
-            await asyncio.wait_for(producer.start(), 10)
-            await asyncio.wait_for(consumer.start(), 10)
-            consumer.assign([place])
-            self.copied = await asyncio.wait_for(consumer.committed(place), 10) or 0
-            consumer.seek(place, self.copied)
-            while self.copied < self._count:
-                await asyncio.wait_for(self._copy(consumer, producer, place), 10)
-        except TimeoutError as error:
-            raise aiokafka.errors.KafkaTimeoutError from error
-        finally:
-            for client in (consumer, producer):
-                with contextlib.suppress(aiokafka.errors.KafkaError, TimeoutError):
-                    await asyncio.wait_for(client.stop(), 5)
-
-    async def _copy(self, consumer: Any, producer: Any, place: Any) -> None:
-        batches = await consumer.getmany(place, timeout_ms=500, max_records=self.PER_TRANSACTION)
-        messages = batches.get(place, [])
-        if not messages:
-            return
-        assert messages[0].offset == self.copied
-        await producer.begin_transaction()
-        for message in messages:
-            await producer.send("out", message.value, partition=0)
-        end = self.copied + len(messages)
-        await producer.send_offsets_to_transaction({place: end}, "copying")
-        await producer.commit_transaction()
-        self.copied = end
-
-
 def fed_broker(start_broker: StartBroker, values: list[bytes]) -> BrokerProcess:
     broker: BrokerProcess = start_broker(SMALL)
     for name in ("in", "out"):
@@ -278,29 +210,6 @@ def fed_broker(start_broker: StartBroker, values: list[bytes]) -> BrokerProcess:
         feed.produce("in", value)
     assert feed.flush(WITHIN_S) == 0
     return broker
-
-
-def test_records_are_copied_exactly_once_while_the_broker_is_killed(
-    start_broker: StartBroker,
-) -> None:
-    count, kills = 4_000, 5
-    dice = random.Random(11)
-    values = [b"%06d" % number for number in range(count)]
-    broker = fed_broker(start_broker, values)
-    copying = Copying(broker.bootstrap, count)
-
-    async def story() -> None:
-        copy = asyncio.create_task(copying.run())
-        for number in range(kills):
-            while copying.copied < count * (number + 1) // (kills + 1) and not copy.done():
-                await asyncio.sleep(0.002)
-            await asyncio.sleep(dice.uniform(0, 0.03))
-            broker.kill()
-            broker.start()
-        await copy
-
-    asyncio.run(story())
-    eventually(lambda: read(broker.bootstrap, "out") == values)
 
 
 def test_one_producer_goes_on_through_kills_of_the_broker(start_broker: StartBroker) -> None:

@@ -140,7 +140,10 @@ def _value(case: Case, row: Field, choices: Choices) -> Any:
         return None
     if row.is_array:
         return [_element(case, row, choices) for _ in range(choices.length())]
-    return _element(case, row, choices)
+    value = _element(case, row, choices)
+    if row.is_struct and case.layout.is_tagged(row) and value == type(value)():
+        return None  # a tag that holds nothing but defaults is not written
+    return value
 
 
 def _element(case: Case, row: Field, choices: Choices) -> Any:

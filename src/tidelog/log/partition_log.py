@@ -332,32 +332,32 @@ class PartitionLog:
     def aborted_transactions(self, offset: int, result: ReadResult) -> list[AbortedTxn]:
         """Those that touch the records of `result`, which `read(offset, ...)` gave."""
         return self._with_txn_indexes(
+            lambda check: check.before_reading(result.segment),
             lambda: self._reader.aborted_transactions(offset, result, self.log_end_offset),
-            result.segment,
         )
 
     def aborted_before(self, offset: int) -> list[AbortedTxn]:
         """All aborted transactions that begin below `offset`."""
-        return self._with_txn_indexes(lambda: self._reader.aborted_before(offset))
+        return self._with_txn_indexes(
+            lambda check: self.producers.knows_transactions and check.before_cleaning(offset),
+            lambda: self._reader.aborted_before(offset),
+        )
 
     def _with_txn_indexes(
-        self, look: Callable[[], list[AbortedTxn]], about_to_read: LogSegment | None = None
+        self, settle: Callable[[TxnIndexCheck], bool], look: Callable[[], list[AbortedTxn]]
     ) -> list[AbortedTxn]:
-        """What `look` finds in the transaction indexes, rebuilt if it finds them damaged."""
+        """What `look` finds once the indexes are settled, rebuilt if it finds them damaged."""
+        check = TxnIndexCheck(self.segments, self.snapshots, self._host, self.log_start_offset)
         try:
-            is_old = about_to_read is not None and about_to_read.unverified is not None
-            if is_old and self._txn_index_check().before_reading(about_to_read):
+            if settle(check):
                 self._reader.forget_aborted()
             try:
                 return look()
             except CorruptIndex:
-                self._txn_index_check().rebuild_damaged()
+                check.rebuild_damaged()
                 return look()
         except OSError as error:
             raise self._storage_error("read", error) from error
-
-    def _txn_index_check(self) -> TxnIndexCheck:
-        return TxnIndexCheck(self.segments, self.snapshots, self._host, self.log_start_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         try:

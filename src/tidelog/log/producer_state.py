@@ -280,6 +280,11 @@ class ProducerStateTable:
     def has_open_transactions(self) -> bool:
         return bool(self._open_txns)
 
+    @property
+    def knows_transactions(self) -> bool:
+        """Whether any of the producers has ended one."""
+        return any(entry.coordinator_epoch >= 0 for entry in self.producers.values())
+
     def has_open_transaction(self, producer_id: int) -> bool:
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset != NO_OFFSET

@@ -30,6 +30,8 @@ INT64_MAX: Final = (1 << 63) - 1
 class TxnIndexCheck:
     """For the segments of one log, as they are now."""
 
+    __slots__ = ("_host", "_log_start_offset", "_segments", "_snapshots")
+
     def __init__(
         self,
         segments: Sequence[LogSegment],
@@ -54,6 +56,16 @@ class TxnIndexCheck:
                 changed = self.repair(each) or changed
             if not each.unverified.has_open_transactions:
                 break
+        return changed
+
+    def before_cleaning(self, offset: int) -> bool:
+        """Of the old segments below `offset`: what a cleaner takes for committed stays so."""
+        changed = False
+        for segment in self._segments:
+            if segment.base_offset >= offset:
+                break
+            if segment.unverified is not None and not segment.unverified.txn_index_checked:
+                changed = self.repair(segment) or changed
         return changed
 
     def rebuild_damaged(self) -> None:

@@ -127,12 +127,12 @@ def test_copies_must_not_go_into_the_log_directory(
 
 def test_strays_and_leftovers_are_moved_to_the_copies(data: Path) -> None:
     (data / "lost+found").mkdir()
-    (data / "codecs-0" / f"{99:020d}.log.deleted").write_bytes(b"old")
+    (data / "codecs-0" / f"{99:020d}.log.cleaned").write_bytes(b"old")
 
     assert main(["repair-log", str(data)]) == 0
 
     assert (backup_of(data) / "lost+found").is_dir()
-    assert (backup_of(data) / "codecs-0" / f"{99:020d}.log.deleted").read_bytes() == b"old"
+    assert (backup_of(data) / "codecs-0" / f"{99:020d}.log.cleaned").read_bytes() == b"old"
     assert not (data / "lost+found").exists()
 
 

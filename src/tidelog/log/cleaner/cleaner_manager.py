@@ -17,10 +17,10 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.clock import Clock
+from tidelog.errors import KafkaError
 from tidelog.log.cleaner.cleanable import DirtyLog, examine
 from tidelog.log.cleaner.errors import CleaningAborted
 from tidelog.log.cleaner.planning import CleaningPlan, plan_cleaning
-from tidelog.log.log_errors import StorageError
 from tidelog.log.partition_log import PartitionLog
 from tidelog.types import TopicPartition
 
@@ -89,7 +89,7 @@ class CleanerManager:
             return None
         try:
             return examine(log, now_ms)
-        except OSError as error:
+        except (OSError, KafkaError) as error:
             self.mark_uncleanable(log, str(error))
             return None
 
@@ -97,7 +97,7 @@ class CleanerManager:
         log = dirty.log
         try:
             begun = Round(log, plan_cleaning(dirty, now_ms))
-        except (OSError, StorageError) as error:
+        except (OSError, KafkaError) as error:
             self.mark_uncleanable(log, str(error))
             return None
         self._rounds[log.topic_partition] = begun
@@ -143,5 +143,5 @@ class CleanerManager:
         for log in self._candidates():
             try:
                 log.delete_old_segments()
-            except (OSError, StorageError) as error:
+            except (OSError, KafkaError) as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)

@@ -122,9 +122,7 @@ class DirectoryCheck:
                 continue
             found.update(folders.partitions)
             if folders.deleted:
-                self._say(
-                    Kind.LEFTOVER, Path(entry.path), "a log that was deleted", "it is removed"
-                )
+                self._say(Kind.REMARK, Path(entry.path), "a log that was deleted", "it is removed")
         return found
 
     def _read_checkpoint(

@@ -111,9 +111,8 @@ def _read_entries(
         if facts.size:
             report(Finding(Kind.LOG, path, "it is missing", REBUILT))
         return iter(())
-    used = content
-    while used and not any(used[-layout.size :]):
-        used = used[: -layout.size] if len(used) % layout.size == 0 else used[:-1]
+    filled = len(content.rstrip(b"\0"))
+    used = content[: -(-filled // layout.size) * layout.size]
     if len(used) < len(content) and (facts.is_closed or len(content) % layout.size):
         zeros = len(content) - len(used)
         report(Finding(Kind.LOG, path, f"it ends with {zeros} zero bytes", REBUILT))

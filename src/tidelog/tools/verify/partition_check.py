@@ -30,8 +30,8 @@ from tidelog.tools.verify.segment_walk import SegmentWalk
 
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 LEFTOVERS = {
-    DELETED_SUFFIX: "a file on its way out",
-    CLEANED_SUFFIX: "a cleaning that was not finished",
+    DELETED_SUFFIX: (Kind.REMARK, "a file on its way out"),
+    CLEANED_SUFFIX: (Kind.LEFTOVER, "a cleaning that was not finished"),
 }
 
 
@@ -117,7 +117,8 @@ class PartitionCheck:
             path = os.path.join(self._folder, name)
             suffix = os.path.splitext(name)[1]
             if suffix in LEFTOVERS:
-                self._say(Kind.LEFTOVER, path, LEFTOVERS[suffix], "it is removed")
+                kind, what = LEFTOVERS[suffix]
+                self._say(kind, path, what, "it is removed")
             elif suffix == SWAP_SUFFIX:
                 self._say(
                     Kind.LOG,

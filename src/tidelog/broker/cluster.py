@@ -102,10 +102,6 @@ class Cluster:
         self._to_controller = self._directory("to-controller")
         self._to_coordinators = self._directory("to-coordinators")
         self._markers = self._directory("markers")
-        # SO_RCVBUF only where it is asked for: the system finds a better size by itself.
-        key = "replica.socket.receive.buffer.bytes"
-        buffer_bytes = config.get_int(key) if key in config.originals else -1
-        self._fetching = self._directory("fetcher", buffer_bytes)
         self._controlled = PeerDirectory(
             f"controller-{broker_id}", loop=loop, clock=clock, timer=timer
         )
@@ -126,13 +122,7 @@ class Cluster:
             self.isr_changes,
             replica_lag_time_max_ms=config.get_int("replica.lag.time.max.ms"),
         )
-        self.fetchers = ReplicaFetchers(
-            self._fetcher_settings(config),
-            self._fetching,
-            flusher,
-            loop=loop,
-            timer=timer,
-        )
+        self.fetchers = self._make_fetchers(flusher)
         self.topics = ClusterTopics(
             store,
             broker_id,
@@ -159,6 +149,19 @@ class Cluster:
         )
         self._directories.append(directory)
         return directory
+
+    def _make_fetchers(self, flusher: LogFlusher) -> ReplicaFetchers:
+        config = self._config
+        # SO_RCVBUF only where it is asked for: the system finds a better size by itself.
+        key = "replica.socket.receive.buffer.bytes"
+        buffer_bytes = config.get_int(key) if key in config.originals else -1
+        return ReplicaFetchers(
+            self._fetcher_settings(config),
+            self._directory("fetcher", buffer_bytes),
+            flusher,
+            loop=self._loop,
+            timer=self._timer,
+        )
 
     def attach(self, broker: Broker) -> None:
         """The rest of the broker is there."""

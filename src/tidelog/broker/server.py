@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -25,6 +26,11 @@ from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.log_cleaner import LogCleaner
+from tidelog.broker.log_dir_failure_handler import (
+    LogDirFailureHandler,
+    exit_anyway,
+    metadata_directory_of,
+)
 from tidelog.broker.metadata_cache import MetadataCache, Node
 from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
@@ -48,11 +54,13 @@ from tidelog.network.listener import SocketServer
 from tidelog.network.settings import Endpoint, NetworkSettings
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.replication.replica_moves import ReplicaMoves
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 DRAIN_TIMEOUT_S: Final = 5.0
+HALT_TIMEOUT_S: Final = 10.0
 
 
 def run(config: BrokerConfig) -> int:
@@ -86,16 +94,25 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
         logger.info("stopping", extra={"signal": signal.Signals(number).name})
         stop.set()
 
+    failures: list[str] = []
+
+    def on_failure(message: str) -> None:
+        logger.critical(message)
+        failures.append(message)
+        exit_anyway(HALT_TIMEOUT_S)
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     server = Server(config, loop)
+    server.halt = on_failure
     server.start()
     _settle_garbage_collector()
     sys.stdout.write(server.ready_line() + "\n")
     sys.stdout.flush()
     await stop.wait()
     await server.stop()
-    return 0
+    return 1 if failures else 0
 
 
 def _settle_garbage_collector() -> None:
@@ -126,6 +143,7 @@ class Server:
             default_log_config=log_config(config, {}),
             clock=self._clock,
         )
+        self.halt: Callable[[str], object] = logger.critical  # the broker cannot go on
         self.broker: Broker
         self.network: SocketServer
         self._advertised: list[str] = []
@@ -168,7 +186,10 @@ class Server:
         broker_id = config.broker_id
         if meta is not None and not config.broker_id_is_set:
             broker_id = meta.broker_id
-        store = EmbeddedStore.open(config.log_dirs[0], clock=self._clock)
+        metadata_directory = metadata_directory_of(logs)
+        store = EmbeddedStore.open(
+            config.log_dirs[0], clock=self._clock, io_failed=logs.failures.report
+        )
         store_is_new = next(store.subtree(znodes.CLUSTER_ID), None) is None
         membership = join_cluster(
             store,
@@ -191,6 +212,11 @@ class Server:
             logs.set_aside_strays(topics.knows)
         topics.start_broker_epoch()
         replicas = ReplicaManager(broker_id, logs)
+        logs.expect(
+            TopicPartition(image.name, partition.partition)
+            for image in topics.topics.values()
+            for partition in image.partitions
+        )
         flusher = LogFlusher(self._loop, partial(_flush_failed, replicas))
         groups, transactions = self._coordinators(
             dynamic_config.broker_config, replicas, flusher, producer_ids, topics
@@ -207,13 +233,25 @@ class Server:
             logs=logs,
             replicas=replicas,
             flusher=flusher,
+            moves=ReplicaMoves(
+                logs, flusher, dynamic_config.broker_config, loop=self._loop, clock=self._clock
+            ),
             producer_ids=producer_ids,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             groups=groups,
             transactions=transactions,
         )
+        self.broker.metadata.offline = replicas.offline
+        LogDirFailureHandler(
+            logs,
+            replicas,
+            (groups.runtime, transactions.runtime),
+            metadata_directory,
+            lambda message: self.halt(message),
+        ).listen(self._loop)
         for image in topics.topics.values():
             self._host(image)
+        self.broker.moves.resume()
         dynamic_config.follow(topics)
         topics.on_change(self._topic_changed)
         dynamic_config.on_topic_change(self._topic_config_changed)
@@ -261,6 +299,7 @@ class Server:
 
     async def close(self) -> None:
         """What `open` opened."""
+        await self.broker.moves.stop()
         await self.broker.store.close()
         await self.broker.flusher.drain()
         self.broker.logs.shutdown()
@@ -316,6 +355,7 @@ class Server:
         self.broker.groups.configure(config)
         self.broker.transactions.configure(config)
         self.broker.logs.configure(config)
+        self.broker.moves.configure(config)
         self._cleaner.configure(config)
         self.network.configure(_network_settings(config))
         for topic in self.broker.topics.topics:
@@ -360,6 +400,7 @@ def _adopt(logs: LogManager, topics: TopicCatalogue, producer_ids: ProducerIds) 
 
 def _flush_failed(replicas: ReplicaManager, log: PartitionLog, error: OSError) -> None:
     """The system may have dropped what it could not write: a later fsync would prove nothing."""
+    replicas.logs.failures.report(str(log.directory), "flush", error)
     partition = replicas.get(*log.topic_partition)
     if partition is not None and partition.log is log:
         replicas.take_offline(log.topic_partition, f"flush failed: {error}")

@@ -69,6 +69,7 @@ class PartitionImage(NamedTuple):
     replicas: list[int]  # the first is the preferred leader
     isr: list[int]
     partition_epoch: int  # version of the state node, as in Kafka over ZooKeeper
+    offline_replicas: Sequence[int] = ()  # on brokers, or disks, that are not there
 
 
 class TopicImage:

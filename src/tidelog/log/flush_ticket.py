@@ -76,6 +76,12 @@ class SyncState:
         self._generation += 1
         self.recovery_point = min(self.recovery_point, log_end_offset)
 
+    def succeed(self, other: SyncState) -> SyncState:
+        """Speak from now on for the log that `other` spoke for, whose tickets are void."""
+        self._generation = other._generation + 1
+        self.files_changed()
+        return self
+
     def begin(
         self,
         directory: str,

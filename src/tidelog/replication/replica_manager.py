@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_manager import LogManager
@@ -21,6 +21,10 @@ class ReplicaManager:
         self.logs = logs
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()  # assigned here, but the log cannot be used
+
+    @property
+    def offline(self) -> Set[tuple[str, int]]:
+        return self._offline
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())

@@ -704,9 +704,13 @@ def test_a_stop_syncs_what_the_marker_vouches_for(
         assert name in names[:marker], name
 
 
-def test_a_log_that_cannot_be_synced_by_a_stop_costs_only_its_own_recovery_point(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "rows"), [(errno.ENOSPC, ["events 0 3", "events 1 0"]), (errno.EIO, [])]
+)
+def test_a_log_that_cannot_be_synced_by_a_stop_costs_its_own_recovery_point_or_all(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, code: int, rows: list[str]
 ) -> None:
+    """A full disk is one log's trouble, a dead one all logs'."""
     manager = broker.start()
     for number in range(2):
         fill(manager.get_or_create(partition(number), TOPIC_ID), 3)
@@ -714,14 +718,14 @@ def test_a_log_that_cannot_be_synced_by_a_stop_costs_only_its_own_recovery_point
 
     def bad_sector(descriptor: int) -> None:
         if "events-1" in os.readlink(f"/proc/self/fd/{descriptor}"):
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(code, os.strerror(code))
         really(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", bad_sector)
     manager.shutdown()
     assert not has_clean_marker(broker)
     checkpoint = (broker.paths[0] / "recovery-point-offset-checkpoint").read_text()
-    assert sorted(checkpoint.splitlines()[2:]) == ["events 0 3", "events 1 0"]
+    assert sorted(checkpoint.splitlines()[2:]) == rows
 
 
 def test_a_log_that_could_not_be_made_can_be_made_later(

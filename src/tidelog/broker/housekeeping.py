@@ -88,7 +88,7 @@ class Housekeeping:
         writes = self._broker.logs.pending_checkpoints(name)
         if writes:
             failed = self._broker.logs.failures.report
-            self._run_in_thread(name, partial(_write_all, writes, failed))
+            self._run_in_thread(name, partial(write_checkpoints, writes, failed))
 
     def _remove_deleted(self) -> None:
         paths = self._broker.logs.take_due_deletions()
@@ -130,7 +130,7 @@ class Housekeeping:
         task.add_done_callback(finished)
 
 
-def _write_all(
+def write_checkpoints(
     writes: Sequence[PendingWrite], failed: Callable[[str, str, OSError], object]
 ) -> None:
     """One that fails does not keep the others, which are in other directories."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from math import inf
 from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import LEADER_EPOCH_FILE, replace_file
@@ -38,6 +39,7 @@ class Piece(NamedTuple):
     truncate_to: int | None  # what the copy holds from there on, the log does not hold any more
     start_at: int | None  # the log begins above the copy's end: begin anew there
     records: FileRecords | None
+    is_near_end: bool  # what is left, this piece and all after it, is less than asked for
     log_start_offset: int
     high_watermark: int
 
@@ -68,7 +70,7 @@ class FutureLog:
 
     # On the loop
 
-    def next_piece(self, bytes_max: int) -> Piece | None:
+    def next_piece(self, bytes_max: int, near_end_bytes: int = 0) -> Piece | None:
         """None when the copy holds all that the log holds, and nothing else."""
         current, log = self.current, self.log
         if log.config is not current.config:
@@ -98,9 +100,16 @@ class FutureLog:
             truncate_to,
             start_at,
             records,
+            self._left_bytes(records) <= near_end_bytes,
             current.log_start_offset,
             current.high_watermark,
         )
+
+    def _left_bytes(self, records: FileRecords | None) -> float:
+        active = self.current.active_segment
+        if records is None:
+            return 0
+        return active.size - records.position if records.file is active.file else inf
 
     # In the thread
 

@@ -185,7 +185,10 @@ class LogManager:
             if not directory.is_locked:
                 self._lock(directory)
         folders = self._list_folders()
-        finish_interrupted_moves(folders, self._new_unique)
+        try:
+            finish_interrupted_moves(folders, self._new_unique)
+        except OSError as error:
+            raise StartupError(f"cannot finish the move of a log: {error}") from error
         self._find_homes(folders)
         for directory, found in folders.items():
             try:

@@ -621,7 +621,12 @@ class LogSegment:
         self.release()
         self.directory = directory
         self.file.path = self.path(LOG_SUFFIX)
-        self._offset_index = self._time_index = self._txn_index = None
+        if self._offset_index is not None:
+            self._offset_index.path = self.path(INDEX_SUFFIX)
+        if self._time_index is not None:
+            self._time_index.path = self.path(TIME_INDEX_SUFFIX)
+        if self._txn_index is not None:
+            self._txn_index.path = self.path(TXN_INDEX_SUFFIX)
 
     def mark_deleted(self) -> list[str]:
         """Rename the files; the paths that are to be removed later. Readers keep the open file."""

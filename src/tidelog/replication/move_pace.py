@@ -6,6 +6,7 @@ from typing import Final
 
 from tidelog.clock import Clock
 
+WORTH_WAITING_S: Final = 0.001
 SLOWEST_BYTES_PER_SECOND: Final = 0.001  # nothing at all, for all that anybody will see
 
 
@@ -34,5 +35,6 @@ class MovePace:
         self._free_at_s = max(self._free_at_s, self._clock.monotonic()) + seconds
 
     def wait_s(self) -> float:
-        """Until more may be copied."""
-        return max(self._free_at_s - self._clock.monotonic(), 0.0)
+        """Until more may be copied; less than a millisecond is not worth waiting for."""
+        wait_s = self._free_at_s - self._clock.monotonic()
+        return wait_s if wait_s >= WORTH_WAITING_S else 0.0

@@ -158,11 +158,11 @@ class ReplicaMoves:
         return False
 
     async def _step(self, future: FutureLog) -> bool:
-        if await self._copy(future, TAIL_BYTES_MAX):
+        if await self._copy(future):
             return False
         await self._in_thread(future.make_ready)
         for _ in range(TAIL_ROUNDS_MAX):
-            if not await self._copy(future, TAIL_BYTES_MAX):
+            if not await self._copy(future):
                 break
         old_folder = str(future.current.directory)
         if not self._swap(future):
@@ -170,12 +170,14 @@ class ReplicaMoves:
         await self._in_thread(partial(self._sync, future, old_folder))
         return True
 
-    async def _copy(self, future: FutureLog, above_bytes: int) -> bool:
-        """One piece; False when no more than so many bytes are left."""
+    async def _copy(self, future: FutureLog) -> bool:
+        """One piece; False when so little is left that the swap may do with it."""
         if not self._is_wanted(future):
             return False
-        piece = future.next_piece(min(PIECE_BYTES_MAX, max(self._pace.bytes_per_second, 1)))
-        if piece is None or 0 < piece.size_bytes <= above_bytes:
+        piece = future.next_piece(
+            self._within_pace(PIECE_BYTES_MAX), self._within_pace(TAIL_BYTES_MAX)
+        )
+        if piece is None or (piece.is_near_end and piece.size_bytes):
             return False
         await self._in_thread(partial(future.copy, piece))
         await self._pay(future, piece.size_bytes)
@@ -185,7 +187,7 @@ class ReplicaMoves:
         """The one part of a move that no append may come between."""
         if not self._is_wanted(future):
             return False
-        left_bytes = SWAP_BYTES_MAX
+        left_bytes = self._within_pace(SWAP_BYTES_MAX)
         while (piece := future.next_piece(PIECE_BYTES_MAX)) is not None:
             left_bytes -= piece.size_bytes
             if left_bytes < 0:
@@ -211,6 +213,10 @@ class ReplicaMoves:
             forget_replaced(folder)
 
     # Time and threads
+
+    def _within_pace(self, byte_count: int) -> int:
+        """Not more than a second's worth at once."""
+        return min(byte_count, max(self._pace.bytes_per_second, 1))
 
     async def _pay(self, future: FutureLog, byte_count: int) -> None:
         self._pace.spend(byte_count)

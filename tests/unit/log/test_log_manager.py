@@ -5,12 +5,12 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import NoReturn
 
 import pytest
 
 from tests.support.clock import FakeClock
+from tests.support.log_broker import LogBroker as Broker
 from tests.support.log_builder import fill, offsets, produce
 from tests.support.syncs import record_syncs
 from tidelog.config.broker import BrokerConfig
@@ -23,37 +23,6 @@ from tidelog.log.log_manager import LogManager
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))
-
-
-class Broker:
-    """Starts managers over the same directories, one after the other."""
-
-    def __init__(self, root: Path, directories: int = 1) -> None:
-        self.paths = [root / f"data{number}" for number in range(directories)]
-        self.clock = FakeClock()
-        self.manager: LogManager | None = None
-
-    def start(self, config: LogConfig | None = None) -> LogManager:
-        log_config = config or LogConfig()
-        self.manager = LogManager(
-            self.paths,
-            broker_config=BrokerConfig(),
-            default_log_config=log_config,
-            clock=self.clock,
-            random=Random(1),
-        )
-        self.manager.start(lambda _: log_config)
-        return self.manager
-
-    def restart(self, config: LogConfig | None = None) -> LogManager:
-        assert self.manager is not None
-        self.manager.shutdown()
-        return self.start(config)
-
-    def kill_and_start(self, config: LogConfig | None = None) -> LogManager:
-        assert self.manager is not None
-        self.manager.close_abruptly()
-        return self.start(config)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Moves of replicas between the log directories of this broker (KIP-113).
 
     AlterReplicaLogDirs, or a copy found at start
-      -> copying      pieces of the log, in a thread, while the log is used
+      -> copying      pieces of the log, in a thread, while the log is used; should it grow faster
+                      than its copy, on the loop, so that those who write share it with the copy
       -> catching up  the copy is synced, then what has been appended meanwhile follows
       -> swap         the last bytes and both renamings, in one turn of the loop
       -> settled      the renamings are synced, the old folder is deleted later
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
 from tidelog.errors import KafkaError
-from tidelog.log.future_log import FutureLog, forget_replaced
+from tidelog.log.future_log import FutureLog, Piece, forget_replaced
 from tidelog.log.index_file import fsync_path
 from tidelog.log.log_directory import LogDirectory
 from tidelog.log.log_errors import StorageError
@@ -67,6 +68,7 @@ class ReplicaMoves:
         self._threads = config[THREADS_KEY] or len(logs.log_dirs)
         self._pool: ThreadPoolExecutor | None = None
         self._moves: dict[FutureLog, asyncio.Task[None]] = {}
+        self._falling_behind: set[FutureLog] = set()
         self._halt = asyncio.Event()
 
     def configure(self, config: BrokerConfig) -> None:
@@ -122,6 +124,7 @@ class ReplicaMoves:
             logger.error("cannot move %s: %s", future.current.directory, error.message)
         finally:
             del self._moves[future]
+            self._falling_behind.discard(future)
         self._settle(future, is_swapped)
 
     def _settle(self, future: FutureLog, is_swapped: bool) -> None:
@@ -179,9 +182,23 @@ class ReplicaMoves:
         )
         if piece is None or (piece.is_near_end and piece.size_bytes):
             return False
-        await self._in_thread(partial(future.copy, piece))
+        await self._carry(future, piece)
         await self._pay(future, piece.size_bytes)
         return True
+
+    async def _carry(self, future: FutureLog, piece: Piece) -> None:
+        """In a thread; on the loop, a piece a turn, while the log grows faster than its copy."""
+        end_offset, copied_offset = future.current.log_end_offset, future.log.log_end_offset
+        if future in self._falling_behind:
+            future.copy(piece)
+            await asyncio.sleep(0)
+        else:
+            await self._in_thread(partial(future.copy, piece))
+        grown = future.current.log_end_offset - end_offset
+        if grown >= future.log.log_end_offset - copied_offset:
+            self._falling_behind.add(future)
+        else:
+            self._falling_behind.discard(future)
 
     def _swap(self, future: FutureLog) -> bool:
         """The one part of a move that no append may come between."""

@@ -24,6 +24,11 @@ WITHIN_S = 20.0
 THROTTLE = "replica_alter_log_dirs_io_max_bytes_per_second"
 
 
+@pytest.fixture(autouse=True)
+def short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_moves, "REST_S_MAX", 0.01)
+
+
 async def until(holds: Callable[[], bool], meanwhile: Callable[[], object] = int) -> None:
     async with asyncio.timeout(WITHIN_S):
         while not holds():
@@ -177,8 +182,6 @@ def test_the_throttle_can_be_changed_on_the_way(tmp_path: Path) -> None:
 def test_a_full_disk_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(replica_moves, "REST_S_MAX", 0.01)
-
     async def story(stage: MoveStage) -> None:
         stage.append(10)
         with monkeypatch.context() as patch:

@@ -75,6 +75,7 @@ class FutureLog:
         current, log = self.current, self.log
         if log.config is not current.config:
             log.update_config(current.config)
+        log.cleaner_offset = current.cleaner_offset
         truncate_to = None
         end_offset = log.log_end_offset
         truncations = current.truncations

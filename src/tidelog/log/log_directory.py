@@ -144,7 +144,7 @@ class LogDirectory:
 
     def sorted_out(self, name: str) -> Folders:
         """What the folder of that name is; StrayFolder if it has no business here."""
-        found = Folders({}, [])
+        found = Folders({}, {}, [])
         self._sort(name, found)
         return found
 
@@ -160,7 +160,9 @@ class LogDirectory:
             return
         if marked is not None and marked["mark"] == "future":
             topic, _, partition = marked["log"].rpartition("-")
-            found.futures[TopicPartition(topic, int(partition))] = path
+            topic_partition = TopicPartition(topic, int(partition))
+            if found.futures.setdefault(topic_partition, path) != path:
+                found.deleted.append(path)  # given up for another one
             return
         if marked is not None:
             logger.warning("leaving %s alone, a %s log", path, marked["mark"])
@@ -192,7 +194,7 @@ def remove_paths(
     """Files or folders; what is gone already is fine, what resists is told. For any thread."""
     for path in paths:
         try:
-            if path.endswith(DELETE_SUFFIX):
+            if path.endswith((DELETE_SUFFIX, FUTURE_SUFFIX)):
                 remove_folder(path)
             else:
                 os.unlink(path)

@@ -41,7 +41,7 @@ from tidelog.log.checkpoints import (
     RECOVERY_POINT_FILE,
     PendingWrite,
 )
-from tidelog.log.flush_ticket import FlushTicket
+from tidelog.log.flush_ticket import FlushTicket, run_all
 from tidelog.log.future_log import FutureLog
 from tidelog.log.future_logs import FutureLogs
 from tidelog.log.interrupted_moves import finish_interrupted_moves
@@ -49,6 +49,7 @@ from tidelog.log.log_creation import create_log
 from tidelog.log.log_dir_failures import LogDirFailures
 from tidelog.log.log_directory import (
     DELETE_SUFFIX,
+    FUTURE_SUFFIX,
     STRAY_SUFFIX,
     Folders,
     LogDirectory,
@@ -68,7 +69,6 @@ FoundTopic = tuple[str, Uuid | None, dict[int, int]]
 OFFSET_FILES: Final = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE)
 KEPT_FILES: Final = (*OFFSET_FILES, CLEANER_FILE)
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
-SYNC_THREADS: Final = 16
 PREFERRED_MAX: Final = 10_000
 
 
@@ -242,7 +242,9 @@ class LogManager:
                 log_start_offset=checkpoints[LOG_START_FILE].get(topic_partition, 0),
                 high_watermark=checkpoints[HIGH_WATERMARK_FILE].get(topic_partition, 0),
                 clean_end=checkpoints[RECOVERY_POINT_FILE].get(topic_partition),
-                was_compacted=compacted is None or topic_partition in compacted,
+                was_compacted=compacted is None
+                or topic_partition in compacted
+                or folder.endswith(FUTURE_SUFFIX),
             )
 
         self.futures.load(directory, found.futures, loader)
@@ -308,7 +310,7 @@ class LogManager:
                 continue
             if ticket is not None:
                 closed.append((log, ticket))
-        problems = _run_all([ticket for _, ticket in closed])
+        problems = run_all([ticket for _, ticket in closed])
         for (log, ticket), problem in zip(closed, problems, strict=True):
             if problem is None:
                 log.flush_done(ticket)
@@ -631,21 +633,3 @@ def _checkpointed_offset(log: PartitionLog, name: str) -> int | None:
     assert name == LOG_START_FILE, name
     above_first_segment = log.log_start_offset > log.segments[0].base_offset
     return log.log_start_offset if above_first_segment else None
-
-
-def _run_all(tickets: Sequence[FlushTicket]) -> list[OSError | None]:
-    """What went wrong with each. Syncs of several files at once cost little more than one."""
-    if len(tickets) < 4:
-        return [_run(ticket) for ticket in tickets]
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(max_workers=SYNC_THREADS) as pool:
-        return list(pool.map(_run, tickets))
-
-
-def _run(ticket: FlushTicket) -> OSError | None:
-    try:
-        ticket.run()
-    except OSError as error:
-        return error
-    return None

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
 from tidelog.errors import KafkaError
+from tidelog.log.checkpoints import CLEANER_FILE
 from tidelog.log.future_log import FutureLog, Piece, forget_replaced
 from tidelog.log.index_file import fsync_path
 from tidelog.log.log_directory import LogDirectory
@@ -164,6 +165,7 @@ class ReplicaMoves:
         if await self._copy(future):
             return False
         await self._in_thread(future.make_ready)
+        await self._note_cleaned(future)
         for _ in range(TAIL_ROUNDS_MAX):
             if not await self._copy(future):
                 break
@@ -172,6 +174,12 @@ class ReplicaMoves:
             return False
         await self._in_thread(partial(self._sync, future, old_folder))
         return True
+
+    async def _note_cleaned(self, future: FutureLog) -> None:
+        """A log with gaps is only good if its directory says that it has been cleaned."""
+        if future.current.cleaner_offset >= 0:
+            for write in self._logs.pending_checkpoints(CLEANER_FILE):
+                await self._in_thread(write.run)
 
     async def _copy(self, future: FutureLog) -> bool:
         """One piece; False when so little is left that the swap may do with it."""

@@ -14,8 +14,9 @@ from tests.support.log_broker import LogBroker
 from tests.support.log_builder import ABORT, COMMIT, end_txn, fill, offsets, produce, read_all
 from tests.support.message_sets import message_set_of
 from tidelog.config.topic import LogConfig
-from tidelog.log.checkpoints import RECOVERY_POINT_FILE
+from tidelog.log.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
 from tidelog.log.future_log import FutureLog
+from tidelog.log.log_directory import remove_paths
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
@@ -486,6 +487,39 @@ class TestRestarts:
         manager = broker.start()
         assert manager.futures.get(PARTITION) is None
         assert folders(broker.paths[1]) == ["events-0-delete"]
+
+    def test_of_two_copies_in_one_directory_one_goes(self, broker: LogBroker) -> None:
+        manager = broker.start()
+        fill(log_of(manager), 3)
+        copy_all(begin(manager))
+        manager.futures.pop(PARTITION)
+        copy_all(begin(manager))
+        manager = broker.kill_and_start()
+        assert folders(broker.paths[1]) == ["events-0-future"] * 2
+        remove_paths(manager.take_due_deletions())
+        assert folders(broker.paths[1]) == ["events-0-future"]
+
+    def test_a_log_with_gaps_is_not_taken_for_a_damaged_one(self, broker: LogBroker) -> None:
+        """Compacted once, and not any more by its configuration."""
+        manager = broker.start(SMALL)
+        log = log_of(manager)
+        for first_offset in (0, 10, 20):
+            data = raw_batch.batch(b"value" * 100, base_offset=first_offset)
+            log.append_as_follower(memoryview(data))
+        log.cleaner_offset = 20
+        future = begin(manager)
+        copy_all(future)
+        for write in manager.pending_checkpoints(CLEANER_FILE):
+            write.run()
+        manager = broker.kill_and_start(SMALL)
+        again = manager.futures.get(PARTITION)
+        assert again is not None
+        assert again.log.log_end_offset == 21
+        copy_all(again)
+        swap(manager, again)
+        moved = broker.kill_and_start(SMALL).get(PARTITION)
+        assert moved is not None
+        assert moved.log_end_offset == 21
 
     def test_of_two_copies_one_goes(self, tmp_path: Path) -> None:
         broker = LogBroker(tmp_path, directories=3)

@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -48,6 +48,7 @@ from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.coordinator.txn.coordinator import TransactionCoordinator
 from tidelog.coordinator.txn.markers import MarkerWriter
 from tidelog.errors import StartupError
+from tidelog.log.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
 from tidelog.network.listener import SocketServer
@@ -212,11 +213,6 @@ class Server:
             logs.set_aside_strays(topics.knows)
         topics.start_broker_epoch()
         replicas = ReplicaManager(broker_id, logs)
-        logs.expect(
-            TopicPartition(image.name, partition.partition)
-            for image in topics.topics.values()
-            for partition in image.partitions
-        )
         flusher = LogFlusher(self._loop, partial(_flush_failed, replicas))
         groups, transactions = self._coordinators(
             dynamic_config.broker_config, replicas, flusher, producer_ids, topics
@@ -233,29 +229,40 @@ class Server:
             logs=logs,
             replicas=replicas,
             flusher=flusher,
-            moves=ReplicaMoves(
-                logs, flusher, dynamic_config.broker_config, loop=self._loop, clock=self._clock
-            ),
+            moves=self._moves(flusher, dynamic_config.broker_config),
             producer_ids=producer_ids,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             groups=groups,
             transactions=transactions,
         )
-        self.broker.metadata.offline = replicas.offline
-        LogDirFailureHandler(
-            logs,
-            replicas,
-            (groups.runtime, transactions.runtime),
-            metadata_directory,
-            lambda message: self.halt(message),
-        ).listen(self._loop)
-        for image in topics.topics.values():
-            self._host(image)
-        self.broker.moves.resume()
+        self._host_all(topics.topics.values(), metadata_directory)
         dynamic_config.follow(topics)
         topics.on_change(self._topic_changed)
         dynamic_config.on_topic_change(self._topic_config_changed)
         dynamic_config.on_broker_change(self._broker_config_changed)
+
+    def _moves(self, flusher: LogFlusher, config: BrokerConfig) -> ReplicaMoves:
+        return ReplicaMoves(self._logs, flusher, config, loop=self._loop, clock=self._clock)
+
+    def _host_all(self, images: Collection[TopicImage], metadata_directory: LogDirectory) -> None:
+        """As far as the logs are there; from now on directories may fail."""
+        broker = self.broker
+        broker.logs.expect(
+            TopicPartition(image.name, partition.partition)
+            for image in images
+            for partition in image.partitions
+        )
+        broker.metadata.offline = broker.replicas.offline
+        LogDirFailureHandler(
+            broker.logs,
+            broker.replicas,
+            (broker.groups.runtime, broker.transactions.runtime),
+            metadata_directory,
+            lambda message: self.halt(message),
+        ).listen(self._loop)
+        for image in images:
+            self._host(image)
+        broker.moves.resume()
 
     def _coordinators(
         self,

@@ -262,8 +262,8 @@ class PartitionLog:
             raise BatchAboveSegment(
                 f"{len(valid)} bytes were fetched, but segment.bytes is {self.config.segment_bytes}"
             )
-        now_ms, roll_ms = self._host.clock.time_ms(), self._max_segment_ms
-        if segment.must_roll(self.config, len(valid), last_offset, scan[3], now_ms, roll_ms):
+        now_ms = self._host.clock.time_ms()
+        if segment.must_roll(self.config, len(valid), last_offset, scan[3], now_ms):
             segment = self._roll_for(len(valid), base_offset)
             scan = self._scan_fetched(segment, batches)
         for epoch, start_offset in scan[11]:

@@ -276,13 +276,7 @@ class LogSegment:
         return max_timestamp - rolling if rolling >= 0 else now_ms - self.created_ms
 
     def must_roll(
-        self,
-        config: LogConfig,
-        size: int,
-        last_offset: int,
-        max_timestamp: int,
-        now_ms: int,
-        roll_ms: int,
+        self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> bool:
         """Whether so many bytes more, up to that offset and timestamp, belong to a new segment."""
         waited_ms = self.waited_for_roll_ms(now_ms, max_timestamp)
@@ -290,7 +284,7 @@ class LogSegment:
             size > config.segment_bytes - self.size
             or self.index_full
             or not self.has_room_for(last_offset)
-            or (self.size > 0 and waited_ms > roll_ms - self.jitter_ms)
+            or (self.size > 0 and waited_ms > config.max_segment_ms - self.jitter_ms)
         )
 
     def first_timestamp(self) -> int:

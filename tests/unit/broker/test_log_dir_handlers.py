@@ -55,13 +55,13 @@ async def two_directories(tmp_path: Path, **overrides: str) -> AsyncIterator[Han
         yield stage
 
 
-def alter(stage: HandlerStage, path: Path | str, topic: str = "t", index: int = 0) -> ErrorCode:
+def alter(stage: HandlerStage, path: Path | str, topic: str = "t", index: int = 0) -> int:
     row = AlterReplicaLogDirTopic(name=topic, partitions=[index])
     request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(path), topics=[row])])
     (result,) = alter_replica_log_dirs.handle(stage.context(2), request).results
     (partition,) = result.partitions
     assert (result.topic_name, partition.partition_index) == (topic, index)
-    return ErrorCode(partition.error_code)
+    return partition.error_code
 
 
 def described(stage: HandlerStage) -> dict[str, DescribeLogDirsResult]:
@@ -86,7 +86,7 @@ class TestAlterReplicaLogDirs:
     @in_loop
     async def test_a_replica_is_in_both_until_it_has_moved(self, tmp_path: Path) -> None:
         async with two_directories(tmp_path, **THROTTLE) as stage:
-            assert alter(stage, tmp_path / "b") is ErrorCode.NONE
+            assert alter(stage, tmp_path / "b") == ErrorCode.NONE
             rows = {
                 name: [
                     (row.partition_index, row.is_future_key, row.offset_lag)
@@ -100,22 +100,22 @@ class TestAlterReplicaLogDirs:
     @in_loop
     async def test_what_cannot_be_is_refused_in_kafkas_words(self, tmp_path: Path) -> None:
         async with two_directories(tmp_path) as stage:
-            assert alter(stage, "/elsewhere") is ErrorCode.LOG_DIR_NOT_FOUND
-            assert alter(stage, tmp_path / "b", "u") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert alter(stage, tmp_path / "b", "t", 9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert alter(stage, "/elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
+            assert alter(stage, tmp_path / "b", "u") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert alter(stage, tmp_path / "b", "t", 9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             long = "t" * 230
-            assert alter(stage, tmp_path / "b", long) is ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert alter(stage, tmp_path / "b", long) == ErrorCode.INVALID_TOPIC_EXCEPTION
             fail(stage, tmp_path / "b")
-            assert alter(stage, tmp_path / "b") is ErrorCode.KAFKA_STORAGE_ERROR
-            assert alter(stage, tmp_path / "a", "t", 1) is ErrorCode.KAFKA_STORAGE_ERROR
-            assert alter(stage, tmp_path / "a") is ErrorCode.NONE
+            assert alter(stage, tmp_path / "b") == ErrorCode.KAFKA_STORAGE_ERROR
+            assert alter(stage, tmp_path / "a", "t", 1) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert alter(stage, tmp_path / "a") == ErrorCode.NONE
 
     @in_loop
     async def test_a_partition_yet_to_come_remembers_its_directory(self, tmp_path: Path) -> None:
         async with two_directories(tmp_path) as stage:
             for index in range(3):
                 code = alter(stage, tmp_path / "b", "new", index)
-                assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             await stage.topic("new", 3)
             homes = [stage.partition("new", index).log.directory.parent for index in range(3)]
             assert homes == [tmp_path / "b"] * 3
@@ -172,9 +172,9 @@ class TestAFailedDirectory:
             request = DescribeTopicPartitionsRequest(
                 topics=[TopicRequest(name="t")], response_partition_limit=10
             )
-            answer = describe_topic_partitions.handle(stage.context(0), request)
-            good, bad = answer.topics[0].partitions
-            assert (good.leader_id, bad.leader_id, bad.offline_replicas) == (0, -1, [0])
+            described_rows = describe_topic_partitions.handle(stage.context(0), request)
+            first, second = described_rows.topics[0].partitions
+            assert (first.leader_id, second.leader_id, second.offline_replicas) == (0, -1, [0])
 
     @in_loop
     async def test_new_partitions_go_to_the_others(self, tmp_path: Path) -> None:

@@ -41,6 +41,11 @@ def two_logs(manager: LogManager) -> tuple[PartitionLog, PartitionLog]:
     return good, bad
 
 
+def produce_and_flush(log: PartitionLog) -> None:
+    produce(log)
+    log.flush()
+
+
 def failed(manager: LogManager) -> list[str]:
     return [path.name for path in manager.log_dirs if str(path) in manager.failures]
 
@@ -95,7 +100,7 @@ class TestWhatFindsOut:
     STEPS: tuple[tuple[str, Callable[[PartitionLog], object]], ...] = (
         ("append", lambda log: produce(log)),
         ("roll", lambda log: log.roll()),
-        ("flush", lambda log: (produce(log), log.flush())),
+        ("flush", produce_and_flush),
         ("epoch", lambda log: produce(log, leader_epoch=5)),
         ("retention", lambda log: log.delete_old_segments()),
         ("truncation", lambda log: log.truncate_to(1)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,7 @@ def test_a_replica_moves_while_it_is_written(tmp_path: Path) -> None:
         assert not (tmp_path / "b" / "t-0" / "replaces").exists()
         assert folders(tmp_path / "a") == ["delete"]
 
-    on_stage(story, tmp_path, log_segment_bytes="4096")
+    on_stage(story, tmp_path, log_segment_bytes="65536")
 
 
 def test_asking_for_where_it_is_cancels(tmp_path: Path) -> None:
@@ -252,6 +253,11 @@ def test_the_cleaner_keeps_off_until_it_is_there(tmp_path: Path) -> None:
 def test_an_acknowledged_flush_is_not_lost_in_the_swap(tmp_path: Path) -> None:
     async def story(stage: MoveStage) -> None:
         flushed: list[int] = []
+
+        def note(end_offset: int, error: OSError | None) -> None:
+            assert error is None
+            flushed.append(end_offset)
+
         stage.append(500)
         stage.move(1)
         for _ in range(100_000):
@@ -259,7 +265,7 @@ def test_an_acknowledged_flush_is_not_lost_in_the_swap(tmp_path: Path) -> None:
                 break
             stage.append()
             end_offset = stage.log.log_end_offset
-            stage.broker.flusher.flush(stage.log, lambda _, end=end_offset: flushed.append(end))
+            stage.broker.flusher.flush(stage.log, partial(note, end_offset))
             await asyncio.sleep(0)
             if flushed:
                 assert stage.log.recovery_point >= flushed[-1]

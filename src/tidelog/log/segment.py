@@ -619,8 +619,7 @@ class LogSegment:
             self._offset_index.path = self.path(INDEX_SUFFIX)
         if self._time_index is not None:
             self._time_index.path = self.path(TIME_INDEX_SUFFIX)
-        if self._txn_index is not None:
-            self._txn_index.path = self.path(TXN_INDEX_SUFFIX)
+        self._txn_index = None  # read again when it is needed; the others may be stretched
 
     def mark_deleted(self) -> list[str]:
         """Rename the files; the paths that are to be removed later. Readers keep the open file."""

@@ -8,7 +8,7 @@ broker loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -50,9 +50,10 @@ class LeadershipChanges:
         # taken for in sync again and waited for after its end.
         self.is_leaving = False
 
-    def apply(self, wanted: Iterable[WantedPartition]) -> dict[TopicPartition, ErrorCode]:
+    def apply(self, wanted: Collection[WantedPartition]) -> dict[TopicPartition, ErrorCode]:
         """What became of each partition."""
         outcomes: dict[TopicPartition, ErrorCode] = {}
+        self._broker.logs.expect(each.topic_partition for each in wanted if not each.state.is_new)
         for each in wanted:
             try:
                 self._broker.replicas.must_accept(*each)

@@ -6,9 +6,10 @@ controller has named.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import NamedTuple
 
-from tidelog.controller.topics import TopicImage, TopicImages
+from tidelog.controller.topics import NO_LEADER, TopicImage, TopicImages
 
 
 class Node(NamedTuple):
@@ -24,6 +25,8 @@ class MetadataCache:
         self.controller_id = controller_id
         self._topics = topics
         self._nodes: dict[str, list[Node]] = {}
+        # (topic, partition) of logs here that cannot be used, of which nobody else would tell.
+        self.offline: Set[tuple[str, int]] = frozenset()
 
     def advertise(self, listener_name: str, nodes: list[Node]) -> None:
         """Clients are told of brokers by the listener they came by."""
@@ -37,7 +40,20 @@ class MetadataCache:
         return self._nodes.get(listener_name, [])
 
     def topic(self, name: str) -> TopicImage | None:
-        return self._topics.topics.get(name)
+        image = self._topics.topics.get(name)
+        return None if image is None else self.as_seen(image)
 
     def all_topics(self) -> list[TopicImage]:
-        return list(self._topics.topics.values())
+        return [self.as_seen(image) for image in self._topics.topics.values()]
+
+    def as_seen(self, image: TopicImage) -> TopicImage:
+        """The image, with partitions that are offline shown so: without a leader."""
+        if not self.offline or not any(name == image.name for name, _ in self.offline):
+            return image
+        partitions = [
+            each._replace(leader=NO_LEADER, offline_replicas=each.replicas)
+            if (image.name, each.partition) in self.offline
+            else each
+            for each in image.partitions
+        ]
+        return TopicImage(image.name, image.topic_id, partitions, image.configs)

@@ -48,6 +48,7 @@ class PartitionState(NamedTuple):
     replicas: Sequence[int]
     isr: Sequence[int]
     partition_epoch: int  # version of the state node
+    is_new: bool = False  # no replica can have a log of it yet
 
 
 class FollowerPosition(Protocol):

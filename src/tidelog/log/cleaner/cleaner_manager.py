@@ -3,6 +3,7 @@
     state of a log          how it gets there                   what may happen
     resting                                                     cleaning, retention
     being cleaned           `begin`                             neither, until `done` or `gave_up`
+    moving                  to another log directory            retention, until it is there
     uncleanable             its content cannot be read          nothing until the next start
 
 The dirtiest log comes first. Logs that are deleted, truncated or taken offline meanwhile need not
@@ -80,6 +81,7 @@ class CleanerManager:
             log
             for log in self._logs.all_logs()
             if log.config.compact
+            and not log.is_moving
             and log.topic_partition not in self._rounds
             and log.topic_partition not in self.uncleanable
         ]
@@ -107,7 +109,9 @@ class CleanerManager:
     def is_current(self, begun: Round) -> bool:
         """Whether the log still is the one that the plan is about. For any thread."""
         log = begun.log
-        return self._logs.get(log.topic_partition) is log and log.truncations == begun.truncations
+        if self._logs.get(log.topic_partition) is not log or log.is_moving:
+            return False
+        return log.truncations == begun.truncations
 
     def swap(self, begun: Round, group: Sequence[SourceSegment], cleaned: CleanedSegment) -> None:
         """CleaningAborted when the log is not the same any more; StorageError when it fails."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidelog.controller import znodes
+from tidelog.controller.cluster.context import STRICT_MIN_ISR_FEATURE
 from tidelog.controller.cluster.pause import pause
 from tidelog.controller.metadata_store import (
     BadVersion,
@@ -47,6 +48,9 @@ REGISTRATION_RETRY_S: Final = 0.5
 # Of the session timeout: when the loss of the connection is noticed, up to two thirds of the
 # session have passed already.
 CUT_OFF_SHARE: Final = 1 / 3
+
+# What this broker's registration promises: `replication/leadership.py` keeps it.
+FEATURES: Final = {STRICT_MIN_ISR_FEATURE: 1}
 
 SessionListener = Callable[[SessionState], object]
 
@@ -121,6 +125,7 @@ class Membership:
             self._endpoints,
             timestamp_ms=self._clock.time_ms(),
             rack=self._rack,
+            features=FEATURES,
             clean_shutdown=self._clean_shutdown,
         )
         waited = False

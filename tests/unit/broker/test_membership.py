@@ -11,6 +11,7 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.metadata import in_loop
 from tidelog.broker.membership import Membership
+from tidelog.controller.cluster.context import BrokerRegistration
 from tidelog.controller.metadata_store import (
     NodeExists,
     NoNode,
@@ -112,6 +113,14 @@ async def test_the_broker_epoch_is_that_of_the_registration() -> None:
     registered = decode_broker(stage.store.data)
     assert (registered.endpoints, registered.rack) == (tuple(ENDPOINTS), "r")
     assert registered.clean_shutdown
+
+
+@in_loop
+async def test_a_broker_announces_that_it_keeps_strict_min_isr() -> None:
+    """KIP-966: the controller keeps eligible replicas only under leaders that do."""
+    stage = Stage()
+    await stage.join()
+    assert BrokerRegistration.decode(stage.store.data, 1).keeps_strict_min_isr
 
 
 @in_loop

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from tidelog.controller import znodes
 from tidelog.controller.cluster.context import ClusterContext
-from tidelog.controller.cluster.eligible_replicas import Eligibility, eligible_after
+from tidelog.controller.cluster.eligible_replicas import Eligibility, Eligible, eligible_after
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
 from tidelog.controller.cluster.request_plan import RequestPlan
@@ -35,12 +35,14 @@ class Draft:
     def lead(self, partition: TopicPartition, decided: LeaderAndIsr) -> LeaderAndIsr:
         """Gives the partition this leader and in-sync set; the eligible replicas follow."""
         before = self.state.leadership.get(partition)
-        elr = () if before is None else self.eligible(partition, before, decided)
-        return self.set_leadership(partition, decided._replace(elr=elr))
+        if before is not None:
+            elr, last_known = self.eligible(partition, before, decided)
+            decided = decided._replace(elr=elr, last_known_elr=last_known)
+        return self.set_leadership(partition, decided)
 
     def eligible(
         self, partition: TopicPartition, before: LeaderAndIsr, decided: LeaderAndIsr
-    ) -> tuple[int, ...]:
+    ) -> Eligible:
         """Who is eligible after a change (KIP-966)."""
         eligibility = self._eligibility(partition, decided.leader)
         return eligible_after(before, decided.isr, eligibility)

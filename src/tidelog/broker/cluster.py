@@ -42,6 +42,7 @@ from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
 from tidelog.replication.isr_changes import IsrAlterations
 from tidelog.replication.partition_host import PartitionHost
+from tidelog.replication.replication_throttle import ReplicationThrottles
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -122,6 +123,7 @@ class Cluster:
             self.isr_changes,
             replica_lag_time_max_ms=config.get_int("replica.lag.time.max.ms"),
         )
+        self._throttles = ReplicationThrottles(config, broker_id, clock)
         self.fetchers = self._make_fetchers(flusher)
         self.topics = ClusterTopics(
             store,
@@ -131,7 +133,7 @@ class Cluster:
             peers=self._directory("topics"),
             rack=config.rack,
         )
-        self.follower_sessions = FollowerSessions(randrange)
+        self.follower_sessions = FollowerSessions(randrange, self._throttles.leader)
         self.leadership: LeadershipChanges
         self._broker: Broker
         self._welcome = asyncio.Event()
@@ -159,6 +161,7 @@ class Cluster:
             self._fetcher_settings(config),
             self._directory("fetcher", buffer_bytes),
             flusher,
+            self._throttles.follower,
             loop=self._loop,
             timer=self._timer,
         )
@@ -173,6 +176,7 @@ class Cluster:
         fetchers = config.get_int("num.replica.fetchers")
         if fetchers != self._config.get_int("num.replica.fetchers"):
             self.fetchers.configure(self._fetcher_settings(config))
+        self._throttles.configure(config)
         self._config = config
 
     def _fetcher_settings(self, config: BrokerConfig) -> FetcherSettings:

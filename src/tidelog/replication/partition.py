@@ -132,6 +132,7 @@ class Partition:
                 leadership.assign(state.replicas)
                 leadership.settle(state.isr)
         self.advance_high_watermark()
+        self._give_up_if_under_min_isr()
         return is_new
 
     def make_follower(self, state: PartitionState) -> bool:
@@ -174,6 +175,16 @@ class Partition:
         self.isr = isr
         self.leadership.settle(isr)
         self.advance_high_watermark()
+        self._give_up_if_under_min_isr()
+
+    def _give_up_if_under_min_isr(self) -> None:
+        """The high watermark stands still now: those who wait for it hear so at once."""
+        if self._commits is None or self.leadership is None:
+            return
+        if self.leadership.is_under_min_isr:
+            waiting, self._commits = self._commits, None
+            for _, _, settle in waiting:
+                settle(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     # Appending
 

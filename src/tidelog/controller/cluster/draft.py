@@ -87,20 +87,26 @@ class Draft:
         return list(self._assigned)
 
     def operations(self) -> Iterator[Operation]:
-        new = [tp for tp in self._led if tp not in self._context.leadership]
-        for topic in dict.fromkeys(partition.topic for partition in new):
-            # Making the state of a partition must not bring back a topic that is gone.
-            yield Check(znodes.topic_path(topic))
         for partition in self._led:
-            state = self.state.leadership[partition]
-            path = znodes.state_path(*partition)
             stored = self._context.leadership.get(partition)
-            if stored is None:
-                yield Create(path, state.encode(), make_parents=True)
-            else:
-                yield SetData(path, state.encode(), stored.partition_epoch)
+            if stored is not None:
+                data = self.state.leadership[partition].encode()
+                yield SetData(znodes.state_path(*partition), data, stored.partition_epoch)
         for topic in self._assigned:
             yield self._assignment_write(topic)
+        yield from self._first_states()
+
+    def _first_states(self) -> Iterator[Operation]:
+        """Making the state of a partition must not bring back a topic that is gone."""
+        new: dict[str, list[TopicPartition]] = {}
+        for partition in self._led:
+            if partition not in self._context.leadership:
+                new.setdefault(partition.topic, []).append(partition)
+        for topic, partitions in new.items():
+            yield Check(znodes.topic_path(topic))
+            for partition in partitions:
+                data = self.state.leadership[partition].encode()
+                yield Create(znodes.state_path(*partition), data, make_parents=True)
 
     def _assignment_write(self, topic: str) -> SetData:
         node = self.state.topics[topic]

@@ -202,9 +202,9 @@ class Cluster:
     def broker_epoch(self) -> int:
         return self._membership.broker_epoch
 
-    def heard_from_controller(self) -> None:
-        """An order for this very life of the broker."""
-        self._membership.confirmed()
+    def heard_from_controller(self, broker_epoch: int) -> None:
+        """An order for that life of the broker."""
+        self._membership.confirmed(broker_epoch)
 
     # High watermarks
 
@@ -217,7 +217,7 @@ class Cluster:
         """What held them back may have gone, and no fetch may come to find that out."""
         for partition in tuple(self._broker.replicas):
             if partition.leadership is not None:
-                partition.advance_high_watermark()
+                partition.others_changed()
 
     def shrink_isrs(self) -> None:
         """By the clock: followers that have lagged for too long leave the in-sync sets."""

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from tidelog.broker.context import RequestContext
     from tidelog.clock import TimerHandle
     from tidelog.network.connection import Connection
+    from tidelog.replication.partition_host import FollowerBroker
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
+NO_BROKER_EPOCH = -1
 LATE_S = 0.001  # to the deadline: not worth waiting for
 
 
@@ -35,9 +37,8 @@ def handle(
 ) -> FetchResponse | Pending[FetchResponse]:
     now_ms = cluster.host.now_ms()
     follower = cluster.host.follower(replica_id)
-    if request.replica_state is not None:
-        follower.broker_epoch = request.replica_state.replica_epoch
     try:
+        _note_epoch(follower, request)
         session = _session(context, request, replica_id, cluster)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
@@ -52,6 +53,15 @@ def handle(
     if fetch.is_satisfied(answer):
         return fetch.response(answer)
     return fetch.wait(answer.bytes_read)
+
+
+def _note_epoch(follower: FollowerBroker, request: FetchRequest) -> None:
+    """What an earlier life of the follower still asks for says nothing of what it holds now."""
+    if request.replica_state is not None:
+        epoch = request.replica_state.replica_epoch
+        if NO_BROKER_EPOCH < epoch < follower.broker_epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        follower.broker_epoch = epoch
 
 
 def _session(

@@ -85,6 +85,7 @@ class Membership:
         self._is_registered = False
         self._is_closed = False
         self.broker_epoch = NO_EPOCH  # of the last registration
+        self._confirmed_epoch = NO_EPOCH  # the highest that orders have named
 
     @property
     def is_registered(self) -> bool:
@@ -106,9 +107,13 @@ class Membership:
         await self._register(self._clock.monotonic() + patience_s)
         self._store.on_session(self._session_changed)
 
-    def confirmed(self) -> None:
-        """The controller has given an order for this very life of the broker."""
-        if self._is_registered:
+    def confirmed(self, broker_epoch: int) -> None:
+        """The controller has given an order for that life of the broker.
+
+        It may know of a registration before this broker has heard that it was made.
+        """
+        self._confirmed_epoch = max(self._confirmed_epoch, broker_epoch)
+        if self._is_registered and broker_epoch == self.broker_epoch:
             self._set_cut_off(False)
 
     def close(self) -> None:
@@ -154,6 +159,8 @@ class Membership:
             await pause(self._timer, FORMER_LIFE_RETRY_S)
         self.broker_epoch = stat.czxid
         self._is_registered = True
+        if self._confirmed_epoch == self.broker_epoch:
+            self._set_cut_off(False)
         logger.info("registered", extra={"path": self._path, "broker_epoch": stat.czxid})
 
     async def _remove_former_life(self) -> bool:

@@ -434,6 +434,9 @@ class ReplicaFetcher:
                 followed.truncate_to_leader_end(leader_end_offset)
             elif leader_start_offset > log.log_end_offset:
                 followed.start_over_at(leader_start_offset)
+            else:  # it was out of range, and is not any more
+                self._pause(key, followed)
+                return
         except KafkaError:
             self._pause(key, followed)
             return

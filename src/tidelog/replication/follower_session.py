@@ -274,6 +274,13 @@ def _read(entry: SessionPartition, answer: FollowerAnswer, max_bytes: int) -> Pa
         entry.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if entry.error is not ErrorCode.NONE or partition is None:
         return _failed(entry)
+    if entry.current_leader_epoch != partition.leader_epoch:
+        # Others may have led since the fetcher said where it stands: this log may have been cut.
+        try:
+            partition.require_leader_epoch(entry.current_leader_epoch)
+        except KafkaError as error:
+            entry.error = error.code
+            return _failed(entry)
     if entry.divergence is not None:
         return partition.answer_divergence(entry.divergence)
     room = max_bytes - answer.bytes_read

@@ -131,7 +131,7 @@ class Partition:
             else:
                 leadership.assign(state.replicas)
                 leadership.settle(state.isr)
-        self.advance_high_watermark()
+        self.others_changed()
         self._give_up_if_under_min_isr()
         return is_new
 
@@ -176,6 +176,12 @@ class Partition:
         self.leadership.settle(isr)
         self.advance_high_watermark()
         self._give_up_if_under_min_isr()
+
+    def others_changed(self) -> None:
+        """Who has gone is not waited for any more, and no fetch may come to find that out."""
+        self.advance_high_watermark()
+        if self._low_watermarks is not None:
+            self._settle_low_watermarks()
 
     def _give_up_if_under_min_isr(self) -> None:
         """The high watermark stands still now: those who wait for it hear so at once."""

@@ -183,7 +183,7 @@ async def test_after_an_expired_session_it_registers_anew_and_waits_for_an_order
     old_epoch = stage.membership.broker_epoch
     stage.store.expire()
     assert stage.cut_off == [True]
-    stage.membership.confirmed()  # an order for the life before
+    stage.membership.confirmed(old_epoch)  # an order for the life before
     assert stage.cut_off == [True]
     stage.store.tell(SessionState.CONNECTED)
     await stage.pass_time(100)
@@ -191,7 +191,20 @@ async def test_after_an_expired_session_it_registers_anew_and_waits_for_an_order
     assert decode_broker(stage.store.data).clean_shutdown
     assert stage.sessions == [SessionState.EXPIRED, SessionState.CONNECTED]
     assert stage.cut_off == [True]
-    stage.membership.confirmed()
+    stage.membership.confirmed(old_epoch)
+    assert stage.cut_off == [True]
+    stage.membership.confirmed(stage.membership.broker_epoch)
+    assert stage.cut_off == [True, False]
+
+
+@in_loop
+async def test_an_order_may_come_before_the_broker_knows_that_it_is_registered() -> None:
+    stage = Stage()
+    await stage.join()
+    stage.store.expire()
+    stage.membership.confirmed(stage.membership.broker_epoch + 1)
+    stage.store.tell(SessionState.CONNECTED)
+    await stage.pass_time(100)
     assert stage.cut_off == [True, False]
 
 

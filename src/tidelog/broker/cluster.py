@@ -44,6 +44,7 @@ from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
 from tidelog.replication.isr_changes import IsrAlterations
 from tidelog.replication.partition_host import PartitionHost
+from tidelog.replication.replication_throttle import ReplicationThrottles
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -130,6 +131,7 @@ class Cluster:
             self.isr_changes,
             replica_lag_time_max_ms=config.get_int("replica.lag.time.max.ms"),
         )
+        self._throttles = ReplicationThrottles(config, broker_id, clock)
         self.fetchers = self._make_fetchers(flusher)
         self.topics = ClusterTopics(
             store,
@@ -139,7 +141,7 @@ class Cluster:
             peers=self._directory("topics"),
             rack=config.rack,
         )
-        self.follower_sessions = FollowerSessions(randrange)
+        self.follower_sessions = FollowerSessions(randrange, self._throttles.leader)
         self.leadership: LeadershipChanges
         self._broker: Broker
         self._welcome = asyncio.Event()
@@ -168,6 +170,7 @@ class Cluster:
             self._fetcher_settings(config),
             self._directory("fetcher", buffer_bytes),
             flusher,
+            self._throttles.follower,
             loop=self._loop,
             timer=self._timer,
         )
@@ -182,6 +185,7 @@ class Cluster:
         fetchers = config.get_int("num.replica.fetchers")
         if fetchers != self._config.get_int("num.replica.fetchers"):
             self.fetchers.configure(self._fetcher_settings(config))
+        self._throttles.configure(config)
         self._config = config
 
     def _fetcher_settings(self, config: BrokerConfig) -> FetcherSettings:
@@ -204,9 +208,9 @@ class Cluster:
     def broker_epoch(self) -> int:
         return self._membership.broker_epoch
 
-    def heard_from_controller(self) -> None:
-        """An order for this very life of the broker."""
-        self._membership.confirmed()
+    def heard_from_controller(self, broker_epoch: int) -> None:
+        """An order for that life of the broker."""
+        self._membership.confirmed(broker_epoch)
 
     # High watermarks
 
@@ -219,7 +223,7 @@ class Cluster:
         """What held them back may have gone, and no fetch may come to find that out."""
         for partition in tuple(self._broker.replicas):
             if partition.leadership is not None:
-                partition.advance_high_watermark()
+                partition.others_changed()
 
     def shrink_isrs(self) -> None:
         """By the clock: followers that have lagged for too long leave the in-sync sets."""

@@ -8,6 +8,7 @@ and clients left out.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -101,6 +102,7 @@ class ClusterProcess:
     def __init__(self, peer: Peer, data: Path) -> None:
         self.name = peer.name
         self.data = data
+        self._serials = itertools.count()
         data.mkdir(parents=True)
         self.zookeeper = ZooKeeper(data / "zookeeper")
         settings = {**SETTINGS, "zookeeper.connect": self.zookeeper.address}
@@ -137,10 +139,14 @@ class ClusterProcess:
 
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        """Leaders in turn: partition 0 on broker 1, and so on; all replicas in sync."""
+    def create_topic(self, partitions: int) -> str:
+        """A new name: one that was deleted may be on its way out still.
+
+        Leaders in turn: partition 0 on broker 1, and so on; all replicas in sync.
+        """
         from confluent_kafka.admin import NewTopic
 
+        topic = f"bench-cluster-{next(self._serials)}"
         numbers = list(self.brokers)
         assignment = [
             [numbers[(index + place) % BROKERS] for place in range(BROKERS)]
@@ -153,6 +159,7 @@ class ClusterProcess:
             if time.monotonic() > give_up_at:
                 raise BadAnswer(f"{topic} is not led and in sync as assigned")
             time.sleep(0.05)
+        return topic
 
     def _is_led_as_assigned(self, topic: str, assignment: list[list[int]]) -> bool:
         found = self.admin.list_topics(topic, timeout=ADMIN_TIMEOUT_S).topics[topic].partitions

@@ -25,14 +25,13 @@ from bench.tools import JavaTools
 from bench.wire import BadAnswer, Batch, batch_filling, record_batch
 
 TITLE = "three brokers over ZooKeeper, acks=all"
-TOPIC = "bench-cluster"
 PARTITIONS = 6
 IN_FLIGHT = 5
 SETTLE_S = 3.0
 FASTER = 1.5
 SMALLER = 0.25
 
-Work = Callable[[ClusterProcess], Sample]
+Work = Callable[[ClusterProcess, str], Sample]
 
 
 def run(arena: Arena) -> Report:
@@ -78,19 +77,19 @@ def _cases(arena: Arena) -> list[tuple[str, str, Work]]:
         batch_filling(100, 16_384),
     )
     cases: list[tuple[str, str, Work]] = [
-        ("raw, one 100 B record a batch", "requests/s", lambda c: _requests(c, one, small)),
-        ("raw, 16 KB batches of 1 KB", "MB/s", lambda c: _megabytes(c, thousand, medium)),
-        ("raw, 16 KB batches of 100 B", "MB/s", lambda c: _megabytes(c, hundred, medium)),
+        ("raw, one 100 B record a batch", "requests/s", lambda c, t: _requests(c, t, one, small)),
+        ("raw, 16 KB batches of 1 KB", "MB/s", lambda c, t: _megabytes(c, t, thousand, medium)),
+        ("raw, 16 KB batches of 100 B", "MB/s", lambda c, t: _megabytes(c, t, hundred, medium)),
     ]
     if arena.kafka is not None:
         java = JavaTools(arena.kafka)
         cases += [
-            ("ProducerPerformance 100 B", "MB/s", lambda c: _java(java, c, records * 4, 100)),
-            ("ProducerPerformance 1 KB", "MB/s", lambda c: _java(java, c, records, 1_000)),
+            ("ProducerPerformance 100 B", "MB/s", lambda c, t: _java(java, c, t, records * 4, 100)),
+            ("ProducerPerformance 1 KB", "MB/s", lambda c, t: _java(java, c, t, records, 1_000)),
         ]
     cases += [
-        ("confluent-kafka 100 B", "MB/s", lambda c: _confluent(c, records * 2, 100)),
-        ("confluent-kafka 1 KB", "MB/s", lambda c: _confluent(c, records, 1_000)),
+        ("confluent-kafka 100 B", "MB/s", lambda c, t: _confluent(c, t, records * 2, 100)),
+        ("confluent-kafka 1 KB", "MB/s", lambda c, t: _confluent(c, t, records, 1_000)),
     ]
     return cases
 
@@ -103,23 +102,23 @@ def _figure(
 
 
 def _round(cluster: ClusterProcess, work: Work) -> Sample:
-    cluster.create_topic(TOPIC, PARTITIONS)
-    sample = with_broker_cpu(cluster, lambda: work(cluster))
-    cluster.delete_topic(TOPIC)
+    topic = cluster.create_topic(PARTITIONS)
+    sample = with_broker_cpu(cluster, lambda: work(cluster, topic))
+    cluster.delete_topic(topic)
     return sample
 
 
-def _requests(cluster: ClusterProcess, batch: Batch, count: int) -> Sample:
-    seconds, busy = _pump(cluster, batch, count)
+def _requests(cluster: ClusterProcess, topic: str, batch: Batch, count: int) -> Sample:
+    seconds, busy = _pump(cluster, topic, batch, count)
     return Sample(len(cluster.brokers) * count / seconds, busy)
 
 
-def _megabytes(cluster: ClusterProcess, batch: Batch, count: int) -> Sample:
-    seconds, busy = _pump(cluster, batch, count)
+def _megabytes(cluster: ClusterProcess, topic: str, batch: Batch, count: int) -> Sample:
+    seconds, busy = _pump(cluster, topic, batch, count)
     return Sample(PARTITIONS * count * len(batch.data) / seconds / 1e6, busy)
 
 
-def _pump(cluster: ClusterProcess, batch: Batch, count: int) -> tuple[float, float]:
+def _pump(cluster: ClusterProcess, topic: str, batch: Batch, count: int) -> tuple[float, float]:
     """Seconds until every broker has answered count requests, and how busy this process was."""
     with ExitStack() as stack:
         clients = {
@@ -128,7 +127,7 @@ def _pump(cluster: ClusterProcess, batch: Batch, count: int) -> tuple[float, flo
         }
         requests = {
             number: wire.produce_many_request(
-                TOPIC, dict.fromkeys(cluster.led_by(number, PARTITIONS), batch.data), acks=-1
+                topic, dict.fromkeys(cluster.led_by(number, PARTITIONS), batch.data), acks=-1
             )
             for number in clients
         }
@@ -150,14 +149,16 @@ def _pump(cluster: ClusterProcess, batch: Batch, count: int) -> tuple[float, flo
             pump.result()
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
         for number, client in clients.items():
-            _check(client, cluster.led_by(number, PARTITIONS), (count + 1) * batch.records_count)
+            _check(
+                client, topic, cluster.led_by(number, PARTITIONS), (count + 1) * batch.records_count
+            )
     return seconds, cpu_seconds / seconds
 
 
-def _check(client: RawClient, partitions: Sequence[int], expected: int) -> None:
+def _check(client: RawClient, topic: str, partitions: Sequence[int], expected: int) -> None:
     """What is committed must be what was sent."""
     for partition in partitions:
-        found = client.end_offset(TOPIC, partition)
+        found = client.end_offset(topic, partition)
         if found != expected:
             raise BadAnswer(f"partition {partition} ends at {found}, sent {expected} records")
 
@@ -166,9 +167,11 @@ def _clients_settings(cluster: ClusterProcess) -> Mapping[str, str]:
     return {"bootstrap.servers": cluster.bootstrap, "acks": "all"}
 
 
-def _java(java: JavaTools, cluster: ClusterProcess, records: int, record_bytes: int) -> Sample:
-    return java.produce(TOPIC, records, record_bytes, _clients_settings(cluster))
+def _java(
+    java: JavaTools, cluster: ClusterProcess, topic: str, records: int, record_bytes: int
+) -> Sample:
+    return java.produce(topic, records, record_bytes, _clients_settings(cluster))
 
 
-def _confluent(cluster: ClusterProcess, records: int, record_bytes: int) -> Sample:
-    return produce_one_by_one(_clients_settings(cluster), TOPIC, records, record_bytes)
+def _confluent(cluster: ClusterProcess, topic: str, records: int, record_bytes: int) -> Sample:
+    return produce_one_by_one(_clients_settings(cluster), topic, records, record_bytes)

@@ -275,7 +275,7 @@ class Connection:
 
     def _may_pass(self) -> bool:
         """Whether the next frame need not wait for what is owed."""
-        passed_by = self._owed[-1].passed_by
+        passed_by = self._owed[0].passed_by
         return (
             passed_by is not None
             and len(self._owed) < OWED_MAX

@@ -30,7 +30,8 @@ Muting is lazy: the socket stays watched, and is unwatched only when it turns re
 may not be read. That a peer has gone meanwhile is found by the processor's sweep.
 
 The first answer of a turn leaves at once if more frames wait, the others in one vectored write.
-A file part leaves by sendfile, its header held back with MSG_MORE so that both share a segment.
+A file part leaves by sendfile, its header held back with MSG_MORE so that both share a segment;
+if all that is to be sent is small, file parts are read and leave with the rest in one write.
 Sending is tried at once; only when the socket is full is it watched for room. While unsent
 answers exceed `connection_bytes_in_flight_max` the turn is not passed: a slow reader is not read.
 
@@ -71,7 +72,7 @@ logger = logging.getLogger(__name__)
 REQUESTS_PER_TURN = 128
 TURN_ANSWER_BYTES = 64 * KIB  # answers of a turn are sent when they reach this
 SEND_BYTES_PER_TURN = 4 * MIB  # then other connections have theirs
-JOIN_BYTES_MAX = 64 * KIB  # below this, copying the parts together beats a vectored write
+JOIN_BYTES_MAX = 64 * KIB  # up to this, copying the parts together beats a call for each
 VECTOR_PARTS_MAX = 1024  # IOV_MAX
 OWED_MAX = 128  # requests in hand that let others pass
 
@@ -447,7 +448,7 @@ class Connection:
     def _send_queued(self) -> None:
         """Sends until all is gone or the socket is full, and then watches it for room."""
         try:
-            if not self._out_file_bytes and self._out_bytes <= JOIN_BYTES_MAX:
+            if self._out_bytes <= JOIN_BYTES_MAX:
                 self._send_joined()
             else:
                 self._send_parts()
@@ -466,6 +467,11 @@ class Connection:
             self._unwatch_writer()
 
     def _send_joined(self) -> None:
+        if self._out_file_bytes:
+            self._out = [
+                _must_read(part) if isinstance(part, FileSend) else part for part in self._out
+            ]
+            self._out_file_bytes = 0
         data = b"".join(cast("list[bytes]", self._out))
         sent = self._send(data)
         self._note_sent(sent)
@@ -610,3 +616,10 @@ class Connection:
         self._out_bytes = self._out_file_bytes = 0
         self._processor.pool.leave(self, self._processor.clock.monotonic())
         self._processor.forget(self, reason)
+
+
+def _must_read(part: FileSend) -> bytes:
+    data = os.pread(part.part.fileno(), part.remaining, part.position)
+    if len(data) < part.remaining:
+        raise FileTruncated
+    return data

@@ -495,6 +495,20 @@ def test_file_parts_are_sent_from_the_file(network: Network, tmp_path: Path) -> 
         assert network.server.counters.sendfile_calls >= 2
 
 
+def test_small_file_parts_leave_with_the_rest_in_one_write(
+    network: Network, tmp_path: Path
+) -> None:
+    with segment(tmp_path, bytes(range(256))) as file:
+        parts = [b"head", FileSlice(file, 10, 20), b"middle", FileSlice(file, 0, 5), b"tail"]
+        network.handler.answers[b"fetch"] = lambda: parts
+        client = network.client()
+
+        client.send(frame(b"fetch"))
+
+        assert client.receive() == b"head" + bytes(range(10, 30)) + b"middle\0\1\2\3\4tail"
+        assert network.server.counters.sendfile_calls == 0
+
+
 def test_an_answer_with_an_empty_file_part_only_is_sent(network: Network, tmp_path: Path) -> None:
     with segment(tmp_path, b"") as file:
         network.handler.answers[b"fetch"] = lambda: [b"head", FileSlice(file, 0, 0)]

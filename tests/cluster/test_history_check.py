@@ -1,4 +1,4 @@
-"""The judge of the fault harness: it finds each planted bug in a history, and none in a good one."""
+"""The judge of the fault harness: it finds each planted bug in a history, none in a good one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def in_transactions(
         sends=[*sent(A, B, transaction=0), *sent(C, transaction=1, producer=2)],
         acks={A: 0, B: 1, C: 3},
         transactions={
-            number: Transaction(outcome, commit_begun_at if outcome is not Outcome.ABORTED else None)
+            number: Transaction(
+                outcome, commit_begun_at if outcome is not Outcome.ABORTED else None
+            )
             for number, outcome in enumerate(outcomes)
         },
         polls=polls,
@@ -160,7 +162,7 @@ class TestTransactions:
 
 
 def test_any_single_change_to_a_good_history_is_found() -> None:
-    """Two hundred records of three producers; each lost, doubled, swapped or overwritten in turn."""
+    """Records of three producers; some of them lost, doubled, swapped or overwritten in turn."""
     dice = random.Random(5)
     sends = [Send(number % 3, 0, b"%d" % number) for number in range(200)]
     acks = {send.value: 2 * offset for offset, send in enumerate(sends)}

@@ -1,16 +1,16 @@
 """The faults that a cluster goes through. Each begins, lasts a while, and ends; then all is whole.
 
-    killed, all killed     kill -9, started again
-    stopped                SIGTERM, waited for, started again
-    paused                 SIGSTOP, SIGCONT: it holds its connections and knows nothing
-    isolated               the other brokers do not hear it, nor it them; clients and ZooKeeper do
-    alone                  it reaches clients only
-    deaf, mute             one way: it does not hear the other brokers, they do not hear it
-    parted                 two brokers do not hear each other, the third hears both
-    reset                  its connections to the other brokers are closed, and new ones too
-    no ZooKeeper           it does not reach ZooKeeper, or resets
-    ZooKeeper gone, paused, killed
-    clients cut, unheard, unanswered    no client reaches a broker; one way
+killed, all killed     kill -9, started again
+stopped                SIGTERM, waited for, started again
+paused                 SIGSTOP, SIGCONT: it holds its connections and knows nothing
+isolated               the other brokers do not hear it, nor it them; clients and ZooKeeper do
+alone                  it reaches clients only
+deaf, mute             one way: it does not hear the other brokers, they do not hear it
+parted                 two brokers do not hear each other, the third hears both
+reset                  its connections to the other brokers are closed, and new ones too
+no ZooKeeper           it does not reach ZooKeeper, or resets
+ZooKeeper gone, paused, killed
+clients cut, unheard, unanswered    no client reaches a broker; one way
 """
 
 from __future__ import annotations

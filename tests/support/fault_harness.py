@@ -168,6 +168,7 @@ class FaultHarness:
         topics = [TOPIC, *(["__transaction_state"] if self._transactions else [])]
         self.cluster.wait_for_full_isr(topics, within_s=PEACE_WITHIN_S)
         self.full_isr_after_s = time.monotonic() - began
+        eventually(lambda: len(self.history.acks) >= self._records, within_s=PEACE_WITHIN_S)
         for writer in self._writers:
             writer.stop()
         bootstrap = self.cluster.bootstrap
@@ -192,8 +193,6 @@ class FaultHarness:
             if COMPLAINT.search(line)
         ]
         assert not complaints, "\n".join(complaints[:20])
-        acked = len(self.history.acks)
-        assert acked >= self._records, f"only {acked} records were acked"
 
 
 def describe(anomalies: list[Anomaly]) -> str:

@@ -62,7 +62,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._guarded, daemon=True)
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class Worker:
     def _guarded(self) -> None:
         try:
             self.run()
-        except BaseException as failure:
+        except (AssertionError, KafkaException, BufferError) as failure:
             self._failure = failure
 
     def run(self) -> None:
@@ -263,9 +263,7 @@ def value_of(message: Message) -> bytes:
     return value.removesuffix(PADDING)
 
 
-def assigned_consumer(
-    bootstrap: str, topic: str, partitions: int, **settings: Any
-) -> Consumer:
+def assigned_consumer(bootstrap: str, topic: str, partitions: int, **settings: Any) -> Consumer:
     consumer = Consumer({"bootstrap.servers": bootstrap, **CONSUMER, **settings})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     return consumer

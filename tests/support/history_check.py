@@ -110,18 +110,26 @@ def must_be_seen(history: History, there: set[bytes]) -> Iterator[Send]:
         for number, transaction in history.transactions.items()
         if transaction.outcome is Outcome.COMMITTED
     }
+    visible.update(
+        send.transaction
+        for send in history.sends
+        if send.transaction is not None and send.value in there
+    )
     for send in history.sends:
-        if send.transaction is not None and send.value in there:
-            visible.add(send.transaction)
-    for send in history.sends:
-        if send.value in history.failed:
-            continue
-        if send.transaction in visible if send.transaction is not None else send.value in history.acks:
+        is_promised = (
+            send.value in history.acks if send.transaction is None else send.transaction in visible
+        )
+        if is_promised and send.value not in history.failed:
             yield send
 
 
 def wrongly_seen(history: History) -> Iterator[Anomaly]:
     sent = {send.value: send for send in history.sends}
+    aborted = {
+        number
+        for number, transaction in history.transactions.items()
+        if transaction.outcome is Outcome.ABORTED
+    }
     for partition, offset, value in set(seen_records(history)):
         send = sent.get(value)
         where = f"{value!r} at {partition}@{offset}"
@@ -129,9 +137,8 @@ def wrongly_seen(history: History) -> Iterator[Anomaly]:
             yield Anomaly("invented", where)
         elif value in history.failed:
             yield Anomaly("aborted read", f"{where} had failed")
-        elif send.transaction is not None:
-            if history.transactions[send.transaction].outcome is Outcome.ABORTED:
-                yield Anomaly("aborted read", f"{where} of transaction {send.transaction}")
+        elif send.transaction in aborted:
+            yield Anomaly("aborted read", f"{where} of transaction {send.transaction}")
 
 
 def precommitted_reads(history: History) -> Iterator[Anomaly]:
@@ -198,27 +205,17 @@ def circles(edges: Mapping[int, Iterable[int]]) -> Iterator[list[int]]:
     """One circle for each edge that closes one, by a search in depth."""
     done: set[int] = set()
     for start in edges:
-        path: list[int] = []
-        on_path: set[int] = set()
-        todo: list[tuple[int, Iterator[int]]] = []
-
-        def enter(node: int) -> None:
-            path.append(node)
-            on_path.add(node)
-            todo.append((node, iter(edges.get(node, ()))))
-
-        if start not in done:
-            enter(start)
-        while todo:
-            node, following = todo[-1]
+        # What the search has come through: nodes in order, with what is left to look at of each.
+        path = {} if start in done else {start: iter(edges[start])}
+        while path:
+            node, following = next(reversed(path.items()))
             for other in following:
-                if other in on_path:
-                    yield path[path.index(other) :]
+                if other in path:
+                    nodes = list(path)
+                    yield nodes[nodes.index(other) :]
                 elif other not in done:
-                    enter(other)
+                    path[other] = iter(edges.get(other, ()))
                     break
             else:
-                todo.pop()
-                path.pop()
-                on_path.discard(node)
+                del path[node]
                 done.add(node)

@@ -1,6 +1,6 @@
 """A broker with a bug, for tests of the harness that is to find it.
 
-    python -m tests.support.planted_bug early_acks serve --override ...
+python -m tests.support.planted_bug early_acks serve --override ...
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def order(broker: BrokerProcess, request: Message, version: int, response: type[
     """Say this to a broker as a controller would; the error it answers with."""
     with RawClient(broker.bootstrap) as client:
         header = encode_request_header(request.API_KEY, version, 7, "a former controller")
-        client.send_frame(header + request.encode(version))
+        client.send_frame(bytes(header + request.encode(version)))
         frame = memoryview(client.read_frame())
     position = 4
     if response_header_version(request.API_KEY, version):

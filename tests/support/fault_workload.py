@@ -249,18 +249,17 @@ class Follower(Worker):
 def delivered(history: History) -> Callable[[KafkaError | None, Message], None]:
     def note(error: KafkaError | None, message: Message) -> None:
         if error is None:
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            history.acked(partition, offset, value_of(message), time.monotonic())
+            history.acked(*as_seen(message), time.monotonic())
 
     return note
 
 
-def value_of(message: Message) -> bytes:
-    value = message.value()
+def as_seen(message: Message) -> Seen:
+    partition, offset, value = message.partition(), message.offset(), message.value()
+    assert partition is not None
+    assert offset is not None
     assert isinstance(value, bytes)
-    return value.removesuffix(PADDING)
+    return Seen(partition, offset, value.removesuffix(PADDING))
 
 
 def assigned_consumer(bootstrap: str, topic: str, partitions: int, **settings: Any) -> Consumer:
@@ -270,13 +269,8 @@ def assigned_consumer(bootstrap: str, topic: str, partitions: int, **settings: A
 
 
 def read_some(consumer: Consumer, name: str, records_max: int, timeout_s: float) -> Poll:
-    records = []
-    for message in consumer.consume(records_max, timeout_s):
-        if message.error() is None:
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            records.append(Seen(partition, offset, value_of(message)))
+    messages = consumer.consume(records_max, timeout_s)
+    records = [as_seen(message) for message in messages if message.error() is None]
     return Poll(name, time.monotonic(), records)
 
 
@@ -284,20 +278,14 @@ def read_to_the_end(bootstrap: str, topic: str, partitions: int, within_s: float
     """Everything, by a consumer of its own."""
     consumer = assigned_consumer(bootstrap, topic, partitions, **{"enable.partition.eof": True})
     polls = []
-    ended: set[int] = set()
+    ended: set[int | None] = set()
     deadline = time.monotonic() + within_s
     while len(ended) < partitions:
-        assert time.monotonic() < deadline, f"only {sorted(ended)} read to the end"
+        assert time.monotonic() < deadline, f"only {ended} read to the end"
         messages = consumer.consume(POLL_RECORDS_MAX, 0.5)
-        for message in messages:
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
-        records = [
-            Seen(message.partition(), message.offset(), value_of(message))
-            for message in messages
-            if message.error() is None
-        ]
+        errors = [(message.partition(), message.error()) for message in messages]
+        ended |= {p for p, error in errors if error and error.code() == KafkaError._PARTITION_EOF}
+        records = [as_seen(message) for message in messages if message.error() is None]
         polls.append(Poll("final reader", time.monotonic(), records))
     consumer.close()
     return polls

@@ -6,19 +6,17 @@ python -m tests.support.planted_bug early_acks serve --override ...
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 from tidelog.errors import ErrorCode
-from tidelog.replication.partition import Partition
+from tidelog.protocol.messages.fetch import EpochEndOffset
+from tidelog.replication.partition import Partition, Settle
 from tidelog.tools.cli.main import main
 
 
 def early_acks() -> None:
     """acks=all is answered before the followers have the records."""
 
-    def when_committed(
-        partition: Partition, offset: int, settle: Callable[[ErrorCode], object]
-    ) -> None:
+    def when_committed(self: Partition, offset: int, settle: Settle) -> None:
         settle(ErrorCode.NONE)
 
     Partition.when_committed = when_committed  # type: ignore[method-assign]
@@ -27,7 +25,7 @@ def early_acks() -> None:
 def no_truncation() -> None:
     """Leaders do not tell a follower that its log parts from theirs."""
 
-    def divergence(partition: Partition, offset: int, last_fetched_epoch: int) -> None:
+    def divergence(self: Partition, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
         return None
 
     Partition.divergence = divergence  # type: ignore[method-assign]

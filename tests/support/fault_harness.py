@@ -134,6 +134,8 @@ class FaultHarness:
             if number + 1 < faults:
                 time.sleep(max(started + (number + 1) * slot_s - time.monotonic(), 0))
             self._require_alive(fault.name)
+            for worker in (*self._writers, *self._workers):
+                worker.require_well()
             silence_s = self.silence_s(began)
             self.longest_silence_s = max(self.longest_silence_s, silence_s)
             self._say(

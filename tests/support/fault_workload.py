@@ -5,8 +5,8 @@
     Follower               a consumer that reads along from the beginning
 
 Requests time out sooner than faults end, so that they are sent again on new connections while the
-first ones are held up on their way. Each is a thread; what ends one of them early is raised by
-`stop`.
+first ones are held up on their way. Each is a thread; what ends one of them early is told by
+`require_well`.
 """
 
 from __future__ import annotations
@@ -72,8 +72,10 @@ class Worker:
         self.stopping.set()
         self._thread.join(4 * FLUSH_TIMEOUT_S)
         assert not self._thread.is_alive(), f"{self} does not end"
-        if self._failure is not None:
-            raise self._failure
+        self.require_well()
+
+    def require_well(self) -> None:
+        assert self._failure is None, f"{self} has failed: {self._failure!r}"
 
     def _guarded(self) -> None:
         try:

@@ -18,7 +18,7 @@ from tests.support.clock import FakeClock
 from tidelog.config.broker import BrokerConfig
 from tidelog.controller import znodes
 from tidelog.controller.cluster.context import STRICT_MIN_ISR_FEATURE
-from tidelog.controller.cluster.controller import ClusterController
+from tidelog.controller.cluster.controller import NEWS_TIMEOUT_S, ClusterController
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import Create, NodeExists, Operation, SessionState
 from tidelog.errors import ErrorCode
@@ -53,6 +53,7 @@ from tidelog.protocol.messages.update_metadata import (
 )
 from tidelog.types import TopicPartition, Uuid
 
+NEWS_TIMEOUT_MS = int(NEWS_TIMEOUT_S * 1000)
 QUIET_ROUNDS: Final = 4
 
 
@@ -425,9 +426,12 @@ class FakeCluster:
         request = ControlledShutdownRequest(
             broker_id=broker_id, broker_epoch=self.brokers[broker_id].epoch
         )
-        response = await (to or self.active).controlled_shutdown(request)
+        controller = to or self.active
+        asked = asyncio.ensure_future(controller.controlled_shutdown(request))
         await self.settle()
-        return response
+        if not asked.done():
+            await self.pass_time(ms=NEWS_TIMEOUT_MS)  # some broker does not answer
+        return await asked
 
     async def close(self) -> None:
         for controller in self.controllers.values():

@@ -84,7 +84,7 @@ class Link:
         def respond(response: FetchResponse) -> None:
             parts = [
                 bytes(part) if isinstance(part, (bytes, bytearray, memoryview)) else part.read()
-                for part in cast("list[Any]", response.encode_parts(version))
+                for part in response.encode_parts(version)
             ]
             frame = memoryview(bytearray(b"".join(parts)))
 

@@ -24,6 +24,7 @@ from tidelog.broker.metadata_cache import Node
 from tidelog.broker.topic_updates import apply_updates
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.controller import ClusterController
+from tidelog.controller.cluster.pause import pause
 from tidelog.controller.metadata_store import StoreError
 from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
@@ -59,6 +60,8 @@ logger = logging.getLogger(__name__)
 
 CONTROLLER_TIMEOUT_S: Final = 30.0
 WELCOME_TIMEOUT_S: Final = 60.0
+# A client that hears NOT_LEADER_OR_FOLLOWER asks for the new leader, and may ask this broker.
+FAREWELL_S: Final = 0.15
 
 
 class Address(NamedTuple):
@@ -328,7 +331,9 @@ class Cluster:
     # Going
 
     async def hand_over(self) -> None:
-        """Controlled shutdown: others lead before this broker is gone."""
+        """Controlled shutdown: others lead before this broker is gone, and its clients are told
+        so while it can tell them.
+        """
         if self._config["controlled.shutdown.enable"] and self._membership.is_registered:
             handover = Handover(
                 self._ask_to_take_over,
@@ -337,7 +342,11 @@ class Cluster:
                 clock=self._clock,
                 timer=self._timer,
             )
+            self.leadership.is_leaving = True
+            leads = any(partition.is_leader for partition in self._broker.replicas)
             await handover.run()
+            if leads and self._has_others():
+                await pause(self._timer, FAREWELL_S)
         self._membership.close()
 
     def _has_others(self) -> bool:

@@ -46,6 +46,9 @@ class LeadershipChanges:
         self._broker = broker
         self._host = host
         self._fetchers = fetchers
+        # Controlled shutdown has begun: what this broker gave away it does not follow, lest it be
+        # taken for in sync again and waited for after its end.
+        self.is_leaving = False
 
     def apply(self, wanted: Iterable[WantedPartition]) -> dict[TopicPartition, ErrorCode]:
         """What became of each partition."""
@@ -88,7 +91,8 @@ class LeadershipChanges:
         if coordinator is not None:
             coordinator.runtime.resign(wanted.topic_partition.partition)
         partition = self._broker.replicas.follow(*wanted)
-        if partition.leader_id >= 0:
+        is_awaited = not self.is_leaving or self._broker.broker_id in partition.isr
+        if partition.leader_id >= 0 and is_awaited:
             self._fetchers.follow(partition)
         else:
             self._fetchers.unfollow(partition)

@@ -97,6 +97,7 @@ class Stage:
         topic: str = "t",
         topic_id: Uuid = TOPIC_ID,
         replicas: tuple[int, ...] = (0, 1),
+        isr: tuple[int, ...] | None = None,
         controller_epoch: int = 3,
         broker_epoch: int = 50,
         version: int = 7,
@@ -107,7 +108,7 @@ class Stage:
             leader=leader,
             leader_epoch=epoch,
             replicas=list(replicas),
-            isr=list(replicas),
+            isr=list(replicas if isr is None else isr),
             partition_epoch=epoch,
         )
         request = LeaderAndIsrRequest(
@@ -175,6 +176,26 @@ async def test_a_partition_without_leader_is_not_copied(tmp_path: Path) -> None:
         await stage.order(leader=1, epoch=4)
         await stage.order(leader=-1, epoch=5)
         assert stage.cluster.fetchers.followed == {}
+
+
+@in_loop
+async def test_a_broker_that_leaves_does_not_follow_what_it_has_given_away(
+    tmp_path: Path,
+) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=0, epoch=4)
+        stage.cluster.leadership.is_leaving = True
+        await stage.order(leader=1, epoch=5, isr=(1,))
+        assert not stage.partition.is_leader
+        assert stage.cluster.fetchers.followed == {}
+
+
+@in_loop
+async def test_a_broker_that_leaves_follows_where_it_is_waited_for(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        stage.cluster.leadership.is_leaving = True
+        await stage.order(leader=1, epoch=4, isr=(0, 1))
+        assert stage.cluster.fetchers.followed == {stage.partition: 1}
 
 
 @pytest.mark.parametrize("epoch", [3, 4])

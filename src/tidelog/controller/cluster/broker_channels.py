@@ -78,6 +78,19 @@ class BrokerChannels:
             channel.task = asyncio.get_running_loop().create_task(self._serve(broker_id, channel))
             channel.task.add_done_callback(_report_failure)
 
+    async def answered_by_all(self, within_s: float) -> None:
+        """Until every broker has answered all that it was sent so far, or the time is over."""
+        loop = asyncio.get_running_loop()
+        everybody = loop.create_task(self._until_answered_by_all())
+        over = loop.create_task(pause(self._timer, within_s))
+        await asyncio.wait([everybody, over], return_when=asyncio.FIRST_COMPLETED)
+        for task in (everybody, over):
+            task.cancel()
+
+    async def _until_answered_by_all(self) -> None:
+        for channel in tuple(self._channels.values()):
+            await channel.queue.join()
+
     def close(self) -> None:
         for channel in self._channels.values():
             self._close(channel)
@@ -93,6 +106,7 @@ class BrokerChannels:
             request, version = await channel.queue.get()
             response = await self._until_answered(broker_id, request, version)
             self._answered(broker_id, request, response)
+            channel.queue.task_done()
 
     async def _until_answered(self, broker_id: int, request: Request, version: int) -> Any:
         while True:

@@ -61,6 +61,7 @@ logger = logging.getLogger(__name__)
 
 NO_CONTROLLER: Final = -1
 RETRY_BACKOFF_S: Final = 0.5
+NEWS_TIMEOUT_S: Final = 0.5  # a broker that does not answer holds up no other's stop for longer
 
 T = TypeVar("T")
 
@@ -229,11 +230,17 @@ class ClusterController:
     async def controlled_shutdown(
         self, request: ControlledShutdownRequest
     ) -> ControlledShutdownResponse:
-        return await self._ask(
+        """Answered when the brokers know who leads now: the one that asks stops with the answer,
+        and clients that look for the new leaders are to find them.
+        """
+        response = await self._ask(
             "ControlledShutdown",
             lambda term: answers.controlled_shutdown(term, request),
             answers.controlled_shutdown_refused(),
         )
+        if self._term is not None and not response.error_code:
+            await self._term.answered_by_all(NEWS_TIMEOUT_S)
+        return response
 
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         return await self._ask(

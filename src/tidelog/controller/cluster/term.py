@@ -226,6 +226,10 @@ class Term:
         logger.info("a broker is shutting down", extra={"broker": broker_id})
         return await self._decide(broker_shutdown.shut_down, broker_id, epoch)
 
+    async def answered_by_all(self, within_s: float) -> None:
+        """Until the brokers have done what they were told, or the time is over."""
+        await self._channels.answered_by_all(within_s)
+
     # Topics
 
     async def _topics_changed(self) -> None:

@@ -27,7 +27,7 @@ def kinds(history: History) -> list[str]:
     return sorted({anomaly.kind for anomaly in check(history)})
 
 
-def plain(acks: dict[bytes, int], *polls: Poll, failed: tuple[bytes, ...] = ()) -> History:
+def plain(acks: dict[bytes, int | None], *polls: Poll, failed: tuple[bytes, ...] = ()) -> History:
     return History(sends=sent(A, B, C), acks=acks, polls=list(polls), failed=set(failed))
 
 
@@ -48,7 +48,7 @@ def in_transactions(
     )
 
 
-ALL = {A: 0, B: 1, C: 2}
+ALL: dict[bytes, int | None] = {A: 0, B: 1, C: 2}
 COMMITTED, ABORTED, OPEN = Outcome.COMMITTED, Outcome.ABORTED, Outcome.OPEN
 
 
@@ -57,7 +57,7 @@ class TestPlainRecords:
         assert check(plain(ALL, polled((0, A), (1, B)), polled((2, C)))) == []
 
     def test_gaps_in_offsets_are_no_anomaly(self) -> None:
-        acks = {A: 0, B: 5, C: 9}
+        acks: dict[bytes, int | None] = {A: 0, B: 5, C: 9}
         assert check(plain(acks, polled((0, A), (5, B), (9, C)))) == []
 
     def test_what_was_not_acked_may_be_there_or_not(self) -> None:
@@ -65,6 +65,11 @@ class TestPlainRecords:
 
     def test_acked_record_that_others_went_past_is_lost(self) -> None:
         assert kinds(plain(ALL, polled((0, A), (2, C)))) == ["lost write"]
+
+    def test_record_acked_without_an_offset_must_be_there_too(self) -> None:
+        acks: dict[bytes, int | None] = {A: 0, B: None, C: 2}
+        assert check(plain(acks, polled((0, A), (1, B), (2, C)))) == []
+        assert kinds(plain(acks, polled((0, A), (2, C)))) == ["lost write"]
 
     def test_acked_record_after_everything_that_was_read_is_unseen(self) -> None:
         assert kinds(plain(ALL, polled((0, A), (1, B)))) == ["unseen"]
@@ -84,7 +89,7 @@ class TestPlainRecords:
         assert "inconsistent offsets" in kinds(history)
 
     def test_later_record_before_an_earlier_one_is_reordered(self) -> None:
-        acks = {A: 0, B: 2, C: 1}
+        acks: dict[bytes, int | None] = {A: 0, B: 2, C: 1}
         assert kinds(plain(acks, polled((0, A), (1, C), (2, B)))) == ["nonmonotonic send"]
 
     def test_producers_may_overtake_each_other(self) -> None:
@@ -165,8 +170,8 @@ def test_any_single_change_to_a_good_history_is_found() -> None:
     """Records of three producers; some of them lost, doubled, swapped or overwritten in turn."""
     dice = random.Random(5)
     sends = [Send(number % 3, 0, b"%d" % number) for number in range(200)]
-    acks = {send.value: 2 * offset for offset, send in enumerate(sends)}
-    good = [Seen(0, acks[send.value], send.value) for send in sends]
+    good = [Seen(0, 2 * number, send.value) for number, send in enumerate(sends)]
+    acks: dict[bytes, int | None] = {seen.value: seen.offset for seen in good}
 
     def found(records: list[Seen]) -> bool:
         return bool(check(History(sends=sends, acks=acks, polls=[Poll("reader", 1.0, records)])))

@@ -49,14 +49,17 @@ class Transaction:
 @dataclass
 class History:
     sends: list[Send] = field(default_factory=list)  # a producer's in the order it sent them
-    acks: dict[bytes, int] = field(default_factory=dict)  # value -> offset
+    acks: dict[bytes, int | None] = field(default_factory=dict)  # value -> offset, where told
     ack_times: dict[int, list[float]] = field(default_factory=dict)  # by partition
     failed: set[bytes] = field(default_factory=set)  # surely not written
     transactions: dict[int, Transaction] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)  # a consumer's in the order it made them
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def acked(self, partition: int, offset: int, value: bytes, at: float) -> None:
+    def acked(self, partition: int, offset: int | None, value: bytes, at: float) -> None:
+        """A client may know that a record was written by what was answered to later ones; then
+        nobody has told it the offset.
+        """
         self.acks[value] = offset
         self.ack_times.setdefault(partition, []).append(at)
 

@@ -251,17 +251,24 @@ class Follower(Worker):
 def delivered(history: History) -> Callable[[KafkaError | None, Message], None]:
     def note(error: KafkaError | None, message: Message) -> None:
         if error is None:
-            history.acked(*as_seen(message), time.monotonic())
+            partition = message.partition()
+            assert partition is not None
+            history.acked(partition, message.offset(), value_of(message), time.monotonic())
 
     return note
 
 
 def as_seen(message: Message) -> Seen:
-    partition, offset, value = message.partition(), message.offset(), message.value()
+    partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None
+    return Seen(partition, offset, value_of(message))
+
+
+def value_of(message: Message) -> bytes:
+    value = message.value()
     assert isinstance(value, bytes)
-    return Seen(partition, offset, value.removesuffix(PADDING))
+    return value.removesuffix(PADDING)
 
 
 def assigned_consumer(bootstrap: str, topic: str, partitions: int, **settings: Any) -> Consumer:

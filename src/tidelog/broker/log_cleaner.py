@@ -162,8 +162,8 @@ class LogCleaner:
             logger.info("gave up cleaning %s", log.topic_partition)
         elif error.errno in DISK_FULL:
             logger.error("cannot clean %s for now: %s", log.topic_partition, error)
-        elif not self._logs.failures.report(str(log.directory), "clean a log", error):
-            self.manager.mark_uncleanable(log, str(error))
+        else:
+            self.manager.failed(log, error)
 
     async def _write_checkpoints(self) -> None:
         for write in self._logs.pending_checkpoints(CLEANER_FILE):

@@ -253,6 +253,7 @@ class Journal:
             os.fsync(self._descriptor)
         except OSError as error:
             log.error("cannot write %s: %s", self._snapshot_path, error)
+            self._io_failed(str(self._snapshot_path), "write the metadata", error)
             return
         self.snapshot_bytes = len(data)
         self.size = len(HEADER)

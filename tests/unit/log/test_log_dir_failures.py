@@ -14,6 +14,7 @@ from tests.support.log_broker import LogBroker
 from tests.support.log_builder import fill, offsets, produce
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, StartupError
+from tidelog.log.cleaner.cleaner_manager import CleanerManager
 from tidelog.log.log_dir_failures import LogDirFailures
 from tidelog.log.log_errors import DirectoryLocked, StorageError
 from tidelog.log.log_manager import LogManager
@@ -138,6 +139,18 @@ class TestWhatFindsOut:
         with pytest.raises(StorageError):
             bad.read(1, 1000, up_to_offset=3, min_one_batch=True)
         assert failed(manager) == ["data1"]
+
+    def test_the_cleaner(self, broker: LogBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        for log in two_logs(broker.start()):
+            log.roll()
+        manager = broker.restart(LogConfig(compact=True, delete=False, max_compaction_lag_ms=1))
+        cleaner = CleanerManager(manager, broker.clock)
+        FailingDisk(broker.paths[1], monkeypatch).fail(errno.EIO, "pread", reads=True)
+        begun = cleaner.begin_dirtiest()
+        assert begun is not None
+        assert begun.log.topic_partition == GOOD
+        assert failed(manager) == ["data1"]
+        assert cleaner.uncleanable == {}
 
     def test_a_full_disk_is_no_failure_and_serves_again_when_there_is_room(
         self, broker: LogBroker, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ from tidelog.errors import KafkaError
 from tidelog.log.cleaner.cleanable import DirtyLog, examine
 from tidelog.log.cleaner.errors import CleaningAborted
 from tidelog.log.cleaner.planning import CleaningPlan, plan_cleaning
+from tidelog.log.log_dir_failures import LogDirFailures
 from tidelog.log.partition_log import PartitionLog
 from tidelog.types import TopicPartition
 
@@ -34,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 class Logs(Protocol):
     """What the manager needs of LogManager."""
+
+    @property
+    def failures(self) -> LogDirFailures: ...
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None: ...
 
@@ -92,7 +96,7 @@ class CleanerManager:
         try:
             return examine(log, now_ms)
         except (OSError, KafkaError) as error:
-            self.mark_uncleanable(log, str(error))
+            self.failed(log, error)
             return None
 
     def _begin(self, dirty: DirtyLog, now_ms: int) -> Round | None:
@@ -100,7 +104,7 @@ class CleanerManager:
         try:
             begun = Round(log, plan_cleaning(dirty, now_ms))
         except (OSError, KafkaError) as error:
-            self.mark_uncleanable(log, str(error))
+            self.failed(log, error)
             return None
         self._rounds[log.topic_partition] = begun
         log.is_being_cleaned = True
@@ -131,6 +135,13 @@ class CleanerManager:
         begun.log.is_being_cleaned = False
         del self._rounds[begun.log.topic_partition]
 
+    def failed(self, log: PartitionLog, error: OSError | KafkaError) -> None:
+        """It is the log's failure, unless it is its directory's."""
+        if isinstance(error, OSError):
+            self._logs.failures.report(str(log.directory), "clean a log", error)
+        if not self._logs.failures.covers(str(log.directory)):
+            self.mark_uncleanable(log, str(error))
+
     def mark_uncleanable(self, log: PartitionLog, reason: str) -> None:
         logger.error(
             "%s cannot be cleaned and grows until the next start: %s", log.topic_partition, reason
@@ -147,5 +158,8 @@ class CleanerManager:
         for log in self._candidates():
             try:
                 log.delete_old_segments()
-            except (OSError, KafkaError) as error:
+            except KafkaError as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)
+            except OSError as error:
+                logger.error("retention of %s failed: %s", log.topic_partition, error)
+                self._logs.failures.report(str(log.directory), "delete segments", error)

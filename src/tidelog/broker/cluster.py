@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidelog.broker.handover import Handover
 from tidelog.broker.leadership_changes import LeadershipChanges
+from tidelog.broker.loss_reports import LossReports
 from tidelog.broker.membership import Membership
 from tidelog.broker.metadata_cache import Node
 from tidelog.broker.topic_updates import apply_updates
-from tidelog.controller import znodes
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.pause import pause
@@ -65,9 +65,6 @@ CONTROLLER_TIMEOUT_S: Final = 30.0
 WELCOME_TIMEOUT_S: Final = 60.0
 # A client that hears NOT_LEADER_OR_FOLLOWER asks for the new leader, and may ask this broker.
 FAREWELL_S: Final = 0.15
-
-
-TELL_AGAIN_S: Final = 1.0
 
 
 class Address(NamedTuple):
@@ -115,21 +112,14 @@ class Cluster:
             f"controller-{broker_id}", loop=loop, clock=clock, timer=timer
         )
         self.controller = ClusterController(
-            store,
-            broker_id,
-            settings=config,
-            peers=self._controlled,
-            clock=clock,
-            timer=timer,
+            store, broker_id, settings=config, peers=self._controlled, clock=clock, timer=timer
         )
         self.isr_changes = IsrAlterations(
             self._alter_partition, lambda: self.broker_epoch, loop=loop, timer=timer
         )
+        lag_ms = config.get_int("replica.lag.time.max.ms")
         self.host = self.isr_changes.host = PartitionHost(
-            broker_id,
-            clock,
-            self.isr_changes,
-            replica_lag_time_max_ms=config.get_int("replica.lag.time.max.ms"),
+            broker_id, clock, self.isr_changes, replica_lag_time_max_ms=lag_ms
         )
         self._throttles = ReplicationThrottles(config, broker_id, clock)
         self.fetchers = self._make_fetchers(flusher)
@@ -146,7 +136,7 @@ class Cluster:
         self._broker: Broker
         self._welcome = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loss_is_to_be_told = False
+        self._losses = LossReports(store, broker_id, self.run, timer)
         self._membership.on_cut_off(self._cut_off_changed)
         self._membership.on_session(self.controller.on_broker_session)
 
@@ -276,27 +266,9 @@ class Cluster:
         if self._broker_id in addresses:
             self._welcome.set()
 
-    # Logs that are lost
-
     def replica_lost(self, partition: Partition) -> None:
-        """The controller asks for all replicas again when it sees the node, and hears which are
-        offline: one node for all that are lost at once.
-        """
         self.fetchers.unfollow(partition)
-        if not self._loss_is_to_be_told:
-            self._loss_is_to_be_told = True
-            self.run(self._tell_of_losses())
-
-    async def _tell_of_losses(self) -> None:
-        while self._loss_is_to_be_told:
-            self._loss_is_to_be_told = False
-            try:
-                event = znodes.encode_log_dir_event(self._broker_id)
-                await self._store.create(znodes.LOG_DIR_EVENT, event, sequence=True)
-            except StoreError as error:
-                logger.warning("the controller is not told of lost logs yet: %s", error)
-                await pause(self._timer, TELL_AGAIN_S)
-                self._loss_is_to_be_told = True
+        self._losses.lost()
 
     # Asking others
 

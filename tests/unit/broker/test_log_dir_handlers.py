@@ -172,7 +172,7 @@ class TestAFailedDirectory:
             request = DescribeTopicPartitionsRequest(
                 topics=[TopicRequest(name="t")], response_partition_limit=10
             )
-            described_rows = describe_topic_partitions.handle(stage.context(0), request)
+            described_rows = await describe_topic_partitions.handle(stage.context(0), request)
             first, second = described_rows.topics[0].partitions
             assert (first.leader_id, second.leader_id, second.offline_replicas) == (0, -1, [0])
 

@@ -27,6 +27,9 @@ class MetadataCache:
         self._nodes: dict[str, list[Node]] = {}
         # (topic, partition) of logs here that cannot be used, of which nobody else would tell.
         self.offline: Set[tuple[str, int]] = frozenset()
+        # A broker that others have replaced without its news being here: neither it nor what it
+        # leads is told of, so that clients ask elsewhere.
+        self.hidden_id: int | None = None
 
     def advertise(self, listener_name: str, nodes: list[Node]) -> None:
         """Clients are told of brokers by the listener they came by."""
@@ -37,7 +40,10 @@ class MetadataCache:
         self._nodes = nodes
 
     def nodes(self, listener_name: str) -> list[Node]:
-        return self._nodes.get(listener_name, [])
+        nodes = self._nodes.get(listener_name, [])
+        if self.hidden_id is None:
+            return nodes
+        return [node for node in nodes if node.broker_id != self.hidden_id]
 
     def topic(self, name: str) -> TopicImage | None:
         image = self._topics.topics.get(name)

@@ -154,6 +154,7 @@ class Node:
         self._workshop = LogWorkshop(directory, cluster.clock)
         directory.mkdir(exist_ok=True)
         self.is_up = False
+        self.broker_epoch = -1
         self.partition: Partition
         self.host: PartitionHost
 
@@ -171,7 +172,15 @@ class Node:
         self.throttles = ReplicationThrottles(BrokerConfig(), self.broker_id, clock)
         self.sessions = FollowerSessions(self._cluster.random_below, self.throttles.leader)
         settings = FetcherSettings(
-            self.broker_id, lambda: -1, 1, 500, 1, self._cluster.fetch_bytes, 10 << 20, 1000, 30_000
+            self.broker_id,
+            lambda: self.broker_epoch,
+            1,
+            500,
+            1,
+            self._cluster.fetch_bytes,
+            10 << 20,
+            1000,
+            30_000,
         )
         self.fetchers = ReplicaFetchers(
             settings,

@@ -10,6 +10,7 @@ from tests.support.metadata import in_loop, refused
 from tests.support.replica_cluster import LAG_MAX_MS, ReplicaCluster, values_in
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.record.builder import batch_of
 from tidelog.replication.partition import Partition
 
 
@@ -206,6 +207,28 @@ async def test_a_returning_leader_truncates_by_epoch_and_goes_on(tmp_path: Path)
     for number in cluster.nodes:
         assert values_on(cluster, number) == [b"kept", b"new"]
     assert cluster.state.isr == (2, 3, 1) or set(cluster.state.isr) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+@in_loop
+async def test_a_retry_after_a_fail_over_is_written_twice_without_idempotence_only(
+    tmp_path: Path, is_idempotent: bool
+) -> None:
+    """All replicas have the records, and the leader dies before it can say so."""
+    cluster = await started(tmp_path)
+    producer = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0} if is_idempotent else {}
+    batch = batch_of([(None, b"once?", (), 0)], **producer)
+    cluster.leader.partition.append(memoryview(bytearray(batch)), 11)
+    await cluster.run(rounds=4)
+    cluster.nodes[1].crash()
+    cluster.mail.clear()
+    cluster.fail_over()
+    cluster.tell()
+    await cluster.run()
+    info = cluster.leader.partition.append(memoryview(bytearray(batch)), 11)
+    assert (info.duplicate, info.base_offset) == ((True, 0) if is_idempotent else (False, 1))
+    await cluster.run()
+    assert values_on(cluster, 3) == [b"once?"] * (1 if is_idempotent else 2)
 
 
 @in_loop

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -83,7 +84,7 @@ class LeadershipChanges:
         partition = replicas.lead(*wanted, self._host)
         if partition.flush_due:
             # No append may come to have it flushed, and until then the leader does not count it.
-            self._broker.flusher.flush(partition.log, lambda error: error or partition.flushed())
+            self._broker.flusher.flush(partition.log, partial(_flushed, partition))
         coordinator = self._coordinator(wanted.topic_partition.topic)
         if coordinator is not None:
             coordinator.runtime.lead(partition)
@@ -148,3 +149,8 @@ class LeadershipChanges:
                 "log_end_offset": partition.log.log_end_offset,
             },
         )
+
+
+def _flushed(partition: Partition, error: OSError | None) -> None:
+    if error is None:
+        partition.flushed()

@@ -216,8 +216,10 @@ async def test_a_retry_after_a_fail_over_is_written_twice_without_idempotence_on
 ) -> None:
     """All replicas have the records, and the leader dies before it can say so."""
     cluster = await started(tmp_path)
-    producer = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0} if is_idempotent else {}
-    batch = batch_of([(None, b"once?", (), 0)], **producer)
+    records = [(None, b"once?", (), 0)]
+    batch = batch_of(records)
+    if is_idempotent:
+        batch = batch_of(records, producer_id=9, producer_epoch=0, base_sequence=0)
     cluster.leader.partition.append(memoryview(bytearray(batch)), 11)
     await cluster.run(rounds=4)
     cluster.nodes[1].crash()

@@ -181,9 +181,7 @@ class Writer:
         if error is not None:
             self.errors.append(error)
             return
-        value = message.value()
-        assert value is not None
-        self.acks.append(Ack(time.monotonic(), message.partition(), message.offset(), value))
+        self.acks.append(Ack(time.monotonic(), *place_and_value(message)))
 
     def longest_silence_s(self, since: float) -> float:
         """The worst partition's longest time without an ack."""
@@ -197,11 +195,19 @@ class Writer:
         return longest
 
 
+def place_and_value(message: Message) -> tuple[int, int, bytes]:
+    partition, offset, value = message.partition(), message.offset(), message.value()
+    assert partition is not None
+    assert offset is not None
+    assert value is not None
+    return partition, offset, value
+
+
 def read_all(
     cluster: ClusterProcess, topic: str, partitions: int, **config: Any
 ) -> list[tuple[int, int, bytes]]:
     """(partition, offset, value) of everything up to the ends as they are now."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
         {
@@ -216,16 +222,15 @@ def read_all(
     )
     consumer.assign([TopicPartition(topic, n, 0) for n in range(partitions)])
     found: list[tuple[int, int, bytes]] = []
-    at_end: set[int] = set()
+    at_end: set[int | None] = set()
     deadline = time.monotonic() + 60
     while len(at_end) < partitions and time.monotonic() < deadline:
         for message in consumer.consume(5_000, 0.5):
-            if message.error() is not None:
+            error = message.error()
+            if error is None:
+                found.append(place_and_value(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
                 at_end.add(message.partition())
-                continue
-            value = message.value()
-            assert value is not None
-            found.append((message.partition(), message.offset(), value))
     consumer.close()
     assert len(at_end) == partitions
     return found

@@ -20,6 +20,7 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
+    DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
 from tidelog.protocol.messages.describe_log_dirs import (
@@ -49,7 +50,14 @@ def append(stage: HandlerStage, count: int) -> int:
 def delete_before(stage: HandlerStage, offset: int) -> DeleteRecordsPartitionResult:
     row = DeleteRecordsPartition(partition_index=0, offset=offset)
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[row])])
-    return delete_records.handle(stage.context(2), request).topics[0].partitions[0]
+    return answered(stage, request).topics[0].partitions[0]
+
+
+def answered(stage: HandlerStage, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """At once: no other replica is waited for."""
+    response = delete_records.handle(stage.context(2), request)
+    assert isinstance(response, DeleteRecordsResponse)
+    return response
 
 
 @in_loop
@@ -84,7 +92,7 @@ async def test_records_of_an_internal_topic_cannot_be_deleted(tmp_path: Path) ->
         await stage.broker.topics.auto_create("__consumer_offsets")
         row = DeleteRecordsPartition(partition_index=0, offset=-1)
         topic = DeleteRecordsTopic(name="__consumer_offsets", partitions=[row])
-        answer = delete_records.handle(stage.context(2), DeleteRecordsRequest(topics=[topic]))
+        answer = answered(stage, DeleteRecordsRequest(topics=[topic]))
         code = answer.topics[0].partitions[0].error_code
         assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
 

@@ -81,13 +81,15 @@ class BrokerChannels:
     async def answered_by_all(self, within_s: float) -> None:
         """Until every broker has answered all that it was sent so far, or the time is over."""
         loop = asyncio.get_running_loop()
-        waits = [loop.create_task(each.queue.join()) for each in self._channels.values()]
+        everybody = loop.create_task(self._until_answered_by_all())
         over = loop.create_task(pause(self._timer, within_s))
-        everybody = asyncio.gather(*waits, return_exceptions=True)
         await asyncio.wait([everybody, over], return_when=asyncio.FIRST_COMPLETED)
-        for task in (*waits, over):
+        for task in (everybody, over):
             task.cancel()
-        await asyncio.wait([everybody, over])
+
+    async def _until_answered_by_all(self) -> None:
+        for channel in tuple(self._channels.values()):
+            await channel.queue.join()
 
     def close(self) -> None:
         for channel in self._channels.values():

@@ -152,6 +152,7 @@ class Node:
         self._workshop = LogWorkshop(directory, cluster.clock)
         directory.mkdir(exist_ok=True)
         self.is_up = False
+        self.broker_epoch = -1
         self.partition: Partition
         self.host: PartitionHost
 
@@ -168,7 +169,7 @@ class Node:
         )
         self.sessions = FollowerSessions(self._cluster.random_below)
         settings = FetcherSettings(
-            self.broker_id, lambda: -1, 1, 500, 1, 1 << 20, 10 << 20, 1000, 30_000
+            self.broker_id, lambda: self.broker_epoch, 1, 500, 1, 1 << 20, 10 << 20, 1000, 30_000
         )
         self.fetchers = ReplicaFetchers(
             settings,

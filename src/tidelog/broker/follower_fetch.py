@@ -2,7 +2,9 @@
 
 The offset a follower asks for says what it holds: it moves the high watermark and the in-sync set
 before anything is read, so the answer carries the newest high watermark. Without news the fetch
-waits, up to max_wait_ms. Records leave as slices of the segment file, as for consumers.
+waits, up to max_wait_ms. Records leave as slices of the segment file, as for consumers. A former
+life of the follower, whose session is over and whose id another has by now, is not listened to:
+STALE_BROKER_EPOCH; Kafka over ZooKeeper would take its position for the other's.
 See `replication.follower_session` for what is looked at, and how.
 """
 
@@ -35,9 +37,9 @@ def handle(
 ) -> FetchResponse | Pending[FetchResponse]:
     now_ms = cluster.host.now_ms()
     follower = cluster.host.follower(replica_id)
-    if request.replica_state is not None:
-        follower.broker_epoch = request.replica_state.replica_epoch
     try:
+        if request.replica_state is not None:
+            follower.fetches_in(request.replica_state.replica_epoch)
         session = _session(context, request, replica_id, cluster)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)

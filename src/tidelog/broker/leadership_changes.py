@@ -81,6 +81,9 @@ class LeadershipChanges:
         if hosted is not None:
             self._fetchers.unfollow(hosted)
         partition = replicas.lead(*wanted, self._host)
+        if partition.flush_due:
+            # No append may come to have it flushed, and until then the leader does not count it.
+            self._broker.flusher.flush(partition.log, lambda error: error or partition.flushed())
         coordinator = self._coordinator(wanted.topic_partition.topic)
         if coordinator is not None:
             coordinator.runtime.lead(partition)

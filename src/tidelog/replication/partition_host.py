@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
     from tidelog.replication.partition import Partition
+
+UNKNOWN_EPOCH: Final = -1
 
 
 class FollowerBroker:
@@ -16,11 +20,17 @@ class FollowerBroker:
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
-        self.broker_epoch = -1  # as its last fetch said; -1 if that said nothing
+        self.broker_epoch = UNKNOWN_EPOCH  # as its last fetch said
         self.is_alive = True  # as the controller last said
         # When any of its fetchers last asked. A session names only what changed, so what it does
         # not name stands where it stood, as of now.
         self.last_fetch_ms = 0
+
+    def fetches_in(self, broker_epoch: int) -> None:
+        """One of its fetchers asks, in this life of the broker; KafkaError if that is over."""
+        if UNKNOWN_EPOCH < broker_epoch < self.broker_epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        self.broker_epoch = broker_epoch
 
 
 class IsrChanges(Protocol):

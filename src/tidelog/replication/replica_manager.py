@@ -100,7 +100,7 @@ class ReplicaManager:
             is_leader=leader_id == self.broker_id,
         )
         log.enter_leader_epoch(leader_epoch)
-        partition.advance_high_watermark()
+        partition.advance_high_watermark(log.log_end_offset)  # what was found on disk is kept
         self._partitions[topic_partition] = partition
 
     # A broker of a cluster

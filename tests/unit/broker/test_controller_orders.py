@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from tests.support.batches import simple_batch
 from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.metadata import in_loop
 from tidelog.broker.handlers import leader_and_isr, stop_replica, update_metadata
@@ -168,6 +170,19 @@ async def test_a_broker_copies_from_the_leader_it_is_told(tmp_path: Path) -> Non
         await stage.order(leader=0, epoch=5)
         assert stage.cluster.fetchers.followed == {}
         assert stage.partition.is_leader
+
+
+@in_loop
+async def test_a_new_leader_flushes_what_it_holds_where_that_is_demanded(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=1, epoch=4)
+        log = stage.partition.log
+        log.update_config(replace(log.config, flush_messages=1))
+        stage.partition.append_from_leader(memoryview(simple_batch(3)))
+        await stage.order(leader=0, epoch=5, replicas=(0,))
+        assert log.high_watermark == 0
+        await stage.broker.flusher.drain()
+        assert log.high_watermark == 3
 
 
 @in_loop

@@ -70,6 +70,24 @@ async def test_a_follower_that_lags_leaves_the_in_sync_set_and_comes_back(tmp_pa
 
 
 @in_loop
+async def test_a_former_life_of_a_follower_does_not_speak_for_it(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    cluster.nodes[3].broker_epoch = 7
+    cluster.produce([b"a"])
+    await cluster.run()
+    outcomes: list[ErrorCode] = []
+    cluster.nodes[3].broker_epoch = 6
+    cluster.produce([b"b"])  # the Fetch that waits for it is of the new life still
+    await cluster.run()
+    cluster.produce([b"c"], outcomes)
+    await cluster.run(advance_ms=20)
+    assert outcomes == []
+    cluster.nodes[3].broker_epoch = 7
+    await cluster.run(advance_ms=100)
+    assert outcomes == [ErrorCode.NONE]
+
+
+@in_loop
 async def test_a_follower_that_fetches_is_not_thrown_out_however_long_it_is_quiet(
     tmp_path: Path,
 ) -> None:

@@ -82,7 +82,7 @@ class FaultHarness:
         self.history = History()
         self.kinds: Counter[str] = Counter()
         self.full_isr_after_s = 0.0
-        self.longest_silence_s = 0.0
+        self.silences_s: dict[str, float] = {}  # the longest in which a partition had no ack
         self.cluster = FaultyCluster(directory, overrides={**OVERRIDES, **(overrides or {})})
         for broker in self.cluster.brokers.values():
             broker.program = program
@@ -123,21 +123,21 @@ class FaultHarness:
         slot_s = self._duration_s / faults
         started = time.monotonic()
         for number in range(faults):
-            fault = dice.roll()
+            kind, fault = dice.roll()
             lasts_s = self._dice.uniform(0, slot_s * LONGEST_SHARE)
             began = time.monotonic()
             fault.begin()
             time.sleep(lasts_s)
             fault.end()
             took_s = time.monotonic() - began
-            self.kinds[re.sub(r"\W*\d+\W*", " ", fault.name).strip()] += 1
+            self.kinds[kind] += 1
             if number + 1 < faults:
                 time.sleep(max(started + (number + 1) * slot_s - time.monotonic(), 0))
             self._require_alive(fault.name)
             for worker in (*self._writers, *self._workers):
                 worker.require_well()
             silence_s = self.silence_s(began)
-            self.longest_silence_s = max(self.longest_silence_s, silence_s)
+            self.silences_s[kind] = max(self.silences_s.get(kind, 0.0), silence_s)
             self._say(
                 f"{number + 1:4} at {began - started:6.1f} s: {fault.name} for {took_s:.1f} s; "
                 f"longest time without an ack {silence_s:.1f} s, {len(self.history.acks)} acked"
@@ -239,12 +239,14 @@ def main() -> int:
             return 1
         finally:
             harness.close()
-    kinds = ", ".join(f"{count} {kind}" for kind, count in harness.kinds.most_common())
+    kinds = ", ".join(
+        f"{count} {kind} ({harness.silences_s[kind]:.1f} s)"
+        for kind, count in harness.kinds.most_common()
+    )
     say(
         f"{harness.kinds.total()} faults, seed {arguments.seed}: {len(harness.history.acks)} "
-        f"records acked{summary(harness)}; full ISR after {harness.full_isr_after_s:.1f} s, "
-        f"longest time without an ack {harness.longest_silence_s:.1f} s; {kinds}; "
-        f"{time.monotonic() - started:.0f} s, all well"
+        f"records acked{summary(harness)}; full ISR after {harness.full_isr_after_s:.1f} s; "
+        f"times without an ack: {kinds}; {time.monotonic() - started:.0f} s, all well"
     )
     return 0
 

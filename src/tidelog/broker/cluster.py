@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tidelog.broker.handover import Handover
 from tidelog.broker.leadership_changes import LeadershipChanges
 from tidelog.broker.membership import Membership
+from tidelog.broker.membership_check import MembershipCheck
 from tidelog.broker.metadata_cache import Node
 from tidelog.broker.topic_updates import apply_updates
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.pause import pause
-from tidelog.controller.metadata_store import StoreError
+from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import StartupError
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONTROLLER_TIMEOUT_S: Final = 30.0
+MEMBERSHIP_TIMEOUT_S: Final = 2.0
 WELCOME_TIMEOUT_S: Final = 60.0
 # A client that hears NOT_LEADER_OR_FOLLOWER asks for the new leader, and may ask this broker.
 FAREWELL_S: Final = 0.15
@@ -103,6 +105,7 @@ class Cluster:
         self._addresses: dict[int, Address] = {}
         self._directories: list[PeerDirectory] = []
         self._to_controller = self._directory("to-controller")
+        self._to_all = self._directory("to-all")
         self._to_coordinators = self._directory("to-coordinators")
         self._markers = self._directory("markers")
         self._controlled = PeerDirectory(
@@ -140,7 +143,15 @@ class Cluster:
         self._welcome = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._membership.on_cut_off(self._cut_off_changed)
-        self._membership.on_session(self.controller.on_broker_session)
+        self._membership.on_session(self._session_changed)
+        self._membership_check = MembershipCheck(
+            broker_id,
+            lambda: self.broker_epoch,
+            lambda: self._addresses.keys() - {broker_id},
+            self._ask_for_membership,
+            self._disowned,
+            timer,
+        )
 
     def _directory(self, purpose: str, receive_buffer_bytes: int = -1) -> PeerDirectory:
         directory = PeerDirectory(
@@ -202,12 +213,39 @@ class Cluster:
         """An order for this very life of the broker."""
         self._membership.confirmed()
 
-    # High watermarks
+    # The session
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            # Others lead. What this broker leads in its next life it is told anew.
+            self.leadership.resign_all()
+        self.controller.on_broker_session(state)
 
     def _cut_off_changed(self, is_cut_off: bool) -> None:
         self.host.is_cut_off = is_cut_off
-        if not is_cut_off:
-            self._advance_high_watermarks()
+        if is_cut_off:
+            self._membership_check.start()
+            return
+        self._membership_check.stop()
+        self._broker.metadata.hidden_id = None
+        for partition in tuple(self._broker.replicas):
+            partition.resume()
+        self._advance_high_watermarks()
+
+    def _disowned(self) -> None:
+        self._broker.metadata.hidden_id = self._broker_id
+        for partition in tuple(self._broker.replicas):
+            partition.suspend()
+
+    async def _ask_for_membership(
+        self, broker_id: int, request: AlterPartitionRequest
+    ) -> AlterPartitionResponse:
+        response: AlterPartitionResponse = await self._to_all.call(
+            broker_id, request, timeout_s=MEMBERSHIP_TIMEOUT_S
+        )
+        return response
+
+    # High watermarks
 
     def _advance_high_watermarks(self) -> None:
         """What held them back may have gone, and no fetch may come to find that out."""
@@ -219,7 +257,11 @@ class Cluster:
         """By the clock: followers that have lagged for too long leave the in-sync sets."""
         for partition in tuple(self._broker.replicas):
             leadership = partition.leadership
-            if leadership is not None and leadership.propose_to_remove_laggards():
+            if (
+                leadership is not None
+                and partition.is_leader
+                and leadership.propose_to_remove_laggards()
+            ):
                 self.isr_changes.submit(partition)
         self._advance_high_watermarks()
 
@@ -369,6 +411,7 @@ class Cluster:
     async def stop(self) -> None:
         """Ask nobody any more."""
         self._membership.close()
+        self._membership_check.stop()
         for task in self._tasks:
             task.cancel()
         with contextlib.suppress(StoreError):

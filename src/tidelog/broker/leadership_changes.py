@@ -82,12 +82,20 @@ class LeadershipChanges:
             self._fetchers.unfollow(hosted)
         partition = replicas.lead(*wanted, self._host)
         if partition.flush_due:
-            # No append may come to have it flushed, and until then the leader does not count it.
-            self._broker.flusher.flush(partition.log, lambda error: error or partition.flushed())
+            self._flush(partition)
         coordinator = self._coordinator(wanted.topic_partition.topic)
         if coordinator is not None:
             coordinator.runtime.lead(partition)
         self._log_change("leading", partition)
+
+    def _flush(self, partition: Partition) -> None:
+        """No append may come to have it flushed, and until then the leader does not count it."""
+
+        def flushed(error: OSError | None) -> None:
+            if error is None:
+                partition.flushed()
+
+        self._broker.flusher.flush(partition.log, flushed)
 
     def _follow(self, wanted: WantedPartition) -> None:
         coordinator = self._coordinator(wanted.topic_partition.topic)
@@ -122,6 +130,12 @@ class LeadershipChanges:
             outcomes[topic_partition] = ErrorCode.NONE
         self._fetchers.close_idle()
         return outcomes
+
+    def resign_all(self) -> None:
+        """The session is over, and others have been elected. What has no other replica stays."""
+        for partition in tuple(self._broker.replicas):
+            if partition.leadership is not None:
+                partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def stop_all(self) -> None:
         """The broker stops: what waits for other replicas waits in vain."""

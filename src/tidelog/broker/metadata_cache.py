@@ -24,6 +24,9 @@ class MetadataCache:
         self.controller_id = controller_id
         self._topics = topics
         self._nodes: dict[str, list[Node]] = {}
+        # A broker that others have replaced without its news being here: neither it nor what it
+        # leads is told of, so that clients ask elsewhere.
+        self.hidden_id: int | None = None
 
     def advertise(self, listener_name: str, nodes: list[Node]) -> None:
         """Clients are told of brokers by the listener they came by."""
@@ -34,7 +37,10 @@ class MetadataCache:
         self._nodes = nodes
 
     def nodes(self, listener_name: str) -> list[Node]:
-        return self._nodes.get(listener_name, [])
+        nodes = self._nodes.get(listener_name, [])
+        if self.hidden_id is None:
+            return nodes
+        return [node for node in nodes if node.broker_id != self.hidden_id]
 
     def topic(self, name: str) -> TopicImage | None:
         return self._topics.topics.get(name)

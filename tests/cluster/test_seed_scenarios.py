@@ -106,7 +106,7 @@ def test_split_brain_of_two_controllers_the_elder_is_not_heard(
             require_zombies_refused(broker, elder_id, elder_epoch)
         cluster.wait_for_full_isr(["before"])
         assert controller_and_epoch(zookeeper) == (younger_id, epoch)
-        assert cluster.controller_id() == younger_id
+        eventually(lambda: cluster.controller_id() == younger_id)
         require_zombies_refused(elder, elder_id, elder_epoch)
     cluster.create_topic("after", 3)
     writer = Writer(cluster, "after", 3).start()

@@ -23,8 +23,6 @@ from typing import NamedTuple
 from tests.support.cluster_network import CLIENTS, ZOOKEEPER, broker_name
 from tests.support.faulty_cluster import FaultyCluster
 
-STOP_TIMEOUT_S = 30.0
-
 
 class Fault(NamedTuple):
     name: str
@@ -65,10 +63,11 @@ class FaultDice:
         )
         self._kinds = [row for row in kinds if not only or row[1].__name__ in only]
 
-    def roll(self) -> Fault:
+    def roll(self) -> tuple[str, Fault]:
+        """The kind, and one of it."""
         weights = [weight for weight, _ in self._kinds]
         ((_, kind),) = self._dice.choices(self._kinds, weights)
-        return kind()
+        return kind.__name__.replace("_", " "), kind()
 
     def _any_broker(self) -> int:
         return self._dice.choice(list(self._cluster.brokers))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
+
+from kazoo.client import KazooClient
 
 from tests.support.cluster import ClusterProcess
 from tests.support.cluster_network import BrokerPorts, ClusterNetwork
+from tests.support.eventually import eventually
+from tidelog.controller import znodes
 from tidelog.tools.zookeeper.server import free_port
 
 
@@ -24,6 +30,31 @@ class FaultyCluster(ClusterProcess):
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{ports.advertised_clients}" for ports in self.ports.values())
 
+    def wait_for_full_isr(self, topics: Iterable[str], within_s: float = 30.0) -> None:
+        """As ZooKeeper has it and as clients are told: a broker that was cut off may not have heard
+        yet that it is missed.
+        """
+        names = tuple(topics)
+        began = time.monotonic()
+        zookeeper = KazooClient(f"127.0.0.1:{self.zookeeper.port}")
+        zookeeper.start(within_s)
+        try:
+            eventually(lambda: all(map(partial(has_full_isrs, zookeeper), names)), within_s)
+        finally:
+            zookeeper.stop()
+            zookeeper.close()
+        super().wait_for_full_isr(names, max(within_s - (time.monotonic() - began), 1.0))
+
     def close(self) -> None:
         super().close()
         self.network.close()
+
+
+def has_full_isrs(zookeeper: KazooClient, topic: str) -> bool:
+    def isr(partition: int) -> set[int]:
+        data, _ = zookeeper.get(znodes.state_path(topic, partition))
+        return set(znodes.decode_state(data).isr)
+
+    data, _ = zookeeper.get(znodes.topic_path(topic))
+    replicas = znodes.decode_topic(data).partitions
+    return all(isr(partition) == set(assigned) for partition, assigned in replicas.items())

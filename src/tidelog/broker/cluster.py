@@ -140,15 +140,18 @@ class Cluster:
         self._welcome = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._losses = LossReports(store, broker_id, self.run, timer)
+        self._membership_check = self._check_membership()
+
+    def _check_membership(self) -> MembershipCheck:
         self._membership.on_cut_off(self._cut_off_changed)
         self._membership.on_session(self._session_changed)
-        self._membership_check = MembershipCheck(
-            broker_id,
+        return MembershipCheck(
+            self._broker_id,
             lambda: self.broker_epoch,
-            lambda: self._addresses.keys() - {broker_id},
+            lambda: self._addresses.keys() - {self._broker_id},
             self._ask_for_membership,
             self._disowned,
-            timer,
+            self._timer,
         )
 
     def _directory(self, purpose: str, receive_buffer_bytes: int = -1) -> PeerDirectory:

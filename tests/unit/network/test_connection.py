@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,10 @@ def test_a_request_that_nothing_passes_may_be_behind_others(network: Network) ->
     assert [client.receive() for _ in range(3)] == [b"first", b"second", b"never passes"]
 
 
+def holds_more_than(waiting: Sized, count: int) -> bool:
+    return len(waiting) > count
+
+
 def test_only_so_many_are_in_hand(network: Network) -> None:
     client = network.client()
     client.send(b"".join(frame(b"pass %d" % number) for number in range(OWED_MAX + 10)))
@@ -230,9 +235,10 @@ def test_only_so_many_are_in_hand(network: Network) -> None:
     network.turns(20)
     assert len(network.handler.frames) == OWED_MAX
 
+    waiting = network.handler.waiting
     for number in range(OWED_MAX + 10):
-        network.until(lambda number=number: len(network.handler.waiting) > number)
-        network.handler.waiting[number].respond([b"%d" % number])
+        network.until(partial(holds_more_than, waiting, number))
+        waiting[number].respond([b"%d" % number])
 
     expected = [b"%d" % number for number in range(OWED_MAX + 10)]
     assert [client.receive() for _ in expected] == expected

@@ -26,7 +26,7 @@ from tidelog.broker.authorized_operations import (
     TOPIC_OPERATIONS,
 )
 from tidelog.broker.context import RequestContext
-from tidelog.controller.topics import NO_LEADER, TopicImage
+from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -158,20 +158,10 @@ def _row(image: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     )
 
 
-def _hide_leader(rows: list[MetadataResponseTopic], broker_id: int) -> None:
-    for row in rows:
-        for partition in row.partitions:
-            if partition.leader_id == broker_id:
-                partition.leader_id = NO_LEADER
-                partition.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-
-
 def _response(
     context: RequestContext, request: MetadataRequest, rows: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     metadata = context.broker.metadata
-    if metadata.hidden_id is not None:
-        _hide_leader(rows, metadata.hidden_id)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(

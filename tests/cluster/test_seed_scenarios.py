@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from kafka.protocol.metadata import MetadataRequest
 from kazoo.client import KazooClient
 
 from tests.cluster.conftest import StartCluster
@@ -106,12 +107,18 @@ def test_split_brain_of_two_controllers_the_elder_is_not_heard(
             require_zombies_refused(broker, elder_id, elder_epoch)
         cluster.wait_for_full_isr(["before"])
         assert controller_and_epoch(zookeeper) == (younger_id, epoch)
-        eventually(lambda: cluster.controller_id() == younger_id)
+        eventually(lambda: heard_of_controller(elder) == younger_id)
         require_zombies_refused(elder, elder_id, elder_epoch)
     cluster.create_topic("after", 3)
     writer = Writer(cluster, "after", 3).start()
     writer.stop()
     require_nothing_lost(writer.acks, read_all(cluster, "after", 3))
+
+
+def heard_of_controller(broker: BrokerProcess) -> int:
+    """Who is the controller, as that very broker has been told."""
+    with RawClient(broker.bootstrap) as client:
+        return int(client.call(MetadataRequest(version=8, topics=[])).controller_id)
 
 
 def require_zombies_refused(broker: BrokerProcess, elder_id: int, elder_epoch: int) -> None:

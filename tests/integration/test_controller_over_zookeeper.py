@@ -165,3 +165,24 @@ async def test_who_finds_its_node_gone_is_not_the_controller_any_more(
     async with cluster(zookeeper, 1, 2) as ensemble:
         await ensemble.store.delete(znodes.CONTROLLER)
         await ensemble.eventually(lambda: [m.controller.epoch for m in ensemble.active()] == [2])
+
+
+@in_loop
+async def test_a_topic_of_thousands_of_partitions_takes_several_writes(
+    zookeeper: ZooKeeperProcess,
+) -> None:
+    """Its states are more than ZooKeeper takes in one request (jute.maxbuffer, 1 MiB)."""
+    name, count = "t" * 249, 5_000
+    async with cluster(zookeeper, 1, 2, 3) as ensemble:
+        assignment = [[1 + (p + r) % 3 for r in range(2)] for p in range(count)]
+        await ensemble.create_topic(name, assignment)
+        await ensemble.led(name, count)
+        await ensemble.members[3].die()
+        await ensemble.led(name, count)
+        await Member(ensemble, 3).start()
+        await ensemble.store.create(znodes.delete_topic_path(name), make_parents=True)
+        async with asyncio.timeout(PATIENCE_S):
+            while await ensemble.store.exists(znodes.topic_path(name)) is not None:
+                await asyncio.sleep(0.01)
+        for broker in ensemble.brokers.values():
+            assert not [tp for tp in broker.hosted if tp.topic == name]

@@ -17,6 +17,7 @@ from typing import Any, cast
 from tests.support.clock import FakeClock
 from tests.support.log_builder import TOPIC_ID, TOPIC_PARTITION, LogWorkshop
 from tidelog.broker import follower_fetch
+from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.partition_log import PartitionLog
@@ -42,6 +43,7 @@ from tidelog.replication.isr_changes import IsrAlterations
 from tidelog.replication.partition import Partition, PartitionState
 from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.pending import Pending
+from tidelog.replication.replication_throttle import ReplicationThrottles
 
 LAG_MAX_MS = 5_000
 
@@ -167,14 +169,24 @@ class Node:
         self.host = self.isr_changes.host = PartitionHost(
             self.broker_id, clock, self.isr_changes, replica_lag_time_max_ms=LAG_MAX_MS
         )
-        self.sessions = FollowerSessions(self._cluster.random_below)
+        self.throttles = ReplicationThrottles(BrokerConfig(), self.broker_id, clock)
+        self.sessions = FollowerSessions(self._cluster.random_below, self.throttles.leader)
         settings = FetcherSettings(
-            self.broker_id, lambda: self.broker_epoch, 1, 500, 1, 1 << 20, 10 << 20, 1000, 30_000
+            self.broker_id,
+            lambda: self.broker_epoch,
+            1,
+            500,
+            1,
+            self._cluster.fetch_bytes,
+            10 << 20,
+            1000,
+            30_000,
         )
         self.fetchers = ReplicaFetchers(
             settings,
             cast(Any, Links(self._cluster, self.broker_id)),
             cast(Any, NoFlusher()),
+            self.throttles.follower,
             loop=loop,
             timer=clock,
         )
@@ -300,8 +312,10 @@ class ReplicaCluster:
         broker_count: int = 3,
         config: LogConfig | None = None,
         random: Random | None = None,
+        fetch_bytes: int = 1 << 20,
     ) -> None:
         self.clock = FakeClock()
+        self.fetch_bytes = fetch_bytes  # replica.fetch.max.bytes
         self.config = config or LogConfig(min_insync_replicas=2)
         self.random_below = (random or Random(7)).randrange
         self.links: set[Link] = set()

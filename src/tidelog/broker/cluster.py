@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidelog.broker.handover import Handover
 from tidelog.broker.leadership_changes import LeadershipChanges
+from tidelog.broker.loss_reports import LossReports
 from tidelog.broker.membership import Membership
 from tidelog.broker.membership_check import MembershipCheck
 from tidelog.broker.metadata_cache import Node
@@ -44,6 +45,7 @@ from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
 from tidelog.replication.isr_changes import IsrAlterations
 from tidelog.replication.partition_host import PartitionHost
+from tidelog.replication.replication_throttle import ReplicationThrottles
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
     from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
     from tidelog.replication.flusher import LogFlusher
+    from tidelog.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -112,22 +115,16 @@ class Cluster:
             f"controller-{broker_id}", loop=loop, clock=clock, timer=timer
         )
         self.controller = ClusterController(
-            store,
-            broker_id,
-            settings=config,
-            peers=self._controlled,
-            clock=clock,
-            timer=timer,
+            store, broker_id, settings=config, peers=self._controlled, clock=clock, timer=timer
         )
         self.isr_changes = IsrAlterations(
             self._alter_partition, lambda: self.broker_epoch, loop=loop, timer=timer
         )
+        lag_ms = config.get_int("replica.lag.time.max.ms")
         self.host = self.isr_changes.host = PartitionHost(
-            broker_id,
-            clock,
-            self.isr_changes,
-            replica_lag_time_max_ms=config.get_int("replica.lag.time.max.ms"),
+            broker_id, clock, self.isr_changes, replica_lag_time_max_ms=lag_ms
         )
+        self._throttles = ReplicationThrottles(config, broker_id, clock)
         self.fetchers = self._make_fetchers(flusher)
         self.topics = ClusterTopics(
             store,
@@ -137,20 +134,24 @@ class Cluster:
             peers=self._directory("topics"),
             rack=config.rack,
         )
-        self.follower_sessions = FollowerSessions(randrange)
+        self.follower_sessions = FollowerSessions(randrange, self._throttles.leader)
         self.leadership: LeadershipChanges
         self._broker: Broker
         self._welcome = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._losses = LossReports(store, broker_id, self.run, timer)
+        self._membership_check = self._check_membership()
+
+    def _check_membership(self) -> MembershipCheck:
         self._membership.on_cut_off(self._cut_off_changed)
         self._membership.on_session(self._session_changed)
-        self._membership_check = MembershipCheck(
-            broker_id,
+        return MembershipCheck(
+            self._broker_id,
             lambda: self.broker_epoch,
-            lambda: self._addresses.keys() - {broker_id},
+            lambda: self._addresses.keys() - {self._broker_id},
             self._ask_for_membership,
             self._disowned,
-            timer,
+            self._timer,
         )
 
     def _directory(self, purpose: str, receive_buffer_bytes: int = -1) -> PeerDirectory:
@@ -173,6 +174,7 @@ class Cluster:
             self._fetcher_settings(config),
             self._directory("fetcher", buffer_bytes),
             flusher,
+            self._throttles.follower,
             loop=self._loop,
             timer=self._timer,
         )
@@ -187,6 +189,7 @@ class Cluster:
         fetchers = config.get_int("num.replica.fetchers")
         if fetchers != self._config.get_int("num.replica.fetchers"):
             self.fetchers.configure(self._fetcher_settings(config))
+        self._throttles.configure(config)
         self._config = config
 
     def _fetcher_settings(self, config: BrokerConfig) -> FetcherSettings:
@@ -209,9 +212,9 @@ class Cluster:
     def broker_epoch(self) -> int:
         return self._membership.broker_epoch
 
-    def heard_from_controller(self) -> None:
-        """An order for this very life of the broker."""
-        self._membership.confirmed()
+    def heard_from_controller(self, broker_epoch: int) -> None:
+        """An order for that life of the broker."""
+        self._membership.confirmed(broker_epoch)
 
     # The session
 
@@ -251,7 +254,7 @@ class Cluster:
         """What held them back may have gone, and no fetch may come to find that out."""
         for partition in tuple(self._broker.replicas):
             if partition.leadership is not None:
-                partition.advance_high_watermark()
+                partition.others_changed()
 
     def shrink_isrs(self) -> None:
         """By the clock: followers that have lagged for too long leave the in-sync sets."""
@@ -307,6 +310,10 @@ class Cluster:
         apply_updates(self.topics, request.topic_states)
         if self._broker_id in addresses:
             self._welcome.set()
+
+    def replica_lost(self, partition: Partition) -> None:
+        self.fetchers.unfollow(partition)
+        self._losses.lost()
 
     # Asking others
 

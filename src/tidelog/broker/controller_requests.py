@@ -32,5 +32,4 @@ def must_obey(cluster: Cluster, controller_epoch: int, broker_epoch: int) -> Non
     if controller_epoch < cluster.controller_epoch:
         raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
     cluster.controller_epoch = controller_epoch
-    if broker_epoch == cluster.broker_epoch:
-        cluster.heard_from_controller()
+    cluster.heard_from_controller(broker_epoch)

@@ -64,7 +64,7 @@ def _session(
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         sessions.close([request.session_id])
         if request.session_epoch == FINAL_EPOCH:
-            return FollowerSession(0, follower)
+            return sessions.unnumbered(follower)
         session = sessions.open(follower)
         session_id = session.session_id
 

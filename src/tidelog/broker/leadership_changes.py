@@ -8,7 +8,8 @@ broker loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -50,9 +51,10 @@ class LeadershipChanges:
         # taken for in sync again and waited for after its end.
         self.is_leaving = False
 
-    def apply(self, wanted: Iterable[WantedPartition]) -> dict[TopicPartition, ErrorCode]:
+    def apply(self, wanted: Collection[WantedPartition]) -> dict[TopicPartition, ErrorCode]:
         """What became of each partition."""
         outcomes: dict[TopicPartition, ErrorCode] = {}
+        self._broker.logs.expect(each.topic_partition for each in wanted if not each.state.is_new)
         for each in wanted:
             try:
                 self._broker.replicas.must_accept(*each)
@@ -82,20 +84,12 @@ class LeadershipChanges:
             self._fetchers.unfollow(hosted)
         partition = replicas.lead(*wanted, self._host)
         if partition.flush_due:
-            self._flush(partition)
+            # No append may come to have it flushed, and until then the leader does not count it.
+            self._broker.flusher.flush(partition.log, partial(_flushed, partition))
         coordinator = self._coordinator(wanted.topic_partition.topic)
         if coordinator is not None:
             coordinator.runtime.lead(partition)
         self._log_change("leading", partition)
-
-    def _flush(self, partition: Partition) -> None:
-        """No append may come to have it flushed, and until then the leader does not count it."""
-
-        def flushed(error: OSError | None) -> None:
-            if error is None:
-                partition.flushed()
-
-        self._broker.flusher.flush(partition.log, flushed)
 
     def _follow(self, wanted: WantedPartition) -> None:
         coordinator = self._coordinator(wanted.topic_partition.topic)
@@ -162,3 +156,8 @@ class LeadershipChanges:
                 "log_end_offset": partition.log.log_end_offset,
             },
         )
+
+
+def _flushed(partition: Partition, error: OSError | None) -> None:
+    if error is None:
+        partition.flushed()

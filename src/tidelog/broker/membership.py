@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidelog.controller import znodes
+from tidelog.controller.cluster.context import STRICT_MIN_ISR_FEATURE
 from tidelog.controller.cluster.pause import pause
 from tidelog.controller.metadata_store import (
     BadVersion,
@@ -47,6 +48,9 @@ REGISTRATION_RETRY_S: Final = 0.5
 # Of the session timeout: when the loss of the connection is noticed, up to two thirds of the
 # session have passed already.
 CUT_OFF_SHARE: Final = 1 / 3
+
+# What this broker's registration promises: `replication/leadership.py` keeps it.
+FEATURES: Final = {STRICT_MIN_ISR_FEATURE: 1}
 
 SessionListener = Callable[[SessionState], object]
 
@@ -81,6 +85,7 @@ class Membership:
         self._is_registered = False
         self._is_closed = False
         self.broker_epoch = NO_EPOCH  # of the last registration
+        self._confirmed_epoch = NO_EPOCH  # the highest that orders have named
 
     @property
     def is_registered(self) -> bool:
@@ -102,9 +107,13 @@ class Membership:
         await self._register(self._clock.monotonic() + patience_s)
         self._store.on_session(self._session_changed)
 
-    def confirmed(self) -> None:
-        """The controller has given an order for this very life of the broker."""
-        if self._is_registered:
+    def confirmed(self, broker_epoch: int) -> None:
+        """The controller has given an order for that life of the broker.
+
+        It may know of a registration before this broker has heard that it was made.
+        """
+        self._confirmed_epoch = max(self._confirmed_epoch, broker_epoch)
+        if self._is_registered and broker_epoch == self.broker_epoch:
             self._set_cut_off(False)
 
     def close(self) -> None:
@@ -121,6 +130,7 @@ class Membership:
             self._endpoints,
             timestamp_ms=self._clock.time_ms(),
             rack=self._rack,
+            features=FEATURES,
             clean_shutdown=self._clean_shutdown,
         )
         waited = False
@@ -149,6 +159,8 @@ class Membership:
             await pause(self._timer, FORMER_LIFE_RETRY_S)
         self.broker_epoch = stat.czxid
         self._is_registered = True
+        if self._confirmed_epoch == self.broker_epoch:
+            self._set_cut_off(False)
         logger.info("registered", extra={"path": self._path, "broker_epoch": stat.czxid})
 
     async def _remove_former_life(self) -> bool:

@@ -31,9 +31,9 @@ Every node is a path function or constant with its encode and decode beside it. 
 of Kafka 3.9, down to the order of the fields. Decoding accepts what any Kafka since 0.8 has
 written; a node that is not JSON of the right shape is a ValueError.
 
-Two fields are tidelog's own; Kafka passes over them. `clean_shutdown` of a broker: whether its last
-stop was clean. `elr` of a partition's state: its eligible leader replicas (KIP-966), left out while
-there are none.
+Three fields are tidelog's own; Kafka passes over them. `clean_shutdown` of a broker: whether its
+last stop was clean. `elr` and `last_known_elr` of a partition's state: its eligible leader replicas
+(KIP-966) and those that were eligible, left out while there are none.
 """
 
 from __future__ import annotations
@@ -285,6 +285,7 @@ class PartitionState(NamedTuple):
     isr: Sequence[int]
     leader_recovery_state: int = 0  # 1 after an unclean election, until the leader has recovered
     elr: Sequence[int] = ()
+    last_known_elr: Sequence[int] = ()
 
 
 def encode_state(
@@ -295,10 +296,13 @@ def encode_state(
     *,
     leader_recovery_state: int = 0,
     elr: Sequence[int] = (),
+    last_known_elr: Sequence[int] = (),
 ) -> bytes:
     # Written for every partition at each start, so not through the JSON encoder.
     recovery = f'"leader_recovery_state":{leader_recovery_state},' if leader_recovery_state else ""
     eligible = f',"elr":[{",".join(map(str, elr))}]' if elr else ""
+    if last_known_elr:
+        eligible += f',"last_known_elr":[{",".join(map(str, last_known_elr))}]'
     return (
         f'{{"controller_epoch":{controller_epoch},"leader":{leader},"version":1,{recovery}'
         f'"leader_epoch":{leader_epoch},"isr":[{",".join(map(str, isr))}]{eligible}}}'
@@ -314,6 +318,7 @@ def decode_state(data: bytes) -> PartitionState:
         value["isr"],
         value.get("leader_recovery_state", 0),
         value.get("elr", ()),
+        value.get("last_known_elr", ()),
     )
 
 

@@ -19,7 +19,7 @@ leadership moves, the new leader often hears of it a moment later than its follo
 connection, and the same pause, the session begins anew. So it does when a partition is to be asked
 for while the leader lets a Fetch without it wait: the leader would not hear of it before that ends.
 Where logs demand a flush (flush.messages) the next Fetch waits for it: the leader counts what it is
-told.
+told. Partitions that a throttle holds back are left out of the session until it lets them on.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from tidelog.replication.fetcher_settings import FetcherSettings
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.partition import Partition
+    from tidelog.replication.replication_throttle import ReplicationThrottle
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ INITIAL_EPOCH: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
 RETRY_MS: Final = 10
 IMPATIENCE_MS: Final = 10
+THROTTLED_PAUSE_S: Final = (0.05, 1.0)  # at least and at most
 
 Key = tuple[Uuid, int]
 
@@ -80,6 +82,7 @@ class ReplicaFetcher:
         settings: FetcherSettings,
         peers: PeerDirectory,
         flusher: LogFlusher,
+        throttle: ReplicationThrottle,
         *,
         loop: asyncio.AbstractEventLoop,
         timer: Timer,
@@ -88,6 +91,7 @@ class ReplicaFetcher:
         self._settings = settings
         self._peers = peers
         self._flusher = flusher
+        self._throttle = throttle
         self._loop = loop
         self._timer = timer
         self._followed: dict[Key, FollowedPartition] = {}
@@ -190,9 +194,11 @@ class ReplicaFetcher:
 
     def _fetch(self, connection: PeerConnection) -> None:
         settings = self._settings
+        if self._throttle.quota.is_exceeded:
+            self._hold_back()
+        if all(followed.is_paused for followed in self._followed.values()):
+            return  # whoever goes on first asks
         topics = self._named()
-        if self._session_epoch == INITIAL_EPOCH and not topics:
-            return  # all of them pause
         request = FetchRequest(
             replica_state=ReplicaState(
                 replica_id=settings.broker_id, replica_epoch=settings.broker_epoch()
@@ -292,8 +298,10 @@ class ReplicaFetcher:
                     self._pause(key, followed)  # asking the same again would not end
                     return
             else:
-                followed.append(row)
+                size_bytes = followed.append(row)
                 followed.failures = 0
+                if size_bytes and self._throttle.covers(partition):
+                    self._throttle.quota.record(size_bytes)
         except KafkaError as error:
             logger.error(
                 "cannot follow",
@@ -346,6 +354,25 @@ class ReplicaFetcher:
         followed.is_paused = False
         if self._followed.get(key) is followed:
             self._name_soon(key)
+
+    def _hold_back(self) -> None:
+        """The quota is exceeded: those that are behind have to wait, if they are throttled."""
+        least_s, most_s = THROTTLED_PAUSE_S
+        delay_s = min(max(self._throttle.quota.delay_s(), least_s), most_s)
+        for key, followed in self._followed.items():
+            is_asked_for = followed.is_behind and not followed.is_paused
+            if is_asked_for and self._throttle.covers(followed.partition):
+                followed.is_paused = True
+                self._leave_out(key)
+                self._timer.call_later(delay_s, partial(self._let_on, key, followed))
+
+    def _let_on(self, key: Key, followed: FollowedPartition) -> None:
+        """With the next Fetch; one that waits at the leader is not given up for it."""
+        followed.is_paused = False
+        if self._followed.get(key) is followed:
+            self._changed[key] = None
+            self._forgotten.pop(key, None)
+            self._go_on()
 
     def _flush(self, key: Key, followed: FollowedPartition) -> None:
         """What the leader is told counts as held: it must be on disk where that is demanded."""
@@ -407,6 +434,9 @@ class ReplicaFetcher:
                 followed.truncate_to_leader_end(leader_end_offset)
             elif leader_start_offset > log.log_end_offset:
                 followed.start_over_at(leader_start_offset)
+            else:  # it was out of range, and is not any more
+                self._pause(key, followed)
+                return
         except KafkaError:
             self._pause(key, followed)
             return

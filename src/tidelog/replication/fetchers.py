@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tidelog.replication.fetcher_settings import FetcherSettings
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.partition import Partition
+    from tidelog.replication.replication_throttle import ReplicationThrottle
     from tidelog.types import TopicPartition
 
 
@@ -26,6 +27,7 @@ class ReplicaFetchers:
         settings: FetcherSettings,
         peers: PeerDirectory,
         flusher: LogFlusher,
+        throttle: ReplicationThrottle,
         *,
         loop: asyncio.AbstractEventLoop,
         timer: Timer,
@@ -33,6 +35,7 @@ class ReplicaFetchers:
         self._settings = settings
         self._peers = peers
         self._flusher = flusher
+        self._throttle = throttle
         self._loop = loop
         self._timer = timer
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
@@ -53,6 +56,7 @@ class ReplicaFetchers:
                 self._settings,
                 self._peers,
                 self._flusher,
+                self._throttle,
                 loop=self._loop,
                 timer=self._timer,
             )

@@ -33,13 +33,14 @@ class Position(NamedTuple):
 class FollowedPartition:
     """Touched only by its fetcher."""
 
-    __slots__ = ("failures", "is_paused", "leader_epoch", "partition", "told")
+    __slots__ = ("failures", "is_behind", "is_paused", "leader_epoch", "partition", "told")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.told: Position | None = None  # what the fetch session holds
-        self.is_paused = False  # after an error, or while its log is being flushed
+        self.is_paused = False  # after an error, or while it is held back
+        self.is_behind = True  # what the leader has committed is not all here yet
         self.failures = 0  # one after another
         log = partition.log
         if log.latest_epoch == UNDEFINED and log.log_end_offset > log.high_watermark:
@@ -58,6 +59,7 @@ class FollowedPartition:
         if records and _holds_a_batch(records):
             size_bytes = partition.append_from_leader(records).size_bytes
         partition.follow(row.high_watermark, row.log_start_offset, size_bytes)
+        self.is_behind = row.high_watermark > partition.log.log_end_offset
         return size_bytes
 
     def truncate(self, divergence: EpochEndOffset) -> None:

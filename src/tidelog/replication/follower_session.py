@@ -12,6 +12,9 @@ partitions cost nothing, however many there are. News is
 Partitions where the follower is not in sync yet are looked at with every request, named or not:
 what kept it out may have passed.
 
+What a throttle withholds from a follower that is not in sync stays news, and is looked at again
+with the next request.
+
 A session ends with its connection. A fetcher that has lost its session begins a new one.
 """
 
@@ -34,9 +37,11 @@ if TYPE_CHECKING:
     from tidelog.replication.partition import Partition
     from tidelog.replication.partition_host import FollowerBroker, IsrChanges
     from tidelog.replication.remote_replica import RemoteReplica
+    from tidelog.replication.replication_throttle import ReplicationThrottle
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 EPOCH_MAX: Final = 2**31 - 1
+NO_SESSION: Final = 0
 
 Key = tuple[str, Uuid, int]
 Find = Callable[[str, Uuid, int], "Partition"]  # raises KafkaError
@@ -91,6 +96,7 @@ class FollowerSession:
     __slots__ = (
         "_bytes_missing",
         "_out_of_sync",
+        "_throttle",
         "_wake",
         "epoch",
         "follower",
@@ -99,9 +105,12 @@ class FollowerSession:
         "session_id",
     )
 
-    def __init__(self, session_id: int, follower: FollowerBroker) -> None:
+    def __init__(
+        self, session_id: int, follower: FollowerBroker, throttle: ReplicationThrottle
+    ) -> None:
         self.session_id = session_id
         self.follower = follower
+        self._throttle = throttle
         self.epoch = 1  # that the next request must carry
         self.partitions: dict[Key, SessionPartition] = {}
         # To be looked at, oldest first, and whether it is to be told at once.
@@ -203,15 +212,19 @@ class FollowerSession:
     # Answers
 
     def read_news(self, max_bytes: int) -> FollowerAnswer:
-        answer = FollowerAnswer()
+        answer, throttle = FollowerAnswer(), self._throttle
         told: list[SessionPartition] = []
         for entry, is_urgent in tuple(self.news.items()):
+            if self._is_withheld(entry):
+                continue
             row = _read(entry, answer, max_bytes)
             if row is None:
                 continue  # no room left: it stays news
             told.append(entry)
             answer.is_urgent = answer.is_urgent or is_urgent
             answer.add(entry, row)
+            if row.records and entry.partition is not None and throttle.covers(entry.partition):
+                answer.throttled_bytes += len(row.records)
         answer.told = told
         return answer
 
@@ -219,18 +232,28 @@ class FollowerSession:
         """The answer leaves: what it tells is no news any more."""
         for entry in answer.told:
             self.news.pop(entry, None)
+        if answer.throttled_bytes:
+            self._throttle.quota.record(answer.throttled_bytes)
         return answer.topics
+
+    def _is_withheld(self, entry: SessionPartition) -> bool:
+        partition = entry.partition
+        leadership = None if partition is None else partition.leadership
+        if partition is None or leadership is None or entry.divergence is not None:
+            return False
+        return self.follower.broker_id not in leadership.isr and self._throttle.withholds(partition)
 
 
 class FollowerAnswer:
     """Rows for a follower, grouped by topic as they come."""
 
-    __slots__ = ("bytes_read", "is_urgent", "told", "topics")
+    __slots__ = ("bytes_read", "is_urgent", "throttled_bytes", "told", "topics")
 
     def __init__(self) -> None:
         self.topics: list[FetchableTopicResponse] = []
         self.told: list[SessionPartition] = []
         self.bytes_read = 0
+        self.throttled_bytes = 0  # of them, those that count for the throttle
         self.is_urgent = False  # holds what must not wait
 
     def add(self, entry: SessionPartition, row: PartitionData) -> None:
@@ -251,6 +274,13 @@ def _read(entry: SessionPartition, answer: FollowerAnswer, max_bytes: int) -> Pa
         entry.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if entry.error is not ErrorCode.NONE or partition is None:
         return _failed(entry)
+    if entry.current_leader_epoch != partition.leader_epoch:
+        # Others may have led since the fetcher said where it stands: this log may have been cut.
+        try:
+            partition.require_leader_epoch(entry.current_leader_epoch)
+        except KafkaError as error:
+            entry.error = error.code
+            return _failed(entry)
     if entry.divergence is not None:
         return partition.answer_divergence(entry.divergence)
     room = max_bytes - answer.bytes_read
@@ -281,8 +311,9 @@ def _failed(entry: SessionPartition) -> PartitionData:
 class FollowerSessions:
     """The sessions of all followers, by id; touched only on the broker loop."""
 
-    def __init__(self, random_below: Callable[[int], int]) -> None:
+    def __init__(self, random_below: Callable[[int], int], throttle: ReplicationThrottle) -> None:
         self._random_below = random_below
+        self._throttle = throttle
         self._sessions: dict[int, FollowerSession] = {}
 
     def __len__(self) -> int:
@@ -295,8 +326,12 @@ class FollowerSessions:
         session_id = 1 + self._random_below(EPOCH_MAX - 1)
         while session_id in self._sessions:
             session_id = 1 + self._random_below(EPOCH_MAX - 1)
-        session = self._sessions[session_id] = FollowerSession(session_id, follower)
+        session = self._sessions[session_id] = FollowerSession(session_id, follower, self._throttle)
         return session
+
+    def unnumbered(self, follower: FollowerBroker) -> FollowerSession:
+        """For one request, and forgotten after it."""
+        return FollowerSession(NO_SESSION, follower, self._throttle)
 
     def close(self, session_ids: Iterable[int]) -> None:
         for session_id in session_ids:

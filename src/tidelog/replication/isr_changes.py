@@ -123,7 +123,7 @@ class IsrAlterations:
 
     def _request(self, asked: dict[tuple[Uuid, int], Proposal]) -> AlterPartitionRequest:
         topics: dict[Uuid, AlterPartitionRequestTopicData] = {}
-        for partition, proposed in asked.values():
+        for partition, _ in asked.values():
             topic = topics.setdefault(
                 partition.topic_id,
                 AlterPartitionRequestTopicData(
@@ -134,7 +134,7 @@ class IsrAlterations:
                 AlterPartitionRequestPartitionData(
                     partition_index=partition.topic_partition.partition,
                     leader_epoch=partition.leader_epoch,
-                    new_isr_with_epochs=self._with_epochs(partition, proposed),
+                    new_isr_with_epochs=self._with_epochs(partition),
                     partition_epoch=partition.partition_epoch,
                 )
             )
@@ -144,18 +144,14 @@ class IsrAlterations:
             topics=list(topics.values()),
         )
 
-    def _with_epochs(self, partition: Partition, isr: frozenset[int]) -> list[BrokerState]:
+    def _with_epochs(self, partition: Partition) -> list[BrokerState]:
         """In the order of the assignment, as the state node lists them."""
-        here = self.host.broker_id
+        assert partition.leadership is not None
+        epochs = {**partition.leadership.proposed_epochs, self.host.broker_id: self._broker_epoch()}
         return [
-            BrokerState(
-                broker_id=broker_id,
-                broker_epoch=self._broker_epoch()
-                if broker_id == here
-                else self.host.follower(broker_id).broker_epoch,
-            )
+            BrokerState(broker_id=broker_id, broker_epoch=epochs[broker_id])
             for broker_id in partition.replicas
-            if broker_id in isr
+            if broker_id in epochs
         ]
 
     def _take(

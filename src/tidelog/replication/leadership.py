@@ -41,6 +41,7 @@ class Leadership:
         "epoch_start_offset",
         "isr",
         "maximal_isr",
+        "proposed_epochs",
         "proposed_isr",
         "remotes",
     )
@@ -51,6 +52,9 @@ class Leadership:
         self.epoch_start_offset = log.log_end_offset
         self.isr: frozenset[int] = frozenset((host.broker_id,))
         self.proposed_isr: frozenset[int] | None = None  # asked for, not answered yet
+        # The lives of its members that the proposal is about (KIP-903): what was known to be in
+        # sync is not what comes back after a crash.
+        self.proposed_epochs: dict[int, int] = {}
         self.maximal_isr = self.isr
         self.remotes: dict[int, RemoteReplica] = {}
 
@@ -150,6 +154,15 @@ class Leadership:
         """In the ISR, and no change is under way that might take it out."""
         return broker_id in self.isr and self.proposed_isr is None
 
+    def _propose(self, isr: frozenset[int]) -> None:
+        host = self._host
+        self.proposed_isr = isr
+        self.proposed_epochs = {
+            broker_id: host.follower(broker_id).broker_epoch
+            for broker_id in isr
+            if broker_id != host.broker_id
+        }
+
     def propose_to_add(self, remote: RemoteReplica) -> bool:
         """Whether the follower has come so far that a larger ISR is to be asked for."""
         if (
@@ -160,7 +173,8 @@ class Leadership:
             or remote.log_end_offset < self.epoch_start_offset
         ):
             return False
-        self.proposed_isr = self.maximal_isr = self.isr | {remote.broker_id}
+        self._propose(self.isr | {remote.broker_id})
+        self.maximal_isr = self.isr | {remote.broker_id}
         logger.info(
             "follower is in sync again",
             extra={
@@ -188,7 +202,7 @@ class Leadership:
         }
         if not laggards:
             return False
-        self.proposed_isr = self.isr - laggards
+        self._propose(self.isr - laggards)
         logger.info(
             "followers lag behind",
             extra={

@@ -49,6 +49,7 @@ class PartitionState(NamedTuple):
     replicas: Sequence[int]
     isr: Sequence[int]
     partition_epoch: int  # version of the state node
+    is_new: bool = False  # no replica can have a log of it yet
 
 
 class FollowerPosition(Protocol):
@@ -132,7 +133,8 @@ class Partition:
             else:
                 leadership.assign(state.replicas)
                 leadership.settle(state.isr)
-        self.advance_high_watermark()
+        self.others_changed()
+        self._give_up_if_under_min_isr()
         return is_new
 
     def make_follower(self, state: PartitionState) -> bool:
@@ -188,6 +190,22 @@ class Partition:
         self.isr = isr
         self.leadership.settle(isr)
         self.advance_high_watermark()
+        self._give_up_if_under_min_isr()
+
+    def others_changed(self) -> None:
+        """Who has gone is not waited for any more, and no fetch may come to find that out."""
+        self.advance_high_watermark()
+        if self._low_watermarks is not None:
+            self._settle_low_watermarks()
+
+    def _give_up_if_under_min_isr(self) -> None:
+        """The high watermark stands still now: those who wait for it hear so at once."""
+        if self._commits is None or self.leadership is None:
+            return
+        if self.leadership.is_under_min_isr:
+            waiting, self._commits = self._commits, None
+            for _, _, settle in waiting:
+                settle(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     # Appending
 

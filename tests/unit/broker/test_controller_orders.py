@@ -14,9 +14,10 @@ import pytest
 from tests.support.batches import simple_batch
 from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.metadata import in_loop
+from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import leader_and_isr, stop_replica, update_metadata
 from tidelog.broker.leadership_changes import LeadershipChanges
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -70,8 +71,11 @@ class FakeCluster:
         self.learnt: set[str] = set()
         self.updates: list[UpdateMetadataRequest] = []
         self.heard = 0
+        self.store_is_gone = False
 
     async def learn_topics(self, names: set[str]) -> None:
+        if self.store_is_gone:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The configuration cannot be read.")
         self.learnt |= names
 
     def learn_addresses(self, leaders: list[LeaderAndIsrLiveLeader]) -> None: ...
@@ -79,8 +83,8 @@ class FakeCluster:
     def update_metadata(self, request: UpdateMetadataRequest) -> None:
         self.updates.append(request)
 
-    def heard_from_controller(self) -> None:
-        self.heard += 1
+    def heard_from_controller(self, broker_epoch: int) -> None:
+        self.heard += broker_epoch == self.broker_epoch
 
 
 class Stage:
@@ -121,7 +125,10 @@ class Stage:
                 LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[row])
             ],
         )
-        return await leader_and_isr.handle(self.handlers.context(version), request)
+        response = await leader_and_isr.handle(self.handlers.context(version), request)
+        if isinstance(response, CloseConnection):
+            raise ConnectionError(response.reason)
+        return response
 
     async def stop(self, epoch: int, *, delete: bool = False, **fields: int) -> Any:
         row = StopReplicaPartitionState(
@@ -261,6 +268,18 @@ async def test_a_replaced_controller_is_not_obeyed(tmp_path: Path) -> None:
         updated = await update_metadata.handle(stage.handlers.context(8), update)
         assert updated.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert stage.cluster.updates == []
+
+
+@in_loop
+async def test_an_order_that_cannot_be_carried_out_now_is_sent_again(tmp_path: Path) -> None:
+    """An error would be an answer: the controller would take the partition for hosted."""
+    async with cluster_stage(tmp_path) as stage:
+        stage.cluster.store_is_gone = True
+        with pytest.raises(ConnectionError):
+            await stage.order(leader=0, epoch=4)
+        assert stage.broker.replicas.get("t", 0) is None
+        stage.cluster.store_is_gone = False
+        assert code_of(await stage.order(leader=0, epoch=4)) == ErrorCode.NONE
 
 
 @in_loop

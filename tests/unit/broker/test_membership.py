@@ -11,6 +11,7 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.metadata import in_loop
 from tidelog.broker.membership import Membership
+from tidelog.controller.cluster.context import BrokerRegistration
 from tidelog.controller.metadata_store import (
     NodeExists,
     NoNode,
@@ -115,6 +116,14 @@ async def test_the_broker_epoch_is_that_of_the_registration() -> None:
 
 
 @in_loop
+async def test_a_broker_announces_that_it_keeps_strict_min_isr() -> None:
+    """KIP-966: the controller keeps eligible replicas only under leaders that do."""
+    stage = Stage()
+    await stage.join()
+    assert BrokerRegistration.decode(stage.store.data, 1).keeps_strict_min_isr
+
+
+@in_loop
 async def test_the_registration_of_a_former_life_is_waited_for() -> None:
     stage = Stage()
     stage.store.owner, stage.store.data = 7, encode_broker(ELSEWHERE, timestamp_ms=1)
@@ -174,7 +183,7 @@ async def test_after_an_expired_session_it_registers_anew_and_waits_for_an_order
     old_epoch = stage.membership.broker_epoch
     stage.store.expire()
     assert stage.cut_off == [True]
-    stage.membership.confirmed()  # an order for the life before
+    stage.membership.confirmed(old_epoch)  # an order for the life before
     assert stage.cut_off == [True]
     stage.store.tell(SessionState.CONNECTED)
     await stage.pass_time(100)
@@ -182,7 +191,20 @@ async def test_after_an_expired_session_it_registers_anew_and_waits_for_an_order
     assert decode_broker(stage.store.data).clean_shutdown
     assert stage.sessions == [SessionState.EXPIRED, SessionState.CONNECTED]
     assert stage.cut_off == [True]
-    stage.membership.confirmed()
+    stage.membership.confirmed(old_epoch)
+    assert stage.cut_off == [True]
+    stage.membership.confirmed(stage.membership.broker_epoch)
+    assert stage.cut_off == [True, False]
+
+
+@in_loop
+async def test_an_order_may_come_before_the_broker_knows_that_it_is_registered() -> None:
+    stage = Stage()
+    await stage.join()
+    stage.store.expire()
+    stage.membership.confirmed(stage.membership.broker_epoch + 1)
+    stage.store.tell(SessionState.CONNECTED)
+    await stage.pass_time(100)
     assert stage.cut_off == [True, False]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,8 @@ from tidelog.broker.handlers import (
     describe_topic_partitions,
     offset_for_leader_epoch,
 )
+from tidelog.controller import znodes
+from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -161,7 +164,7 @@ async def test_log_dirs_show_sizes_and_room(tmp_path: Path) -> None:
         assert [p.partition_index for p in named.results[0].topics[0].partitions] == [1]
 
 
-def pages(
+async def pages(
     stage: HandlerStage, limit: int, *names: str, cursor: Cursor | None = None
 ) -> DescribeTopicPartitionsResponse:
     request = DescribeTopicPartitionsRequest(
@@ -169,7 +172,7 @@ def pages(
         response_partition_limit=limit,
         cursor=cursor,
     )
-    return describe_topic_partitions.handle(stage.context(0), request)
+    return await describe_topic_partitions.handle(stage.context(0), request)
 
 
 @in_loop
@@ -180,7 +183,7 @@ async def test_topic_partitions_come_page_by_page(tmp_path: Path) -> None:
         seen: list[tuple[str | None, int]] = []
         cursor = None
         for _ in range(10):
-            page = pages(stage, 2, cursor=cursor)
+            page = await pages(stage, 2, cursor=cursor)
             seen += [(t.name, p.partition_index) for t in page.topics for p in t.partitions]
             cursor = page.next_cursor
             if cursor is None:
@@ -191,8 +194,26 @@ async def test_topic_partitions_come_page_by_page(tmp_path: Path) -> None:
 @in_loop
 async def test_topic_partitions_of_unknown_and_invalid_topics(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
-        codes = {t.name: t.error_code for t in pages(stage, 10, "gone", "no good").topics}
+        codes = {t.name: t.error_code for t in (await pages(stage, 10, "gone", "no good")).topics}
         assert codes == {
             "gone": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             "no good": ErrorCode.INVALID_TOPIC_EXCEPTION,
         }
+
+
+@in_loop
+async def test_in_a_cluster_eligible_leader_replicas_are_shown(tmp_path: Path) -> None:
+    """KIP-966; as they are in the metadata store."""
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        await stage.topic("full")
+        image = stage.broker.topics.topics["t"]
+        behind = image.partitions[0]._replace(replicas=[0, 1, 2], isr=[0])
+        stage.broker.topics.topics["t"] = TopicImage("t", image.topic_id, [behind], {})
+        state = znodes.encode_state(0, 4, 1, [0], elr=[1], last_known_elr=[2])
+        await stage.broker.store.set(znodes.state_path("t", 0), state)
+        stage.broker.cluster = cast(Any, object())
+        full, row = [topic.partitions[0] for topic in (await pages(stage, 10)).topics]
+        stage.broker.cluster = None
+        assert (row.eligible_leader_replicas, row.last_known_elr) == ([1], [2])
+        assert (full.eligible_leader_replicas, full.last_known_elr) == ([], [])

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.metadata import refused
@@ -76,6 +76,7 @@ def test_with_racks_followers_are_elsewhere() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(
     racks=st.dictionaries(st.integers(0, 20), st.sampled_from("abcd"), min_size=1, max_size=8),
     partition_count=st.integers(1, 30),

@@ -172,9 +172,10 @@ class TestPartitionState:
         assert state == PartitionState(-1, 0, 1, [])
 
     def test_its_own_field_holds_the_eligible_leader_replicas(self) -> None:
-        encoded = znodes.encode_state(1, 4, 9, [1], elr=[2, 3])
-        assert encoded.endswith(b',"isr":[1],"elr":[2,3]}')
+        encoded = znodes.encode_state(1, 4, 9, [1], elr=[2, 3], last_known_elr=[4])
+        assert encoded.endswith(b',"isr":[1],"elr":[2,3],"last_known_elr":[4]}')
         assert znodes.decode_state(encoded).elr == [2, 3]
+        assert znodes.decode_state(encoded).last_known_elr == [4]
 
 
 class TestConfig:

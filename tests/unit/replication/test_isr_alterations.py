@@ -103,6 +103,25 @@ async def test_a_change_is_asked_for_with_the_epochs_of_its_members(tmp_path: Pa
     assert stage.partition.partition_epoch == 9
 
 
+@in_loop
+async def test_a_change_is_about_the_lives_that_were_in_sync_when_it_was_proposed(
+    tmp_path: Path,
+) -> None:
+    """The follower has crashed meanwhile and may lack what it had: the controller is to see that
+    it is not the one that caught up.
+    """
+    stage = Stage(tmp_path)
+    stage.answers = [ConnectionError("no controller"), answer(ErrorCode.INELIGIBLE_REPLICA)]
+    stage.propose()
+    await stage.run()
+    stage.host.follower(2).broker_epoch = 61
+    await stage.run(ms=100)
+    for request in stage.requests:
+        members = request.topics[0].partitions[0].new_isr_with_epochs
+        assert [m.broker_epoch for m in members if m.broker_id == 2] == [60]
+    assert stage.leadership.isr == {1, 3}
+
+
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
 @in_loop
 async def test_a_change_that_was_not_made_is_withdrawn(tmp_path: Path, code: ErrorCode) -> None:

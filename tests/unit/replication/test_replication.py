@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.metadata import in_loop, refused
-from tests.support.replica_cluster import LAG_MAX_MS, ReplicaCluster, values_in
+from tests.support.replica_cluster import LAG_MAX_MS, Link, ReplicaCluster, values_in
 from tidelog.config.topic import LogConfig
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+from tidelog.replication.partition import Partition
 
 
 async def started(tmp_path: Path, **options: object) -> ReplicaCluster:
@@ -179,11 +183,9 @@ async def test_too_few_in_sync_replicas_after_the_append_are_told_then(tmp_path:
     outcomes: list[ErrorCode] = []
     cluster.produce([b"a"], outcomes)
     partition = cluster.leader.partition
-    assert partition.leadership is not None
     partition.isr_altered([1], 0, 9)
-    partition.log.update_high_watermark(1)
-    partition._settle_commits(1)
     assert outcomes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+    assert partition.log.high_watermark == 0
 
 
 @in_loop
@@ -330,6 +332,94 @@ async def test_deleted_records_do_not_wait_for_the_dead(tmp_path: Path) -> None:
     partition.leadership.look_again()
     await cluster.run()
     assert partition.low_watermark() == 1
+
+
+@in_loop
+async def test_deleted_records_stop_waiting_for_one_that_dies(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    cluster.produce([b"a"])
+    await cluster.run()
+    cluster.nodes[3].crash()
+    partition = cluster.leader.partition
+    assert partition.leadership is not None
+    partition.log.maybe_increment_log_start_offset(1)
+    partition.leadership.look_again()
+    outcomes: list[ErrorCode] = []
+    partition.when_low_watermark(1, outcomes.append)
+    await cluster.run()
+    assert outcomes == []
+    cluster.leader.host.set_alive({1, 2})
+    partition.others_changed()
+    assert outcomes == [ErrorCode.NONE]
+
+
+@in_loop
+async def test_a_follower_that_missed_a_term_is_fenced_and_not_sent_another_history(
+    tmp_path: Path,
+) -> None:
+    """Its fetch session is of an epoch in which the leader's log was another one: to read on where
+    it stood then would leave a gap between two histories.
+    """
+    cluster = await started(tmp_path)
+    cluster.produce([b"kept"])
+    await cluster.run()
+    for node in (cluster.nodes[1], cluster.nodes[2]):
+        node.host.set_alive({1, 2, 3})
+    cluster.produce([b"old 1"])
+    cluster.produce([b"old 2"])
+    await cluster.run(rounds=2)
+    assert values_on(cluster, 3) == [b"kept", b"old 1", b"old 2"]
+    # 1 is told to follow, cuts its log, and leads again; 3 hears of neither.
+    leader = cluster.nodes[1].partition
+    cluster.elect(2)
+    cluster.nodes[1].obey(cluster.state)
+    leader.log.truncate_to(1)
+    cluster.elect(1)
+    cluster.nodes[1].obey(cluster.state)
+    for number in range(5):
+        cluster.produce([b"new %d" % number])
+    await cluster.run()
+    assert values_on(cluster, 3) == [b"kept", b"old 1", b"old 2"]
+    cluster.tell()
+    await cluster.run()
+    assert values_on(cluster, 3) == values_on(cluster, 1)
+
+
+@in_loop
+async def test_what_a_former_life_of_a_follower_asks_for_does_not_count(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    cluster.nodes[3].crash()
+    link = Link(cluster, 1, 3)
+
+    def fetch(replica_epoch: int) -> object:
+        state = ReplicaState(replica_id=3, replica_epoch=replica_epoch)
+        request = FetchRequest(replica_state=state, max_wait_ms=0)
+        return cluster.leader.serve_fetch(request, link, 3, 17)
+
+    assert isinstance(fetch(7), FetchResponse)
+    stale = fetch(6)
+    assert isinstance(stale, FetchResponse)
+    assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert cluster.leader.host.follower(3).broker_epoch == 7
+
+
+@in_loop
+async def test_a_leader_that_is_out_of_range_without_reason_is_not_asked_over_and_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await started(tmp_path)
+    asked = 0
+
+    def out_of_range(*_: object, **__: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    monkeypatch.setattr(Partition, "follower_fetches", out_of_range)
+    cluster.elect(1)
+    cluster.tell()
+    await cluster.run(rounds=1_000)
+    assert asked < 40, "two followers, a second, pauses that grow from 10 ms"
 
 
 @in_loop

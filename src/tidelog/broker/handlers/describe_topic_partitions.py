@@ -6,13 +6,20 @@ Behaviour
   cursor names where the next one begins.
 - Unknown topics are UNKNOWN_TOPIC_OR_PARTITION, bad names INVALID_TOPIC_EXCEPTION; a cursor
   with a negative partition index or a limit below 1 is INVALID_REQUEST for the topics asked.
-Not done: eligible leader replicas, which are none while there is one replica.
+- Eligible leader replicas, and those that were, are read from the metadata store where replicas
+  are not in sync: the controller does not tell brokers of them. Out of its reach, none are shown.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
 from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
 from tidelog.broker.context import RequestContext
+from tidelog.controller import znodes
+from tidelog.controller.metadata_store import StoreError
 from tidelog.controller.topics import PartitionImage, TopicImage
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.describe_topic_partitions import (
@@ -23,8 +30,22 @@ from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
 
-def handle(
+STORE_TIMEOUT_S: Final = 2.0
+
+
+async def handle(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    response = _answer(context, request)
+    if context.broker.cluster is not None:
+        await _show_eligible(context.broker, response)
+    return response
+
+
+def _answer(
     context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
@@ -81,6 +102,7 @@ def _row(
         is_internal=image.is_internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
+                error_code=0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,
@@ -88,8 +110,26 @@ def _row(
                 isr_nodes=partition.isr,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
+                offline_replicas=list(partition.offline_replicas),
             )
             for index, partition in page
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
+
+
+async def _show_eligible(broker: Broker, response: DescribeTopicPartitionsResponse) -> None:
+    # Where all replicas are in sync nobody else is eligible.
+    wanted = [
+        (topic.name, row)
+        for topic in response.topics
+        for row in topic.partitions
+        if topic.name is not None and len(row.isr_nodes) < len(row.replica_nodes)
+    ]
+    with contextlib.suppress(StoreError, TimeoutError, ValueError):
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            for name, row in wanted:
+                data, _ = await broker.store.get(znodes.state_path(name, row.partition_index))
+                state = znodes.decode_state(data)
+                row.eligible_leader_replicas = list(state.elr)
+                row.last_known_elr = list(state.last_known_elr)

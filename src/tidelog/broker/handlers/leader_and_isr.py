@@ -6,7 +6,9 @@ Behaviour
 - Each partition has its own error: INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH for a leader epoch
   that is not newer than the known one, UNKNOWN_TOPIC_OR_PARTITION where this broker is no replica,
   KAFKA_STORAGE_ERROR.
-- Overrides of topics that are new here are read from the metadata store first.
+- Overrides of topics that are new here are read from the metadata store first. Without them the
+  partitions would be wrong, and with an error the controller would take the order for obeyed: while
+  the store cannot be reached the connection is closed, and the controller sends it again.
 Checks, in order: broker epoch (77), controller epoch (11), then those of each partition.
 Versions: v2 broker epoch, by topic; v3 replicas added and removed; v4 flexible; v5 topic ids and
 type; v6 leader recovery state; v7 KRaft flag.
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tidelog.broker.context import RequestContext
+from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.broker.controller_requests import must_be_in_cluster, must_obey
 from tidelog.broker.leadership_changes import WantedPartition
 from tidelog.errors import ErrorCode, KafkaError
@@ -36,13 +38,18 @@ FIRST_VERSION_BY_TOPIC: Final = 2
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 5
 
 
-async def handle(context: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+async def handle(
+    context: RequestContext, request: LeaderAndIsrRequest
+) -> LeaderAndIsrResponse | CloseConnection:
     try:
         cluster = must_be_in_cluster(context)
         async with cluster.orders:
             must_obey(cluster, request.controller_epoch, request.broker_epoch)
             wanted = list(_wanted(request, context.api_version))
-            await cluster.learn_topics({each.topic_partition.topic for each in wanted})
+            try:
+                await cluster.learn_topics({each.topic_partition.topic for each in wanted})
+            except KafkaError as error:
+                return CloseConnection(f"to be sent again: {error.message}")
             cluster.learn_addresses(request.live_leaders)
             outcomes = cluster.leadership.apply(wanted)
     except KafkaError as error:
@@ -64,7 +71,9 @@ def _one(topic: str, topic_id: Uuid, row: LeaderAndIsrPartitionState) -> WantedP
     return WantedPartition(
         TopicPartition(topic, row.partition_index),
         topic_id,
-        PartitionState(row.leader, row.leader_epoch, row.replicas, row.isr, row.partition_epoch),
+        PartitionState(
+            row.leader, row.leader_epoch, row.replicas, row.isr, row.partition_epoch, row.is_new
+        ),
     )
 
 

@@ -6,6 +6,8 @@ Behaviour
   allow it, and answered as it then is. A bad name is INVALID_TOPIC_EXCEPTION, a topic that is
   not created UNKNOWN_TOPIC_OR_PARTITION, an id nobody has UNKNOWN_TOPIC_ID (v12).
 - A topic named twice is answered once; an id, or no name, before v12 is INVALID_REQUEST.
+- A partition whose log directory has failed has no leader: LEADER_NOT_AVAILABLE, and the replica
+  is among the offline ones.
 - Authorised operations are the whole set while no authoriser is configured; the smallest
   integer when not asked for.
 Versions: v1 controller, rack, internal flag; v2 cluster id; v4 auto-creation flag; v5 offline
@@ -24,7 +26,7 @@ from tidelog.broker.authorized_operations import (
     TOPIC_OPERATIONS,
 )
 from tidelog.broker.context import RequestContext
-from tidelog.controller.topics import NO_LEADER, TopicImage
+from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -112,7 +114,7 @@ def _named(
         image = context.broker.topics.by_id.get(topic.topic_id)
         if image is None:
             return _failed(None, topic, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _row(image, request)
+        return _row(context.broker.metadata.as_seen(image), request)
     image = context.broker.metadata.topic(topic.name)
     if image is None:
         code = errors.get(topic.name)
@@ -156,20 +158,10 @@ def _row(image: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     )
 
 
-def _hide_leader(rows: list[MetadataResponseTopic], broker_id: int) -> None:
-    for row in rows:
-        for partition in row.partitions:
-            if partition.leader_id == broker_id:
-                partition.leader_id = NO_LEADER
-                partition.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-
-
 def _response(
     context: RequestContext, request: MetadataRequest, rows: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     metadata = context.broker.metadata
-    if metadata.hidden_id is not None:
-        _hide_leader(rows, metadata.hidden_id)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(

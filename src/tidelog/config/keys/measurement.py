@@ -147,7 +147,6 @@ KEYS: Final = (
         "Windows kept for replication quotas.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
     ),
     Key(
         "replication.quota.window.size.seconds",
@@ -156,7 +155,6 @@ KEYS: Final = (
         "Length of such a window.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
     ),
     Key(
         "telemetry.max.bytes",

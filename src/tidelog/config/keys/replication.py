@@ -181,7 +181,6 @@ DYNAMIC_ONLY_KEYS: Final = (
         "Bytes a second that throttled replicas fetch from their leaders.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
-        inert=True,
         internal=True,
     ),
     Key(
@@ -191,7 +190,6 @@ DYNAMIC_ONLY_KEYS: Final = (
         "Bytes a second that leaders send to throttled replicas.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
-        inert=True,
         internal=True,
     ),
     Key(
@@ -201,7 +199,6 @@ DYNAMIC_ONLY_KEYS: Final = (
         "Bytes a second that moves between log directories copy.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
-        inert=True,
         internal=True,
     ),
 )

@@ -83,8 +83,9 @@ class _Assembly:
                 made.append(self._update_metadata(broker_id, complete))
             elif plan.brokers_changed:
                 made.append(self._update_metadata(broker_id, []))
-            if broker_id in plan.leader_and_isr:
-                made.append(self._leader_and_isr(broker_id, plan.leader_and_isr[broker_id]))
+            hosted = self._led(plan.leader_and_isr.get(broker_id, {}))
+            if hosted:
+                made.append(self._leader_and_isr(broker_id, hosted))
             if changed:
                 made.append(self._update_metadata(broker_id, changed))
             if broker_id in plan.stop_replica:
@@ -92,6 +93,10 @@ class _Assembly:
             if made:
                 requests[broker_id] = made
         return requests
+
+    def _led(self, partitions: Mapping[TopicPartition, bool]) -> dict[TopicPartition, bool]:
+        """Without those whose topic went in the same decision."""
+        return {tp: is_new for tp, is_new in partitions.items() if tp in self._context.leadership}
 
     def _metadata(self, partitions: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
         context = self._context

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from tidelog.controller import znodes
 from tidelog.controller.cluster.context import ClusterContext
-from tidelog.controller.cluster.eligible_replicas import Eligibility, eligible_after
+from tidelog.controller.cluster.eligible_replicas import Eligibility, Eligible, eligible_after
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
 from tidelog.controller.cluster.request_plan import RequestPlan
@@ -35,12 +35,14 @@ class Draft:
     def lead(self, partition: TopicPartition, decided: LeaderAndIsr) -> LeaderAndIsr:
         """Gives the partition this leader and in-sync set; the eligible replicas follow."""
         before = self.state.leadership.get(partition)
-        elr = () if before is None else self.eligible(partition, before, decided)
-        return self.set_leadership(partition, decided._replace(elr=elr))
+        if before is not None:
+            elr, last_known = self.eligible(partition, before, decided)
+            decided = decided._replace(elr=elr, last_known_elr=last_known)
+        return self.set_leadership(partition, decided)
 
     def eligible(
         self, partition: TopicPartition, before: LeaderAndIsr, decided: LeaderAndIsr
-    ) -> tuple[int, ...]:
+    ) -> Eligible:
         """Who is eligible after a change (KIP-966)."""
         eligibility = self._eligibility(partition, decided.leader)
         return eligible_after(before, decided.isr, eligibility)
@@ -85,20 +87,26 @@ class Draft:
         return list(self._assigned)
 
     def operations(self) -> Iterator[Operation]:
-        new = [tp for tp in self._led if tp not in self._context.leadership]
-        for topic in dict.fromkeys(partition.topic for partition in new):
-            # Making the state of a partition must not bring back a topic that is gone.
-            yield Check(znodes.topic_path(topic))
         for partition in self._led:
-            state = self.state.leadership[partition]
-            path = znodes.state_path(*partition)
             stored = self._context.leadership.get(partition)
-            if stored is None:
-                yield Create(path, state.encode(), make_parents=True)
-            else:
-                yield SetData(path, state.encode(), stored.partition_epoch)
+            if stored is not None:
+                data = self.state.leadership[partition].encode()
+                yield SetData(znodes.state_path(*partition), data, stored.partition_epoch)
         for topic in self._assigned:
             yield self._assignment_write(topic)
+        yield from self._first_states()
+
+    def _first_states(self) -> Iterator[Operation]:
+        """Making the state of a partition must not bring back a topic that is gone."""
+        new: dict[str, list[TopicPartition]] = {}
+        for partition in self._led:
+            if partition not in self._context.leadership:
+                new.setdefault(partition.topic, []).append(partition)
+        for topic, partitions in new.items():
+            yield Check(znodes.topic_path(topic))
+            for partition in partitions:
+                data = self.state.leadership[partition].encode()
+                yield Create(znodes.state_path(*partition), data, make_parents=True)
 
     def _assignment_write(self, topic: str) -> SetData:
         node = self.state.topics[topic]

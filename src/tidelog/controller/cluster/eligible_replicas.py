@@ -8,13 +8,15 @@ whose leader announces strict min ISR.
 
 A broker whose life before did not end cleanly may have lost what was not flushed. It stops being
 eligible; and if it was the last one in sync while others are eligible, those take its place in the
-set, for they are sure to hold what is committed and it is not.
+set, for they are sure to hold what is committed and it is not. Who loses its place like that is
+remembered (`last_known_elr`) until the set is large enough: should an unclean election be the only
+way out, it has the most to offer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 
@@ -27,15 +29,23 @@ class Eligibility(NamedTuple):
     leader_keeps_strict_min_isr: bool
 
 
-def eligible_after(
-    before: LeaderAndIsr, isr: Sequence[int], eligibility: Eligibility
-) -> tuple[int, ...]:
+class Eligible(NamedTuple):
+    elr: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
+
+
+NOBODY: Final = Eligible()
+
+
+def eligible_after(before: LeaderAndIsr, isr: Sequence[int], eligibility: Eligibility) -> Eligible:
     """The eligible replicas once the in-sync set is `isr`."""
     enough = min(eligibility.min_insync_replicas, len(eligibility.replicas))
     if len(isr) >= enough or not eligibility.leader_keeps_strict_min_isr:
-        return ()
-    candidates = {*before.elr, *before.isr} - set(isr)
-    return tuple(replica for replica in eligibility.replicas if replica in candidates)
+        return NOBODY
+    eligible = {*before.elr, *before.isr} - set(isr)
+    known = set(before.last_known_elr) - eligible - set(isr)
+    replicas = eligibility.replicas
+    return Eligible(_in_order(replicas, eligible), _in_order(replicas, known))
 
 
 def after_unclean_restart(
@@ -43,9 +53,14 @@ def after_unclean_restart(
 ) -> LeaderAndIsr | None:
     """The state once this broker is known to have restarted uncleanly; None if nothing changes."""
     others = tuple(replica for replica in before.elr if replica != broker_id)
+    known = _in_order(replicas, {*before.last_known_elr, broker_id})
     if before.isr == (broker_id,) and others:
-        in_order = tuple(replica for replica in replicas if replica in others)
-        return before.next_epoch(isr=in_order)._replace(elr=())
+        isr = _in_order(replicas, others)
+        return before.next_epoch(isr=isr)._replace(elr=(), last_known_elr=known)
     if broker_id in before.elr:
-        return before.next_epoch()._replace(elr=others)
+        return before.next_epoch()._replace(elr=others, last_known_elr=known)
     return None
+
+
+def _in_order(replicas: Iterable[int], chosen: Collection[int]) -> tuple[int, ...]:
+    return tuple(replica for replica in replicas if replica in chosen)

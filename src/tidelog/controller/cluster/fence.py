@@ -52,7 +52,10 @@ class Fence:
         self._timer = timer
 
     async def write(self, operations: Iterable[Operation]) -> None:
-        """In as few multis as possible; when one is refused, those before it are done."""
+        """In as few multis as ZooKeeper takes; when one is refused, those before it are done.
+
+        A Check holds for what follows it up to the next one, also in another multi.
+        """
         for multi in in_multis(operations):
             await self._write(multi)
 
@@ -97,14 +100,26 @@ class Fence:
 def in_multis(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
     multi: list[Operation] = []
     size_bytes = 0
+    check: Check | None = None
     for operation in operations:
-        added_bytes = len(operation.path) + OPERATION_OVERHEAD_BYTES
-        if isinstance(operation, Create | SetData):
-            added_bytes += len(operation.data)
+        added_bytes = _size_bytes(operation)
         if multi and size_bytes + added_bytes > MULTI_BYTES_MAX:
             yield multi
-            multi, size_bytes = [], 0
+            multi = [] if check is None or isinstance(operation, Check) else [check]
+            size_bytes = sum(map(_size_bytes, multi))
+        if isinstance(operation, Check):
+            check = operation
         multi.append(operation)
         size_bytes += added_bytes
     if multi:
         yield multi
+
+
+def _size_bytes(operation: Operation) -> int:
+    """At most: a parent that is made on the way counts too."""
+    size_bytes = len(operation.path) + OPERATION_OVERHEAD_BYTES
+    if isinstance(operation, Create | SetData):
+        size_bytes += len(operation.data)
+    if isinstance(operation, Create) and operation.make_parents:
+        size_bytes += len(operation.path) + OPERATION_OVERHEAD_BYTES
+    return size_bytes

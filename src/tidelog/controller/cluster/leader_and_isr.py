@@ -31,6 +31,7 @@ class LeaderAndIsr(NamedTuple):
     isr: tuple[int, ...]
     recovery: int = RECOVERED
     elr: tuple[int, ...] = ()  # outside the in-sync set, and yet holding all that is committed
+    last_known_elr: tuple[int, ...] = ()  # were eligible, and may have lost records since
     partition_epoch: int = 0
     controller_epoch: int = 0
 
@@ -48,6 +49,7 @@ class LeaderAndIsr(NamedTuple):
             tuple(state.isr),
             state.leader_recovery_state,
             tuple(state.elr),
+            tuple(state.last_known_elr),
             version,
             state.controller_epoch,
         )
@@ -60,6 +62,7 @@ class LeaderAndIsr(NamedTuple):
             self.isr,
             leader_recovery_state=self.recovery,
             elr=self.elr,
+            last_known_elr=self.last_known_elr,
         )
 
     def next_epoch(

@@ -2,7 +2,8 @@
 
     offline               the next live replica in sync, in the order of the assignment; else the
                           next live one that is eligible (KIP-966); else, only where unclean
-                          elections are allowed, any live one, at the price of lost records
+                          elections are allowed, a live one that was eligible once, else any live
+                          one, at the price of lost records
     reassigned            the next live replica in sync of those wanted
     preferred             the first of the assignment, if it is live and in sync
     controlled shutdown   the next in sync whose broker is not shutting down
@@ -60,7 +61,8 @@ def _offline(candidates: Candidates) -> Elected | None:
     if leader is not None:
         return Elected(current.next_epoch(leader, [leader]), live)
     if candidates.unclean_allowed and live:
-        state = current.next_epoch(live[0], live[:1])._replace(recovery=RECOVERING)
+        leader = next((replica for replica in live if replica in current.last_known_elr), live[0])
+        state = current.next_epoch(leader, [leader])._replace(recovery=RECOVERING)
         return Elected(state, live, unclean=True)
     return None
 

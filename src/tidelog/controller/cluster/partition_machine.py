@@ -95,7 +95,7 @@ def _next_leader(draft: Draft, partition: TopicPartition, strategy: ElectionStra
             "unclean leader election",
             extra={"partition": str(partition), "leader": elected.state.leader},
         )
-        draft.set_leadership(partition, elected.state._replace(elr=()))
+        draft.set_leadership(partition, elected.state._replace(elr=(), last_known_elr=()))
     else:
         draft.lead(partition, elected.state)
     draft.requests.tell_replicas(elected.recipients, partition)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tidelog.controller.cluster import partition_machine, replica_machine
 from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.eligible_replicas import NOBODY
 from tidelog.controller.cluster.leader_election import ElectionStrategy
 from tidelog.controller.cluster.partition_state import PartitionState
 from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
@@ -90,6 +91,10 @@ def end_stale_eligibility(draft: Draft, partitions: Iterable[TopicPartition]) ->
     """
     for partition in partitions:
         current = draft.state.leadership.get(partition)
-        if current is not None and current.elr and not draft.eligible(partition, current, current):
-            draft.set_leadership(partition, current.next_epoch()._replace(elr=()))
+        if current is None or (current.elr, current.last_known_elr) == NOBODY:
+            continue
+        if draft.eligible(partition, current, current) == NOBODY:
+            draft.set_leadership(
+                partition, current.next_epoch()._replace(elr=(), last_known_elr=())
+            )
             draft.requests.tell_replicas(draft.state.replicas_of(partition), partition)

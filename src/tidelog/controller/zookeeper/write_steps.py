@@ -41,6 +41,7 @@ T = TypeVar("T")
 Steps = Generator[Any, Any, T]
 
 PARENT_RACES_MAX: Final = 20
+SIBLINGS_MIN: Final = 8  # below that they are asked for one by one
 SEQUENCE_DIGITS: Final = 10
 
 
@@ -88,7 +89,8 @@ def _is_parent_race(expanded: Expanded, error: Exception) -> bool:
 
 def with_parents(operations: Sequence[Operation], chroot: Chroot) -> Steps[list[Expanded]]:
     expanded: list[Expanded] = []
-    present = {"/": True}  # as the multi finds it when it comes to an operation
+    # As the multi finds it when it comes to an operation.
+    present = {"/": True, **(yield from _siblings_present(operations, chroot))}
     for index, operation in enumerate(operations):
         if isinstance(operation, Create):
             if operation.make_parents:
@@ -101,6 +103,28 @@ def with_parents(operations: Sequence[Operation], chroot: Chroot) -> Steps[list[
             present[operation.path] = False
         expanded.append(Expanded(operation, index, asked=True))
     return expanded
+
+
+def _siblings_present(operations: Sequence[Operation], chroot: Chroot) -> Steps[dict[str, bool]]:
+    """Whether parents are there, where many of them have one parent: one request for all.
+
+    The partitions of a new topic are such.
+    """
+    families: dict[str, set[str]] = {}
+    for operation in operations:
+        if isinstance(operation, Create) and operation.make_parents:
+            parent = parent_of(operation.path)
+            families.setdefault(parent_of(parent), set()).add(parent)
+    present: dict[str, bool] = {}
+    for above, parents in families.items():
+        if len(parents) < SIBLINGS_MIN:
+            continue
+        try:
+            names = set((yield GetChildren(chroot.full(above), None)))
+        except exceptions.NoNodeError:
+            names = set()
+        present.update((parent, parent.rpartition("/")[2] in names) for parent in parents)
+    return present
 
 
 def _missing_parents(path: str, present: dict[str, bool], chroot: Chroot) -> Steps[list[str]]:

@@ -435,8 +435,46 @@ async def test_the_last_replica_standing_does_not_lead_after_an_unclean_restart(
     await cluster.start(2, strict_min_isr=True, clean_shutdown=False)
     state = await cluster.state("t")
     assert (state.leader, state.isr) == (-1, [3]), "2 may have lost what 3 surely has"
+    assert state.last_known_elr == [2]
     await cluster.start(3, strict_min_isr=True)
     assert (await cluster.state("t")).leader == 3
+    await cluster.close()
+
+
+@in_loop
+async def test_an_unclean_election_prefers_who_was_eligible_and_is_made_only_when_asked_for(
+    tmp_path: Path,
+) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2, 3, 4, strict_min_isr=True)
+    await cluster.create_topic("t", [[2, 3, 4]], {"min.insync.replicas": "2"})
+    await cluster.alter_isr("t", [2, 4])
+    await cluster.alter_isr("t", [2])
+    assert (await cluster.state("t")).elr == [4]
+    await cluster.kill(4)
+    await cluster.start(4, strict_min_isr=True, clean_shutdown=False)
+    await cluster.kill(2)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.elr, state.last_known_elr) == (-1, [2], (), [4])
+    await cluster.configure(
+        "t", {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
+    )
+    state = await cluster.state("t")
+    assert (state.leader, state.isr) == (4, [4]), "3 has lacked records for longer than 4"
+    assert (state.elr, state.last_known_elr, state.leader_recovery_state) == ((), (), 1)
+    await cluster.close()
+
+
+@in_loop
+async def test_eligible_replicas_outlive_the_controller(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2, 3, strict_min_isr=True)
+    await cluster.create_topic("t", [[2, 3]], {"min.insync.replicas": "2"})
+    await cluster.alter_isr("t", [2])
+    await cluster.kill(1, 2)
+    assert cluster.active_id == 3
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.elr) == (3, [3], [2])
     await cluster.close()
 
 

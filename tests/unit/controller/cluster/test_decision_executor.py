@@ -11,6 +11,7 @@ from tests.support.metadata import in_loop
 from tidelog.controller import znodes
 from tidelog.controller.cluster.fence import MULTI_BYTES_MAX, in_multis
 from tidelog.controller.metadata_store import (
+    Check,
     Create,
     Delete,
     Operation,
@@ -112,6 +113,26 @@ def test_large_decisions_are_several_multis() -> None:
     assert 4 <= len(multis) <= 6
     for multi in multis:
         assert len(multi) == 1 or sum(map(_size, multi)) <= MULTI_BYTES_MAX
+
+
+def test_a_check_holds_for_all_that_follows_it_in_whatever_multi() -> None:
+    """A topic that goes between two multis must not come back as the parent of its partitions."""
+    operations: list[Operation] = []
+    for topic in ("a", "b"):
+        operations.append(Check(znodes.topic_path(topic)))
+        operations += [
+            Create(znodes.state_path(topic, n), b"x" * 200, make_parents=True) for n in range(3_000)
+        ]
+    multis = list(in_multis(operations))
+    assert len(multis) > 3
+    for multi in multis:
+        checked = ""
+        for operation in multi:
+            if isinstance(operation, Check):
+                checked = operation.path
+            else:
+                assert checked
+                assert operation.path.startswith(checked + "/")
 
 
 def _size(operation: Operation) -> int:

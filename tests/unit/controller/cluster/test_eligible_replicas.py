@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidelog.controller.cluster.eligible_replicas import (
+    NOBODY,
     Eligibility,
     after_unclean_restart,
     eligible_after,
@@ -36,18 +37,37 @@ def test_who_leaves_an_in_sync_set_that_is_too_small_stays_eligible(
 ) -> None:
     before = LeaderAndIsr(1, 0, isr_before, elr=elr_before)
     eligibility = Eligibility(REPLICAS, min_isr, leader_keeps_strict_min_isr=True)
-    assert eligible_after(before, isr, eligibility) == expected
+    assert eligible_after(before, isr, eligibility).elr == expected
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "last_known", "isr_after", "expected"),
+    [
+        ((1,), (2,), (3,), (1,), ((2,), (3,))),
+        ((1,), (), (3,), (3,), ((1,), ())),  # leads again, so it is in sync
+        ((1,), (2,), (3,), (1, 2), ((), ())),  # large enough: nobody needs to be remembered
+    ],
+)
+def test_who_was_eligible_is_remembered_while_the_in_sync_set_is_too_small(
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    last_known: tuple[int, ...],
+    isr_after: tuple[int, ...],
+    expected: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
+    before = LeaderAndIsr(1, 0, isr, elr=elr, last_known_elr=last_known)
+    assert eligible_after(before, isr_after, Eligibility(REPLICAS, 2, True)) == expected
 
 
 def test_nobody_is_eligible_where_the_leader_commits_with_a_small_set() -> None:
     before = LeaderAndIsr(1, 0, (1, 2), elr=(3,))
     eligibility = Eligibility(REPLICAS, 2, leader_keeps_strict_min_isr=False)
-    assert eligible_after(before, (1,), eligibility) == ()
+    assert eligible_after(before, (1,), eligibility) == NOBODY
 
 
 def test_a_removed_replica_is_not_eligible() -> None:
     before = LeaderAndIsr(1, 0, (1, 4), elr=(5,))
-    assert eligible_after(before, (1,), Eligibility(REPLICAS, 2, True)) == ()
+    assert eligible_after(before, (1,), Eligibility(REPLICAS, 2, True)) == NOBODY
 
 
 @pytest.mark.parametrize(
@@ -71,3 +91,4 @@ def test_an_unclean_restart_costs_eligibility(
     assert (None if after is None else (after.isr, after.elr)) == expected
     if after is not None:
         assert after.leader_epoch == 8
+        assert after.last_known_elr == (broker,)

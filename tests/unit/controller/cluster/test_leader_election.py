@@ -23,13 +23,14 @@ def candidates(
     isr: tuple[int, ...] = REPLICAS,
     online: tuple[int, ...] = REPLICAS,
     elr: tuple[int, ...] = (),
+    last_known: tuple[int, ...] = (),
     unclean: bool = False,
     shutting_down: tuple[int, ...] = (),
     assignment: ReplicaAssignment | None = None,
 ) -> Candidates:
     return Candidates(
         assignment or ReplicaAssignment(REPLICAS),
-        LeaderAndIsr(leader, 5, isr, elr=elr),
+        LeaderAndIsr(leader, 5, isr, elr=elr, last_known_elr=last_known),
         online,
         shutting_down,
         unclean,
@@ -58,6 +59,10 @@ def outcome(elected: Elected | None) -> tuple[int, tuple[int, ...]] | None:
         (S.OFFLINE, candidates(isr=(1,), online=(2, 3), elr=(3,), unclean=True), (3, (3,))),
         (S.OFFLINE, candidates(isr=(1,), online=(1, 3), elr=(3,)), (1, (1,))),
         (S.OFFLINE, candidates(isr=(1,), online=(2,), elr=(3,)), None),
+        # Who was eligible is no clean choice, but the best of the unclean ones.
+        (S.OFFLINE, candidates(isr=(1,), online=(2, 3), last_known=(3,)), None),
+        (S.OFFLINE, candidates(isr=(1,), online=(2, 3), last_known=(3,), unclean=True), (3, (3,))),
+        (S.OFFLINE, candidates(isr=(1,), online=(2,), last_known=(3,), unclean=True), (2, (2,))),
         # The preferred one, or nobody.
         (S.PREFERRED, candidates(leader=2), (1, REPLICAS)),
         (S.PREFERRED, candidates(leader=2, isr=(2, 3)), None),

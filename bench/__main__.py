@@ -41,6 +41,7 @@ MEASURES = (
     "memory",
     "recovery",
     "compaction",
+    "cluster",
     "scaling",
     "spark",
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from bench.peers import ApacheKafka, BrokerProcess, Peer
 from bench.wire import BadAnswer
@@ -93,7 +94,19 @@ class Arena:
             yield [stack.enter_context(self.running(peer, overrides)) for peer in self.peers]
 
 
-def with_broker_cpu(broker: BrokerProcess, work: Callable[[], Sample]) -> Sample:
+class Served(Protocol):
+    """What is measured: a broker, or several as one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def cpu_seconds(self) -> float: ...
+
+
+ServedT = TypeVar("ServedT", bound=Served)
+
+
+def with_broker_cpu(broker: Served, work: Callable[[], Sample]) -> Sample:
     """The sample of the work, with the processor time the broker used for it."""
     before = broker.cpu_seconds()
     sample = work()
@@ -101,9 +114,9 @@ def with_broker_cpu(broker: BrokerProcess, work: Callable[[], Sample]) -> Sample
 
 
 def alternate(
-    brokers: Sequence[BrokerProcess],
+    brokers: Sequence[ServedT],
     rounds: int,
-    measure: Callable[[BrokerProcess], Sequence[Sample]],
+    measure: Callable[[ServedT], Sequence[Sample]],
 ) -> dict[str, list[list[Sample]]]:
     """Runs the measure on each broker in turn; for each peer its rounds, each a list of samples."""
     taken: dict[str, list[list[Sample]]] = {broker.name: [] for broker in brokers}

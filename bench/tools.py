@@ -91,10 +91,9 @@ class JavaTools:
         return [java, "-Xmx512m", *rest]
 
     def produce(
-        self, port: int, topic: str, records: int, record_bytes: int, settings: Mapping[str, str]
+        self, topic: str, records: int, record_bytes: int, properties: Mapping[str, str]
     ) -> Sample:
         """MB/s as ProducerPerformance says it."""
-        properties = {"bootstrap.servers": f"127.0.0.1:{port}", "acks": "1", **settings}
         run = run_tool(
             [
                 *self._java(),

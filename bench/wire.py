@@ -143,16 +143,26 @@ def frame(api_key: int, version: int, body: bytes, *, flexible: bool, correlatio
 def produce_request(
     topic: str, partition: int, records: bytes, *, acks: int = 1, correlation_id: int = 1
 ) -> bytes:
+    return produce_many_request(
+        topic, {partition: records}, acks=acks, correlation_id=correlation_id
+    )
+
+
+def produce_many_request(
+    topic: str, records: Mapping[int, bytes], *, acks: int, correlation_id: int = 1
+) -> bytes:
+    """One batch for each partition."""
     body = (
         b"\0"
         + struct.pack(">hi", acks, 30_000)
         + b"\x02"
         + compact_string(topic)
-        + b"\x02"
-        + struct.pack(">i", partition)
         + uvarint(len(records) + 1)
-        + records
-        + b"\0\0\0"
+        + b"".join(
+            struct.pack(">i", partition) + uvarint(len(batch) + 1) + batch + b"\0"
+            for partition, batch in records.items()
+        )
+        + b"\0\0"
     )
     return frame(PRODUCE, 9, body, flexible=True, correlation_id=correlation_id)
 

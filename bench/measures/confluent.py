@@ -86,22 +86,30 @@ def _sample(value_bytes: int, started: float, cpu_started: float) -> Sample:
 
 
 def _produce(broker: BrokerProcess, case: Case) -> Sample:
+    settings = {"bootstrap.servers": f"127.0.0.1:{broker.port}", "acks": "1"}
+    return produce_one_by_one(settings, TOPIC, case.records, case.record_bytes)
+
+
+def produce_one_by_one(
+    settings: Mapping[str, str], topic: str, records: int, record_bytes: int
+) -> Sample:
+    """MB/s of values, from the first call to the last acknowledgement."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "acks": 1})
-    value = b"x" * case.record_bytes
+    producer = Producer(dict(settings))
+    value = b"x" * record_bytes
     started, cpu_started = time.perf_counter(), time.process_time()
-    for _ in range(case.records):
+    for _ in range(records):
         while True:
             try:
-                producer.produce(TOPIC, value)
+                producer.produce(topic, value)
             except BufferError:
                 producer.poll(0.01)
             else:
                 break
     if producer.flush(GIVE_UP_S):
         raise wire.BadAnswer("confluent-kafka could not deliver every record")
-    return _sample(case.records * case.record_bytes, started, cpu_started)
+    return _sample(records * record_bytes, started, cpu_started)
 
 
 def _consume(broker: BrokerProcess, topic: EvenTopic, settings: Mapping[str, int]) -> Sample:

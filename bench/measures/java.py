@@ -70,7 +70,8 @@ def _figures(
 
 def _round(broker: BrokerProcess, java: JavaTools, case: Case) -> list[Sample]:
     def produce() -> Sample:
-        return java.produce(broker.port, TOPIC, case.records, case.record_bytes, case.settings)
+        properties = {"bootstrap.servers": f"127.0.0.1:{broker.port}", "acks": "1"}
+        return java.produce(TOPIC, case.records, case.record_bytes, {**properties, **case.settings})
 
     with broker.connect() as client:
         client.create_topic(TOPIC, case.partitions)

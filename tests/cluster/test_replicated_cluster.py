@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import StartCluster
+from tests.support.batches import simple_batch
 from tests.support.broker_process import BrokerProcess
 from tests.support.cluster import (
     SESSION_TIMEOUT_MS,
     ClusterProcess,
+    PartitionView,
     Writer,
     read_all,
     require_nothing_lost,
 )
+from tests.support.cuttable_link import CuttableLink
 from tests.support.eventually import eventually
+from tests.support.raw_client import RawClient, fetch_request, produce, topic_metadata
+from tidelog.errors import ErrorCode
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
 
@@ -295,7 +300,6 @@ def test_consumers_read_from_the_replica_in_their_rack(start_cluster: StartClust
 
 def serving_brokers(cluster: ClusterProcess, client_rack: str) -> set[int]:
     """The brokers that a consumer of this rack gets records from, by raw fetches."""
-    from tests.support.raw_client import RawClient, fetch_request
 
     def fetch(number: int) -> Any:
         with RawClient(cluster.brokers[number].bootstrap) as client:
@@ -338,3 +342,39 @@ def test_records_deleted_on_the_leader_go_from_every_replica(start_cluster: Star
     cluster.brokers[1].stop()
     eventually(lambda: cluster.view("t")[0].leader in (2, 3))
     assert min(offset for _, offset, _ in read_all(cluster, "t", 1)) == 5
+
+
+def test_a_leader_without_a_session_promises_nothing_and_comes_back(
+    start_cluster: StartCluster,
+) -> None:
+    """Only its link to ZooKeeper is cut: everybody reaches it, and it thinks that it leads. But its
+    followers follow another, so what it is sent with acks=all it does not acknowledge.
+    """
+    cluster = start_cluster()
+    cut_off, other = cluster.brokers[1], cluster.brokers[2]
+    with CuttableLink(cluster.zookeeper.port) as link:
+        cut_off.stop()
+        cut_off.overrides["zookeeper.connect"] = link.address
+        cut_off.start()
+        cluster.assign_topic("t", [[1, 2, 3]])
+        eventually(lambda: cluster.view("t")[0] == PartitionView(1, (1, 2, 3)))
+        writer = Writer(cluster, "t", 1, **{"request.timeout.ms": 2_000}).start()
+        link.cut()
+        eventually(lambda: leader_as_told_by(other, "t") in (2, 3))
+        with RawClient(cut_off.bootstrap) as client:
+            batch = bytes(simple_batch(1))
+            row = produce(client, "t", batch, acks=-1, timeout_ms=500)
+        assert row.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        moved_at = time.monotonic()
+        eventually(lambda: writer.acks[-1].at > moved_at + 0.5, within_s=15)
+        link.heal()
+        cluster.wait_for_full_isr(["t"], within_s=10)
+        writer.stop()
+    assert not writer.errors
+    require_nothing_lost(writer.acks, read_all(cluster, "t", 1))
+    require_equal_replicas(cluster, "t", 1)
+
+
+def leader_as_told_by(broker: BrokerProcess, topic: str) -> int:
+    with RawClient(broker.bootstrap) as client:
+        return int(topic_metadata(client, topic).partitions[0].leader_id)

@@ -24,11 +24,9 @@ from tests.support.kafka_data import problems
 from tidelog.log.checkpoints import CHECKPOINT_FILES
 
 NO_CLEANER = {"log.cleaner.enable": "false"}  # so that two reads have the same to find
-FEW_PARTITIONS = {
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    **NO_CLEANER,
-}
+FEW_PARTITIONS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+GIVER = {**FEW_PARTITIONS, "log.cleaner.backoff.ms": "200"}
+TAKER = {**FEW_PARTITIONS, **NO_CLEANER}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,7 @@ def test_tidelog_serves_what_kafka_wrote(kafka: ApacheKafka, tmp_path: Path) -> 
         fill(bootstrap_of(broker))
         wait_for_cleaning(tmp_path / "kafka")
         before = read_everything(bootstrap_of(broker))
-    taker = BrokerProcess(tmp_path / "tidelog", {"broker.id": "1", **FEW_PARTITIONS})
+    taker = BrokerProcess(tmp_path / "tidelog", {"broker.id": "1", **TAKER})
     shutil.copytree(tmp_path / "kafka", taker.data_directory)
     assert problems(taker.data_directory) == []
 
@@ -59,9 +57,10 @@ def test_tidelog_serves_what_kafka_wrote(kafka: ApacheKafka, tmp_path: Path) -> 
 
 
 def test_kafka_serves_what_tidelog_wrote(kafka: ApacheKafka, tmp_path: Path) -> None:
-    giver = BrokerProcess(tmp_path / "tidelog", FEW_PARTITIONS)
+    giver = BrokerProcess(tmp_path / "tidelog", GIVER)
     with giver:
         fill(giver.bootstrap)
+        wait_for_cleaning(giver.data_directory)
         before = read_everything(giver.bootstrap)
         assert giver.stop() == 0
     assert problems(giver.data_directory) == []
@@ -77,9 +76,10 @@ def test_kafka_serves_what_tidelog_wrote(kafka: ApacheKafka, tmp_path: Path) -> 
 
 
 def test_a_directory_goes_to_kafka_and_comes_back(kafka: ApacheKafka, tmp_path: Path) -> None:
-    giver = BrokerProcess(tmp_path / "tidelog", FEW_PARTITIONS)
+    giver = BrokerProcess(tmp_path / "tidelog", GIVER)
     with giver:
         fill(giver.bootstrap)
+        wait_for_cleaning(giver.data_directory)
         assert giver.stop() == 0
     with prepared(kafka, tmp_path / "kafka") as broker:
         put_in_place(giver.data_directory, tmp_path / "kafka")
@@ -87,7 +87,7 @@ def test_a_directory_goes_to_kafka_and_comes_back(kafka: ApacheKafka, tmp_path: 
         goes_on(bootstrap_of(broker))
         before = read_everything(bootstrap_of(broker))
         broker.stop()
-    taker = BrokerProcess(tmp_path / "again", {"broker.id": "1", **FEW_PARTITIONS})
+    taker = BrokerProcess(tmp_path / "again", {"broker.id": "1", **TAKER})
     shutil.copytree(tmp_path / "kafka", taker.data_directory)
 
     with taker:

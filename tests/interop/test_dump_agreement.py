@@ -7,14 +7,18 @@ from pathlib import Path
 import pytest
 
 from bench.peers import ApacheKafka
-from tests.interop.apache_kafka import dump_log_segments, kafka_or_skip
+from tests.interop.apache_kafka import dump_log_segments, kafka_or_skip, wait_for_cleaning
 from tests.support.broker_process import BrokerProcess
 from tests.support.damage_stage import DamageStage
 from tests.support.handover_story import fill
 from tidelog.tools.cli.main import main
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-SMALL = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+SMALL = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "log.cleaner.backoff.ms": "200",
+}
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +28,11 @@ def kafka() -> ApacheKafka:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a tidelog broker that clients have written to."""
+    """The directory of a tidelog broker that clients have written to, compacted where it is due."""
     broker = BrokerProcess(tmp_path_factory.mktemp("served"), SMALL)
     with broker:
         fill(broker.bootstrap)
+        wait_for_cleaning(broker.data_directory)
         assert broker.stop() == 0
     return broker.data_directory
 

@@ -42,8 +42,13 @@ class BrokerFailedToStart(AssertionError):
     """The process ended, or said nothing, before its ready line."""
 
 
-def serve_command(overrides: Mapping[str, str], extra: Sequence[str] = ()) -> list[str]:
-    command = [str(Path(sys.executable).parent / "tidelog"), "serve", *extra]
+TIDELOG = (str(Path(sys.executable).parent / "tidelog"),)
+
+
+def serve_command(
+    overrides: Mapping[str, str], extra: Sequence[str] = (), program: Sequence[str] = TIDELOG
+) -> list[str]:
+    command = [*program, "serve", *extra]
     for key, value in overrides.items():
         command += ["--override", f"{key}={value}"]
     return command
@@ -68,7 +73,9 @@ class BrokerProcess:
         *,
         file_size_limit_bytes: int | None = None,
         environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = TIDELOG,
     ) -> None:
+        self.program = program
         self.directory = directory
         self.data_directory = directory / "data"
         self.overrides = {"log.dirs": str(self.data_directory), **(overrides or {})}
@@ -104,7 +111,7 @@ class BrokerProcess:
         """Starts the process without waiting for it to be ready."""
         assert self.process is None or self.process.poll() is not None, "already running"
         overrides = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **self.overrides}
-        command = dies_with_us(serve_command(overrides))
+        command = dies_with_us(serve_command(overrides, program=self.program))
         if self.file_size_limit_bytes is not None:
             command = ["prlimit", f"--fsize={self.file_size_limit_bytes}", *command]
         with self.stdout_path.open("wb") as stdout, self.stderr_path.open("ab") as stderr:

@@ -13,6 +13,7 @@ from tidelog.log.cleaner.cleaning_stats import CleaningStats
 from tidelog.log.cleaner.errors import CleaningAborted
 from tidelog.log.cleaner.settings import CleanerSettings
 from tidelog.log.cleaner.throttle import IoThrottle
+from tidelog.log.log_dir_failures import LogDirFailures
 from tidelog.log.partition_log import PartitionLog
 from tidelog.record.batch import BatchHeader
 from tidelog.record.builder import batch_of
@@ -37,6 +38,7 @@ class Shelf:
     """Logs by name, as LogManager has them."""
 
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    failures: LogDirFailures = field(default_factory=lambda: LogDirFailures(()))
 
     def put(self, *logs: PartitionLog) -> Shelf:
         self.logs.update({log.topic_partition: log for log in logs})

@@ -154,7 +154,9 @@ class Listener(logging.Handler):
 
 
 class Outcome:
-    """Lies are failures; errors and lines in the log are how damage shows."""
+    """Lies are failures, also such as a client could see through; errors and lines in the log are
+    how damage shows, and what a reader does not get the log must explain.
+    """
 
     def __init__(self, *, gaps_allowed: bool) -> None:
         self.gaps_allowed = gaps_allowed
@@ -168,8 +170,8 @@ class Outcome:
         return self.listener.lines
 
     @property
-    def is_detected(self) -> bool:
-        return bool(self.errors or self.log_lines)
+    def is_explained(self) -> bool:
+        return bool(self.log_lines) or not (self.errors or self.missing)
 
 
 def open_manager(directory: Path) -> LogManager:
@@ -325,11 +327,11 @@ def read_from(
         try:
             batches = raw_batch.read_batches(result.records.read())
         except raw_batch.DamagedBatch as problem:
-            outcome.errors.append(f"{name} at {offset}: the client finds {problem}")
+            outcome.lies.append(f"{name} at {offset}: the client finds {problem}")
             return
         wanted = [batch for batch in batches if batch.last_offset >= offset]
         if not wanted:
-            outcome.errors.append(f"{name} at {offset}: no whole batch comes")
+            outcome.lies.append(f"{name} at {offset}: no whole batch comes")
             return
         for batch in wanted:
             check_batch(name, batch, result.records.read(), offset, truth, outcome)

@@ -1,7 +1,8 @@
 """What is written to a broker before its directory is handed over, and all that is read back.
 
-All codecs, headers, nulls; transactions committed and aborted; a compacted topic; topics with the
-broker's time; committed offsets of a group and of a lone consumer. Everything by librdkafka.
+All codecs, headers, nulls; transactions committed and aborted; a compacted topic with all of that;
+a topic with the broker's time; committed offsets of a group and of a lone consumer. Everything by
+librdkafka.
 """
 
 from __future__ import annotations
@@ -132,8 +133,8 @@ def fill(bootstrap: str) -> None:
     create_topics(bootstrap)
     write_codecs(bootstrap)
     write_transactions(bootstrap)
-    wait_for_markers(bootstrap)
     write_accounts(bootstrap)
+    wait_for_markers(bootstrap)
     commit_offsets(bootstrap)
 
 
@@ -190,7 +191,8 @@ def write_transactions(bootstrap: str) -> None:
 def wait_for_markers(bootstrap: str) -> None:
     """A commit returns before its markers are in the logs."""
     admin = AdminClient(servers(bootstrap))
-    wanted = {TopicPartition("orders", partition): OffsetSpec.latest() for partition in (0, 1)}
+    partitions = (("orders", 0), ("orders", 1), ("accounts", 0))
+    wanted = {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions}
 
     def ends(isolation: IsolationLevel) -> list[int]:
         answers = admin.list_offsets(wanted, isolation_level=isolation)
@@ -202,15 +204,23 @@ def wait_for_markers(bootstrap: str) -> None:
 
 
 def write_accounts(bootstrap: str) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "log_level": 0,
-            "enable.idempotence": True,
-            "linger.ms": 20,
-        }
-    )
+    """In turn with every codec, and transactions between."""
+    producers = [
+        Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "log_level": 0,
+                "enable.idempotence": True,
+                "compression.type": codec,
+                "linger.ms": 20,
+            }
+        )
+        for codec in CODECS
+    ]
+    bank = Producer({**servers(bootstrap), "transactional.id": "bank"})
+    bank.init_transactions(30)
     for number in range(12):
+        producer = producers[number % len(producers)]
         for account in range(6):
             if number % (account + 1) and number < 9:
                 continue  # so that cleaning leaves gaps
@@ -223,6 +233,25 @@ def write_accounts(bootstrap: str) -> None:
                 partition=0,
             )
         producer.flush(30)
+        transfer(bank, number)
+
+
+def transfer(bank: Producer, number: int) -> None:
+    """A transaction on the compacted topic; every third is aborted."""
+    bank.begin_transaction()
+    for account in (1, 7):
+        bank.produce(
+            "accounts",
+            key=f"account {account}",
+            value=f"transfer {number} " * 5,
+            timestamp=NOW_MS + 1000 * number + 500 + account,
+            partition=0,
+        )
+    if number % 3:
+        bank.commit_transaction(30)
+    else:
+        bank.flush(30)
+        bank.abort_transaction(30)
 
 
 def commit_offsets(bootstrap: str) -> None:

@@ -50,7 +50,8 @@ class FileSlice:
 class EchoHandler:
     """Answers a frame with itself, unless its first word says otherwise.
 
-    wait: kept in `waiting` until the test answers it. nothing: no answer. close: refused.
+    wait, park: kept in `waiting` until the test answers it. pass: likewise, and lets others pass
+    that begin with the same two letters. nothing: no answer. close: refused.
     raise: an exception. Other words can be given an answer of their own in `answers`.
     """
 
@@ -68,7 +69,10 @@ class EchoHandler:
         if request.connection not in self.connections:
             self.connections.append(request.connection)
         word = body.split(b" ")[0]
-        if word == b"wait":
+        if word in (b"wait", b"park"):
+            self.waiting.append(request)
+        elif word == b"pass":
+            request.let_others_pass()
             self.waiting.append(request)
         elif word == b"nothing":
             request.respond_nothing()

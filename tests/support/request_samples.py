@@ -12,6 +12,7 @@ from typing import Any
 from kafka.protocol.admin import (
     AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDirsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteGroupsRequest,
@@ -69,6 +70,9 @@ def sample_requests(topic: str) -> Iterator[Sample]:
     yield from txn_samples(topic)
     yield DescribeClusterRequest, always()
     yield DescribeLogDirsRequest, always(topics=None)
+    moved = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    to_move = moved.AlterReplicaLogDirTopic(name=topic, partitions=[0])
+    yield AlterReplicaLogDirsRequest, always(dirs=[moved(path="/nowhere", topics=[to_move])])
     yield InitProducerIdRequest, always(transactional_id=None, transaction_timeout_ms=60_000)
 
 

@@ -88,6 +88,7 @@ API_TABLE: Final = (
     Api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, "txn_offset_commit"),
     Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, "describe_configs"),
     Api(ApiKey.ALTER_CONFIGS, 0, 2, "alter_configs"),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, "alter_replica_log_dirs"),
     Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, "describe_log_dirs"),
     Api(ApiKey.CREATE_PARTITIONS, 0, 3, "create_partitions"),
     Api(ApiKey.DELETE_GROUPS, 0, 2, "delete_groups"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidelog.log.log_manager import LogManager
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.replication.replica_moves import ReplicaMoves
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Broker:
     logs: LogManager
     replicas: ReplicaManager
     flusher: LogFlusher
+    moves: ReplicaMoves
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     groups: GroupCoordinator

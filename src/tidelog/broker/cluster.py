@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidelog.broker.handover import Handover
 from tidelog.broker.leadership_changes import LeadershipChanges
+from tidelog.broker.loss_reports import LossReports
 from tidelog.broker.membership import Membership
+from tidelog.broker.membership_check import MembershipCheck
 from tidelog.broker.metadata_cache import Node
 from tidelog.broker.topic_updates import apply_updates
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.pause import pause
-from tidelog.controller.metadata_store import StoreError
+from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import StartupError
@@ -56,10 +58,12 @@ if TYPE_CHECKING:
     from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
     from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
     from tidelog.replication.flusher import LogFlusher
+    from tidelog.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 CONTROLLER_TIMEOUT_S: Final = 30.0
+MEMBERSHIP_TIMEOUT_S: Final = 2.0
 WELCOME_TIMEOUT_S: Final = 60.0
 # A client that hears NOT_LEADER_OR_FOLLOWER asks for the new leader, and may ask this broker.
 FAREWELL_S: Final = 0.15
@@ -104,27 +108,21 @@ class Cluster:
         self._addresses: dict[int, Address] = {}
         self._directories: list[PeerDirectory] = []
         self._to_controller = self._directory("to-controller")
+        self._to_all = self._directory("to-all")
         self._to_coordinators = self._directory("to-coordinators")
         self._markers = self._directory("markers")
         self._controlled = PeerDirectory(
             f"controller-{broker_id}", loop=loop, clock=clock, timer=timer
         )
         self.controller = ClusterController(
-            store,
-            broker_id,
-            settings=config,
-            peers=self._controlled,
-            clock=clock,
-            timer=timer,
+            store, broker_id, settings=config, peers=self._controlled, clock=clock, timer=timer
         )
         self.isr_changes = IsrAlterations(
             self._alter_partition, lambda: self.broker_epoch, loop=loop, timer=timer
         )
+        lag_ms = config.get_int("replica.lag.time.max.ms")
         self.host = self.isr_changes.host = PartitionHost(
-            broker_id,
-            clock,
-            self.isr_changes,
-            replica_lag_time_max_ms=config.get_int("replica.lag.time.max.ms"),
+            broker_id, clock, self.isr_changes, replica_lag_time_max_ms=lag_ms
         )
         self._throttles = ReplicationThrottles(config, broker_id, clock)
         self.fetchers = self._make_fetchers(flusher)
@@ -141,8 +139,20 @@ class Cluster:
         self._broker: Broker
         self._welcome = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._losses = LossReports(store, broker_id, self.run, timer)
+        self._membership_check = self._check_membership()
+
+    def _check_membership(self) -> MembershipCheck:
         self._membership.on_cut_off(self._cut_off_changed)
-        self._membership.on_session(self.controller.on_broker_session)
+        self._membership.on_session(self._session_changed)
+        return MembershipCheck(
+            self._broker_id,
+            lambda: self.broker_epoch,
+            lambda: self._addresses.keys() - {self._broker_id},
+            self._ask_for_membership,
+            self._disowned,
+            self._timer,
+        )
 
     def _directory(self, purpose: str, receive_buffer_bytes: int = -1) -> PeerDirectory:
         directory = PeerDirectory(
@@ -206,12 +216,39 @@ class Cluster:
         """An order for that life of the broker."""
         self._membership.confirmed(broker_epoch)
 
-    # High watermarks
+    # The session
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            # Others lead. What this broker leads in its next life it is told anew.
+            self.leadership.resign_all()
+        self.controller.on_broker_session(state)
 
     def _cut_off_changed(self, is_cut_off: bool) -> None:
         self.host.is_cut_off = is_cut_off
-        if not is_cut_off:
-            self._advance_high_watermarks()
+        if is_cut_off:
+            self._membership_check.start()
+            return
+        self._membership_check.stop()
+        self._broker.metadata.hidden_id = None
+        for partition in tuple(self._broker.replicas):
+            partition.resume()
+        self._advance_high_watermarks()
+
+    def _disowned(self) -> None:
+        self._broker.metadata.hidden_id = self._broker_id
+        for partition in tuple(self._broker.replicas):
+            partition.suspend()
+
+    async def _ask_for_membership(
+        self, broker_id: int, request: AlterPartitionRequest
+    ) -> AlterPartitionResponse:
+        response: AlterPartitionResponse = await self._to_all.call(
+            broker_id, request, timeout_s=MEMBERSHIP_TIMEOUT_S
+        )
+        return response
+
+    # High watermarks
 
     def _advance_high_watermarks(self) -> None:
         """What held them back may have gone, and no fetch may come to find that out."""
@@ -223,7 +260,11 @@ class Cluster:
         """By the clock: followers that have lagged for too long leave the in-sync sets."""
         for partition in tuple(self._broker.replicas):
             leadership = partition.leadership
-            if leadership is not None and leadership.propose_to_remove_laggards():
+            if (
+                leadership is not None
+                and partition.is_leader
+                and leadership.propose_to_remove_laggards()
+            ):
                 self.isr_changes.submit(partition)
         self._advance_high_watermarks()
 
@@ -269,6 +310,10 @@ class Cluster:
         apply_updates(self.topics, request.topic_states)
         if self._broker_id in addresses:
             self._welcome.set()
+
+    def replica_lost(self, partition: Partition) -> None:
+        self.fetchers.unfollow(partition)
+        self._losses.lost()
 
     # Asking others
 
@@ -373,6 +418,7 @@ class Cluster:
     async def stop(self) -> None:
         """Ask nobody any more."""
         self._membership.close()
+        self._membership_check.stop()
         for task in self._tasks:
             task.cancel()
         with contextlib.suppress(StoreError):

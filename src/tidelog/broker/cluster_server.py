@@ -95,6 +95,7 @@ class ClusterServer(Server):
         )
         transactions.markers.others = cluster
         replicas.is_known = lambda topic, index: cluster.leader_of(topic, index) is not None
+        replicas.went_offline = cluster.replica_lost
         self.broker = Broker(
             broker_id=broker_id,
             config=dynamic_config.broker_config,
@@ -107,6 +108,7 @@ class ClusterServer(Server):
             logs=logs,
             replicas=replicas,
             flusher=flusher,
+            moves=self._moves(flusher, dynamic_config.broker_config),
             producer_ids=producer_ids,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             groups=groups,
@@ -115,6 +117,8 @@ class ClusterServer(Server):
             cluster=cluster,
         )
         cluster.attach(self.broker)
+        self._watch_directories(metadata_directory=None)
+        self.broker.moves.resume()
         dynamic_config.follow_cluster(cluster.topics)
         dynamic_config.on_topic_change(self._topic_config_changed)
         dynamic_config.on_broker_change(self._broker_config_changed)

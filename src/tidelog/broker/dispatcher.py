@@ -35,7 +35,7 @@ class RequestDispatcher:
         }
         self._tasks: set[asyncio.Task[None]] = set()
         # Connections that have had to wait, with what they wait for now.
-        self._waiting: dict[Connection, Pending[Any] | None] = {}
+        self._waiting: dict[Connection, set[Pending[Any]]] = {}
 
     def handle(self, request: IncomingRequest) -> None:
         frame = request.frame
@@ -69,33 +69,32 @@ class RequestDispatcher:
 
     def _wait(self, request: IncomingRequest, header: RequestHeader, answer: Pending[Any]) -> None:
         connection = request.connection
-
-        def settled() -> None:
-            if connection in self._waiting:
-                self._waiting[connection] = None
+        waiting = self._waiting.get(connection)
+        if waiting is None:
+            waiting = self._waiting[connection] = set()
+            connection.add_close_callback(self._abandon)
 
         def answered(response: Any) -> None:
-            settled()
+            waiting.discard(answer)
             self._respond(request, header, response)
 
         def failed() -> None:
-            settled()
+            waiting.discard(answer)
             request.close("the request failed")
 
-        if connection not in self._waiting:
-            connection.add_close_callback(self._abandon)
-        self._waiting[connection] = answer
+        if answer.lets_others_pass:
+            request.let_others_pass()
+        waiting.add(answer)
         answer.then(answered, failed)
 
     def wake_waiting(self) -> None:
         """At the stop of the broker: let what waits be answered with what there is."""
-        for answer in list(self._waiting.values()):
-            if answer is not None:
+        for waiting in list(self._waiting.values()):
+            for answer in list(waiting):
                 answer.hurry()
 
     def _abandon(self, connection: Connection) -> None:
-        answer = self._waiting.pop(connection, None)
-        if answer is not None:
+        for answer in self._waiting.pop(connection, ()):
             answer.abandon()
 
     def _respond(self, request: IncomingRequest, header: RequestHeader, response: Any) -> None:

@@ -94,12 +94,14 @@ class Housekeeping:
     def _checkpoint(self, name: str) -> None:
         writes = self._broker.logs.pending_checkpoints(name)
         if writes:
-            self._run_in_thread(name, partial(_write_all, writes))
+            failed = self._broker.logs.failures.report
+            self._run_in_thread(name, partial(write_checkpoints, writes, failed))
 
     def _remove_deleted(self) -> None:
         paths = self._broker.logs.take_due_deletions()
         if paths:
-            self._run_in_thread("deleted files", lambda: remove_paths(paths))
+            failed = self._broker.logs.failures.report
+            self._run_in_thread("deleted files", lambda: remove_paths(paths, failed))
 
     def _flush_rolled(self) -> None:
         """A segment that is written no more goes to disk, so that recovery need not read it."""
@@ -135,6 +137,13 @@ class Housekeeping:
         task.add_done_callback(finished)
 
 
-def _write_all(writes: Sequence[PendingWrite]) -> None:
+def write_checkpoints(
+    writes: Sequence[PendingWrite], failed: Callable[[str, str, OSError], object]
+) -> None:
+    """One that fails does not keep the others, which are in other directories."""
     for write in writes:
-        write.run()
+        try:
+            write.run()
+        except OSError as error:
+            logger.error("cannot write a checkpoint", extra={"path": write.path, "error": error})
+            failed(write.path, "write a checkpoint", error)

@@ -8,7 +8,7 @@ broker loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,9 +51,10 @@ class LeadershipChanges:
         # taken for in sync again and waited for after its end.
         self.is_leaving = False
 
-    def apply(self, wanted: Iterable[WantedPartition]) -> dict[TopicPartition, ErrorCode]:
+    def apply(self, wanted: Collection[WantedPartition]) -> dict[TopicPartition, ErrorCode]:
         """What became of each partition."""
         outcomes: dict[TopicPartition, ErrorCode] = {}
+        self._broker.logs.expect(each.topic_partition for each in wanted if not each.state.is_new)
         for each in wanted:
             try:
                 self._broker.replicas.must_accept(*each)
@@ -123,6 +124,12 @@ class LeadershipChanges:
             outcomes[topic_partition] = ErrorCode.NONE
         self._fetchers.close_idle()
         return outcomes
+
+    def resign_all(self) -> None:
+        """The session is over, and others have been elected. What has no other replica stays."""
+        for partition in tuple(self._broker.replicas):
+            if partition.leadership is not None:
+                partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def stop_all(self) -> None:
         """The broker stops: what waits for other replicas waits in vain."""

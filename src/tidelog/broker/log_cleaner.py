@@ -8,7 +8,8 @@ log.cleaner.backoff.ms.
     all is swapped in                              the cleaner's checkpoint is written
     the log was deleted, truncated or went offline nothing; another round may follow
     the disk is full                               another try after the pause
-    it meets records or files it cannot read       the partition is marked uncleanable
+    it meets records it cannot read                the partition is marked uncleanable
+    the log directory fails                        all its partitions go offline
     a swap fails half-way                          the partition goes offline until the next start
 
 New settings hold from the next round on; the throttle follows at once.
@@ -17,7 +18,6 @@ New settings hold from the next round on; the throttle follows at once.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +33,7 @@ from tidelog.log.cleaner.cleaner_manager import CleanerManager, Round
 from tidelog.log.cleaner.errors import CannotClean, CleaningAborted
 from tidelog.log.cleaner.settings import CleanerSettings
 from tidelog.log.cleaner.throttle import IoThrottle
+from tidelog.log.log_dir_failures import DISK_FULL
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_manager import LogManager
 from tidelog.types import TopicPartition
@@ -42,7 +43,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POOL_THREADS_MAX: Final = 1024  # a bound for the pool; the workers are what counts
-DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LogCleaner:
@@ -163,15 +163,15 @@ class LogCleaner:
         elif error.errno in DISK_FULL:
             logger.error("cannot clean %s for now: %s", log.topic_partition, error)
         else:
-            self.manager.mark_uncleanable(log, str(error))
+            self.manager.failed(log, error)
 
     async def _write_checkpoints(self) -> None:
-        writes = self._logs.pending_checkpoints(CLEANER_FILE)
-        try:
-            for write in writes:
+        for write in self._logs.pending_checkpoints(CLEANER_FILE):
+            try:
                 await self._in_thread(write.run)
-        except OSError as error:
-            logger.error("cannot write the cleaner's checkpoint: %s", error)
+            except OSError as error:
+                logger.error("cannot write the cleaner's checkpoint: %s", error)
+                self._logs.failures.report(write.path, "write a checkpoint", error)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._pool, work)

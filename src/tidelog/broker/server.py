@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,11 @@ from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.log_cleaner import LogCleaner
+from tidelog.broker.log_dir_failure_handler import (
+    LogDirFailureHandler,
+    exit_anyway,
+    metadata_directory_of,
+)
 from tidelog.broker.metadata_cache import MetadataCache, Node
 from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
@@ -43,12 +49,14 @@ from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.coordinator.txn.coordinator import TransactionCoordinator
 from tidelog.coordinator.txn.markers import MarkerWriter
 from tidelog.errors import StartupError
+from tidelog.log.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
 from tidelog.network.listener import SocketServer
 from tidelog.network.settings import Endpoint, NetworkSettings
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.replication.replica_moves import ReplicaMoves
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -57,6 +65,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DRAIN_TIMEOUT_S: Final = 5.0
+HALT_TIMEOUT_S: Final = 10.0
 
 
 def run(config: BrokerConfig) -> int:
@@ -90,6 +99,14 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
         logger.info("stopping", extra={"signal": signal.Signals(number).name})
         stop.set()
 
+    failures: list[str] = []
+
+    def on_failure(message: str) -> None:
+        logger.critical(message)
+        failures.append(message)
+        exit_anyway(HALT_TIMEOUT_S)
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     server: Server
@@ -97,16 +114,18 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
         from tidelog.broker.cluster_server import ClusterServer  # not needed by a lone broker
 
         server = cluster_server = ClusterServer(config, loop)
+        server.halt = on_failure
         await cluster_server.join()
     else:
         server = Server(config, loop)
+        server.halt = on_failure
         server.start()
     _settle_garbage_collector()
     sys.stdout.write(server.ready_line() + "\n")
     sys.stdout.flush()
     await stop.wait()
     await server.stop()
-    return 0
+    return 1 if failures else 0
 
 
 def _settle_garbage_collector() -> None:
@@ -137,6 +156,7 @@ class Server:
             default_log_config=log_config(config, {}),
             clock=self._clock,
         )
+        self.halt: Callable[[str], object] = logger.critical  # the broker cannot go on
         self.broker: Broker
         self.network: SocketServer
         self._endpoints: list[RegisteredEndpoint] = []
@@ -178,7 +198,10 @@ class Server:
         broker_id = config.broker_id
         if meta is not None and not config.broker_id_is_set:
             broker_id = meta.broker_id
-        store = EmbeddedStore.open(config.log_dirs[0], clock=self._clock)
+        metadata_directory = metadata_directory_of(logs)
+        store = EmbeddedStore.open(
+            config.log_dirs[0], clock=self._clock, io_failed=logs.failures.report
+        )
         store_is_new = next(store.subtree(znodes.CLUSTER_ID), None) is None
         membership = join_cluster(
             store,
@@ -217,17 +240,44 @@ class Server:
             logs=logs,
             replicas=replicas,
             flusher=flusher,
+            moves=self._moves(flusher, dynamic_config.broker_config),
             producer_ids=producer_ids,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             groups=groups,
             transactions=transactions,
         )
-        for image in topics.topics.values():
-            self._host(image)
+        self._host_all(topics.topics.values(), metadata_directory)
         dynamic_config.follow(topics)
         topics.on_change(self._topic_changed)
         dynamic_config.on_topic_change(self._topic_config_changed)
         dynamic_config.on_broker_change(self._broker_config_changed)
+
+    def _moves(self, flusher: LogFlusher, config: BrokerConfig) -> ReplicaMoves:
+        return ReplicaMoves(self._logs, flusher, config, loop=self._loop, clock=self._clock)
+
+    def _host_all(self, images: Collection[TopicImage], metadata_directory: LogDirectory) -> None:
+        """As far as the logs are there; from now on directories may fail."""
+        broker = self.broker
+        broker.logs.expect(
+            TopicPartition(image.name, partition.partition)
+            for image in images
+            for partition in image.partitions
+        )
+        broker.metadata.offline = broker.replicas.offline
+        self._watch_directories(metadata_directory)
+        for image in images:
+            self._host(image)
+        broker.moves.resume()
+
+    def _watch_directories(self, metadata_directory: LogDirectory | None) -> None:
+        broker = self.broker
+        LogDirFailureHandler(
+            broker.logs,
+            broker.replicas,
+            (broker.groups.runtime, broker.transactions.runtime),
+            metadata_directory,
+            lambda message: self.halt(message),
+        ).listen(self._loop)
 
     def _coordinators(
         self,
@@ -275,6 +325,7 @@ class Server:
 
     async def close(self) -> None:
         """What `open` opened."""
+        await self.broker.moves.stop()
         await self.broker.store.close()
         await self.broker.flusher.drain()
         self.broker.logs.shutdown()
@@ -330,6 +381,7 @@ class Server:
         self.broker.groups.configure(config)
         self.broker.transactions.configure(config)
         self.broker.logs.configure(config)
+        self.broker.moves.configure(config)
         self._cleaner.configure(config)
         self.network.configure(_network_settings(config))
         for topic in self.broker.topics.topics:
@@ -375,6 +427,7 @@ def _adopt(logs: LogManager, topics: TopicCatalogue, producer_ids: ProducerIds) 
 
 def flush_failed(replicas: ReplicaManager, log: PartitionLog, error: OSError) -> None:
     """The system may have dropped what it could not write: a later fsync would prove nothing."""
+    replicas.logs.failures.report(str(log.directory), "flush", error)
     partition = replicas.get(*log.topic_partition)
     if partition is not None and partition.log is log:
         replicas.take_offline(log.topic_partition, f"flush failed: {error}")

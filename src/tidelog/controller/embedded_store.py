@@ -25,7 +25,7 @@ zxids are ZooKeeper's: the number of the run in the upper 32 bits, a counter in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -71,9 +71,10 @@ class EmbeddedStore:
         *,
         clock: Clock | None = None,
         journal_bytes_max: int = JOURNAL_BYTES_MAX,
+        io_failed: Callable[[str, str, OSError], object] = lambda path, what, error: None,
     ) -> EmbeddedStore:
         """Reads the files, which takes about 2 us a node. Raises StartupError if it cannot."""
-        journal = Journal(Path(directory))
+        journal = Journal(Path(directory), io_failed)
         try:
             tree = journal.load()
         except BaseException:

@@ -34,7 +34,7 @@ import fcntl
 import logging
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -123,11 +123,18 @@ def _decode_transaction(payload: memoryview) -> Transaction:
     return Transaction(zxid, time_ms, changes)
 
 
+def _ignore(path: str, what: str, error: OSError) -> None:
+    pass
+
+
 class Journal:
     """Appends records durably. Used by one thread at a time; the store sees to that."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, io_failed: Callable[[str, str, OSError], object] = _ignore
+    ) -> None:
         self._directory = directory
+        self._io_failed = io_failed  # told of every write that failed
         self._path = directory / JOURNAL_NAME
         self._snapshot_path = directory / SNAPSHOT_NAME
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -206,6 +213,7 @@ class Journal:
         except OSError as error:
             log.error("cannot write %s: %s", self._path, error)
             self._roll_back()
+            self._io_failed(str(self._path), "write the metadata", error)
             raise StoreUnavailable(f"{self._path}: {error}") from error
         self.size += len(records)
 
@@ -245,6 +253,7 @@ class Journal:
             os.fsync(self._descriptor)
         except OSError as error:
             log.error("cannot write %s: %s", self._snapshot_path, error)
+            self._io_failed(str(self._snapshot_path), "write the metadata", error)
             return
         self.snapshot_bytes = len(data)
         self.size = len(HEADER)

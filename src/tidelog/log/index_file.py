@@ -14,6 +14,7 @@ Touched only on the broker loop; `fsync` works on the path and may run in a thre
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 from typing import Final
@@ -62,6 +63,21 @@ class IndexFile:
         start = self.entries * self.ENTRY_BYTES
         self._map[start : start + len(content)] = content
         self.entries += len(content) // self.ENTRY_BYTES
+
+    def append_written(self, content: bytes) -> None:
+        """Whole entries, by a system call and not through the map: a disk that is dead or full is
+        then an OSError, where a store into the map might kill the process.
+        """
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            written = os.pwrite(descriptor, content, self.entries * self.ENTRY_BYTES)
+        finally:
+            os.close(descriptor)
+        if written < len(content):
+            raise OSError(errno.ENOSPC, f"{self.path} takes no more bytes")
+        self.entries += len(content) // self.ENTRY_BYTES
+        if self._map is not None and len(self._map) < self.entries * self.ENTRY_BYTES:
+            self._unmap()
 
     def _stretch(self, capacity_bytes: int) -> None:
         capacity_bytes -= capacity_bytes % self.ENTRY_BYTES

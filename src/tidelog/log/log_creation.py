@@ -39,6 +39,7 @@ def create_log(
             remove_folder(directory)
             raise
     except OSError as error:
+        host.io_failed(directory, "create a log", error)
         raise StorageError(f"cannot create {topic_partition}: {error}") from error
     log = PartitionLog(
         directory,

@@ -6,6 +6,7 @@
     *-offset-checkpoint     see checkpoints
     <topic>-<partition>/    a partition's log
     <topic>-<partition>.<uuid>-delete/    a log on its way out
+    <topic>-<partition>.<uuid>-future/    a log on its way in, see future_log
     <topic>-<partition>.<uuid>-stray/     a log of no topic that is known; left alone
 
 Plain files of other names are left alone. A folder of any other form is an error: data that a
@@ -18,11 +19,10 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.errors import StartupError
 from tidelog.log.checkpoints import (
     CHECKPOINT_FILES,
     CLEANER_FILE,
@@ -41,16 +41,18 @@ LOCK_FILE: Final = ".lock"
 CLEAN_MARKER_FILE: Final = ".kafka_cleanshutdown"
 CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 DELETE_SUFFIX: Final = "-delete"
+FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
 KRAFT_METADATA_FOLDER: Final = "__cluster_metadata-0"
 FOLDER_NAME_MAX: Final = 255
 
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
-_MARKED = re.compile(r"\S+-\d+\.\S+-(?P<mark>delete|future|stray)")
+_MARKED = re.compile(r"(?P<log>\S+-\d+)\.\S+-(?P<mark>delete|future|stray)")
 
 
 class Folders(NamedTuple):
     partitions: dict[TopicPartition, str]  # to be loaded
+    futures: dict[TopicPartition, str]  # copies from other directories, likewise
     deleted: list[str]  # whose deletion was not finished
 
 
@@ -64,18 +66,21 @@ class LogDirectory:
         self._checkpoints = {name: CheckpointFile(str(path / name)) for name in CHECKPOINT_FILES}
 
     @property
+    def absolute_path(self) -> str:
+        """As clients know it."""
+        return os.path.abspath(self.path)
+
+    @property
     def is_locked(self) -> bool:
         return self._lock_descriptor >= 0
 
     def lock(self) -> None:
-        """Make the directory if need be, and be the only one to use it."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(
-                self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
-            )
-        except OSError as error:
-            raise StartupError(f"the log directory {self.path} cannot be used: {error}") from error
+        """Make the directory if need be, and be the only one to use it.
+
+        OSError when it cannot be made or written, DirectoryLocked when it is another's.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -129,17 +134,17 @@ class LogDirectory:
         return self._checkpoints[name].pending(offsets)
 
     def folders(self) -> Folders:
-        found = Folders({}, [])
+        found = Folders({}, {}, [])
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.is_dir():
                     self._sort(entry.name, found)
-        self.partition_count = len(found.partitions)
+        self.partition_count = len(found.partitions) + len(found.futures)
         return found
 
     def sorted_out(self, name: str) -> Folders:
         """What the folder of that name is; StrayFolder if it has no business here."""
-        found = Folders({}, [])
+        found = Folders({}, {}, [])
         self._sort(name, found)
         return found
 
@@ -152,6 +157,12 @@ class LogDirectory:
         if marked is not None and marked["mark"] == "delete":
             logger.info("removing %s, whose deletion was not finished", path)
             found.deleted.append(path)
+            return
+        if marked is not None and marked["mark"] == "future":
+            topic, _, partition = marked["log"].rpartition("-")
+            topic_partition = TopicPartition(topic, int(partition))
+            if found.futures.setdefault(topic_partition, path) != path:
+                found.deleted.append(path)  # given up for another one
             return
         if marked is not None:
             logger.warning("leaving %s alone, a %s log", path, marked["mark"])
@@ -173,11 +184,17 @@ class LogDirectory:
         return f"{self.path}/{topic_partition.topic[: FOLDER_NAME_MAX - len(ending)]}{ending}"
 
 
-def remove_paths(paths: Iterable[str]) -> None:
-    """Files or folders; what is gone already is fine, what resists is logged. For any thread."""
+def _ignore(path: str, what: str, error: OSError) -> None:
+    pass
+
+
+def remove_paths(
+    paths: Iterable[str], failed: Callable[[str, str, OSError], object] = _ignore
+) -> None:
+    """Files or folders; what is gone already is fine, what resists is told. For any thread."""
     for path in paths:
         try:
-            if path.endswith(DELETE_SUFFIX):
+            if path.endswith((DELETE_SUFFIX, FUTURE_SUFFIX)):
                 remove_folder(path)
             else:
                 os.unlink(path)
@@ -185,6 +202,7 @@ def remove_paths(paths: Iterable[str]) -> None:
             continue
         except OSError as error:
             logger.error("cannot remove %s: %s", path, error)
+            failed(path, "remove files", error)
 
 
 def remove_folder(path: str) -> None:

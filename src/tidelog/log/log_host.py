@@ -23,9 +23,10 @@ class LogHost:
 
     `delete_later(paths, delay_ms)` removes files that a log has renamed to `.deleted`.
     `rolled(log)` is called after a roll: the segment that became inactive is to be flushed.
+    `io_failed(path, what, error)` is told of every I/O error, before whoever asked for the work.
     """
 
-    __slots__ = ("clock", "delete_later", "producer_expiration_ms", "random", "rolled")
+    __slots__ = ("clock", "delete_later", "io_failed", "producer_expiration_ms", "random", "rolled")
 
     def __init__(
         self,
@@ -35,9 +36,11 @@ class LogHost:
         producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
         delete_later: Callable[[Sequence[str], int], object] = _ignore,
         rolled: Callable[[PartitionLog], object] = _ignore,
+        io_failed: Callable[[str, str, OSError], object] = _ignore,
     ) -> None:
         self.clock = clock
         self.random = random if random is not None else Random()
         self.producer_expiration_ms = producer_expiration_ms
         self.delete_later = delete_later
         self.rolled = rolled
+        self.io_failed = io_failed

@@ -14,8 +14,9 @@ nothing to recover. In between, the broker loop calls the duties from time to ti
 
 Nothing here runs in a thread of its own. The blocking part of a duty is given out as work for one:
 FlushTickets, PendingWrites, and paths for `remove_paths`.
-A new log goes to the directory that has the fewest. A log that cannot be read takes only its own
-partition out of service, as does one that cannot be synced: see `offline` and `take_offline`.
+A new log goes to the directory that has the fewest. A log that cannot be loaded takes only its own
+partition out of service: see `offline` and `take_offline`. A directory that fails (`failures`) is
+left as it is: no log of it is served or closed, no checkpoint and no marker written.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 import heapq
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -40,10 +41,15 @@ from tidelog.log.checkpoints import (
     RECOVERY_POINT_FILE,
     PendingWrite,
 )
-from tidelog.log.flush_ticket import FlushTicket
+from tidelog.log.flush_ticket import FlushTicket, run_all
+from tidelog.log.future_log import FutureLog
+from tidelog.log.future_logs import FutureLogs
+from tidelog.log.interrupted_moves import finish_interrupted_moves
 from tidelog.log.log_creation import create_log
+from tidelog.log.log_dir_failures import LogDirFailures
 from tidelog.log.log_directory import (
     DELETE_SUFFIX,
+    FUTURE_SUFFIX,
     STRAY_SUFFIX,
     Folders,
     LogDirectory,
@@ -63,7 +69,7 @@ FoundTopic = tuple[str, Uuid | None, dict[int, int]]
 OFFSET_FILES: Final = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE)
 KEPT_FILES: Final = (*OFFSET_FILES, CLEANER_FILE)
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
-SYNC_THREADS: Final = 16
+PREFERRED_MAX: Final = 10_000
 
 
 class LogManager:
@@ -79,6 +85,7 @@ class LogManager:
         random: Random | None = None,
     ) -> None:
         self._directories = [LogDirectory(Path(path)) for path in log_dirs]
+        self.failures = LogDirFailures(str(directory.path) for directory in self._directories)
         self._clock = clock
         self._random = random if random is not None else Random()
         self._topic_config: TopicConfigs = lambda _: default_log_config
@@ -88,9 +95,13 @@ class LogManager:
             producer_expiration_ms=broker_config["producer.id.expiration.ms"],
             delete_later=self._delete_later,
             rolled=self._rolled_logs_add,
+            io_failed=self.failures.report,
         )
         self._loaded: list[LogDirectory] = []
         self.was_clean = True  # all that were loaded: whether everything is on disk
+        self.futures = FutureLogs(clock, self._random, self._delete_later, self.failures)
+        # Where logs that do not exist yet are to be made.
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
         self.offline: dict[TopicPartition, str] = {}  # why a log cannot be used
@@ -108,53 +119,102 @@ class LogManager:
         self._host.producer_expiration_ms = config["producer.id.expiration.ms"]
 
     @property
+    def directories(self) -> Sequence[LogDirectory]:
+        return self._directories
+
+    @property
     def log_dirs(self) -> list[Path]:
         return [directory.path for directory in self._directories]
+
+    def is_online(self, directory: LogDirectory) -> bool:
+        return str(directory.path) not in self.failures
+
+    @property
+    def online_directories(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if self.is_online(directory)]
+
+    def directory_at(self, path: str) -> LogDirectory | None:
+        """The configured directory of that path, online or not."""
+        return next((each for each in self._directories if each.absolute_path == path), None)
+
+    def directory_of(self, topic_partition: TopicPartition) -> LogDirectory | None:
+        return self._directory_of.get(topic_partition)
 
     # Start and stop
 
     def lock(self) -> None:
         """The first thing to do; before it nothing in the directories may be touched."""
-        locked = []
         try:
             for directory in self._directories:
-                directory.lock()
-                locked.append(directory)
+                self._lock(directory)
+            self._must_have_one_online()
         except StartupError:
-            for directory in locked:
-                directory.unlock()
+            self._unlock_all()
             raise
+
+    def _lock(self, directory: LogDirectory) -> None:
+        try:
+            directory.lock()
+        except OSError as error:
+            self.failures.fail(str(directory.path), "use it", error)
+
+    def _must_have_one_online(self) -> None:
+        if not self.online_directories:
+            reasons = (f"{path}: {self.failures.reason(str(path))}" for path in self.log_dirs)
+            raise StartupError(f"no log directory can be used; {'; '.join(reasons)}")
 
     def stored_identity(self) -> MetaProperties | None:
         """What the directories say about whose they are."""
-        for path in self.log_dirs:
-            properties = read_meta_properties(str(path))
-            if properties is not None:
-                return properties
-        return None
+        found = None
+        for directory in self.online_directories:
+            path = str(directory.path)
+            try:
+                found = found or read_meta_properties(path)
+            except OSError as error:
+                self.failures.fail(path, "read whose it is", error)
+        return found
 
     def confirm_identity(self, broker_id: int, cluster_id: str) -> None:
         """All directories must belong to this broker and cluster; new ones are marked so."""
-        reconcile(
-            [str(path) for path in self.log_dirs], broker_id, cluster_id, self._clock.time_ms()
-        )
+        paths = [str(directory.path) for directory in self.online_directories]
+        reconcile(paths, broker_id, cluster_id, self._clock.time_ms())
 
     def start(self, topic_config: TopicConfigs) -> None:
         """Load all logs; with the directories locked already or not."""
         self._topic_config = topic_config
-        for directory in self._directories:
+        for directory in self.online_directories:
             if not directory.is_locked:
-                directory.lock()
-        folders = [directory.folders() for directory in self._directories]
+                self._lock(directory)
+        folders = self._list_folders()
+        try:
+            finish_interrupted_moves(folders, self._new_unique)
+        except OSError as error:
+            raise StartupError(f"cannot finish the move of a log: {error}") from error
         self._find_homes(folders)
-        for directory, found in zip(self._directories, folders, strict=True):
-            self._load_directory(directory, found.partitions)
+        for directory, found in folders.items():
+            try:
+                self._load_directory(directory, found)
+            except OSError as error:
+                self.failures.fail(str(directory.path), "load its logs", error)
+                self.close_directory(directory)
+                continue
             self._loaded.append(directory)
             self._delete_later(found.deleted, 0)
+        self._must_have_one_online()
+        self.futures.attach(self._logs)
         logger.info("loaded %d logs", len(self._logs))
 
-    def _find_homes(self, folders: Sequence[Folders]) -> None:
-        for directory, found in zip(self._directories, folders, strict=True):
+    def _list_folders(self) -> dict[LogDirectory, Folders]:
+        found: dict[LogDirectory, Folders] = {}
+        for directory in self.online_directories:
+            try:
+                found[directory] = directory.folders()
+            except OSError as error:
+                self.failures.fail(str(directory.path), "list its logs", error)
+        return found
+
+    def _find_homes(self, folders: Mapping[LogDirectory, Folders]) -> None:
+        for directory, found in folders.items():
             for topic_partition in found.partitions:
                 other = self._directory_of.setdefault(topic_partition, directory)
                 if other is not directory:
@@ -163,7 +223,8 @@ class LogManager:
                         f"{directory.path}: move one away"
                     )
 
-    def _load_directory(self, directory: LogDirectory, folders: dict[TopicPartition, str]) -> None:
+    def _load_directory(self, directory: LogDirectory, found: Folders) -> None:
+        folders = found.partitions
         clean = directory.take_clean_marker()
         self.was_clean = self.was_clean and clean
         directory.create_checkpoints()
@@ -171,21 +232,28 @@ class LogManager:
         compacted = directory.compacted_logs()
         if folders and not clean:
             logger.info("%s was not closed cleanly: recovering its logs", directory.path)
-        for topic_partition, folder in folders.items():
-            loader = PartitionLoader(
+
+        def loader(topic_partition: TopicPartition, folder: str, host: LogHost) -> PartitionLoader:
+            return PartitionLoader(
                 folder,
                 topic_partition,
                 self._topic_config(topic_partition.topic),
-                self._host,
+                host,
                 clean=clean,
                 recovery_point=checkpoints[RECOVERY_POINT_FILE].get(topic_partition, 0),
                 log_start_offset=checkpoints[LOG_START_FILE].get(topic_partition, 0),
                 high_watermark=checkpoints[HIGH_WATERMARK_FILE].get(topic_partition, 0),
                 clean_end=checkpoints[RECOVERY_POINT_FILE].get(topic_partition),
-                was_compacted=compacted is None or topic_partition in compacted,
+                was_compacted=compacted is None
+                or topic_partition in compacted
+                or folder.endswith(FUTURE_SUFFIX),
             )
+
+        self.futures.load(directory, found.futures, loader)
+        for topic_partition, folder in folders.items():
             try:
-                log = self._logs[topic_partition] = loader.load()
+                log = loader(topic_partition, folder, self._host).load()
+                self._logs[topic_partition] = log
                 log.cleaner_offset = checkpoints[CLEANER_FILE].get(topic_partition, -1)
             except OSError as problem:
                 logger.error("%s cannot be loaded and stays offline: %s", folder, problem)
@@ -202,17 +270,27 @@ class LogManager:
         A directory whose logs have not all been loaded stays as it is.
         """
         for directory in self._loaded:
-            self._shutdown_directory(directory)
-        remove_paths(self._take_deletions(None))
+            if self.is_online(directory):
+                self._shutdown_directory(directory)
+        remove_paths(self._take_deletions(None), self.failures.report)
+        self._unlock_all()
+
+    def _unlock_all(self) -> None:
         for directory in self._directories:
             directory.unlock()
 
     def _shutdown_directory(self, directory: LogDirectory) -> None:
-        self._close_logs(log for log in self._logs.values() if self._is_in(directory, log))
+        logs = [log for log in self._logs.values() if self._is_in(directory, log)]
+        for topic_partition, reason in self._close_logs(logs):
+            self.take_offline(topic_partition, reason)
+        unclean = self._close_logs([future.log for future in self.futures.inside(directory)])
+        if not self.is_online(directory):
+            return
         try:
             for write in self._pending_checkpoints(directory, self._files_to_keep(directory)):
                 write.run()
-            if not any(self._directory_of[key] is directory for key in self.offline):
+            offline = any(self._directory_of.get(key) is directory for key in self.offline)
+            if not (unclean or offline):
                 directory.write_clean_marker()
         except OSError as error:
             logger.error("%s could not be closed cleanly: %s", directory.path, error)
@@ -222,28 +300,57 @@ class LogManager:
         logs = (log for log in self._logs.values() if self._is_in(directory, log))
         return KEPT_FILES if any(log.cleaner_offset >= 0 for log in logs) else OFFSET_FILES
 
-    def _close_logs(self, logs: Iterable[PartitionLog]) -> None:
+    def _close_logs(self, logs: Sequence[PartitionLog]) -> list[tuple[TopicPartition, str]]:
+        """Those that could not be closed as they should, and why."""
+        failed: list[tuple[TopicPartition, str]] = []
         closed: list[tuple[PartitionLog, FlushTicket]] = []
-        for log in list(logs):
+        for log in logs:
             try:
                 ticket = log.close()
             except StorageError as error:
-                self.take_offline(log.topic_partition, error.message or "")
+                failed.append((log.topic_partition, error.message or ""))
                 continue
             if ticket is not None:
                 closed.append((log, ticket))
-        problems = _run_all([ticket for _, ticket in closed])
+        problems = run_all([ticket for _, ticket in closed])
         for (log, ticket), problem in zip(closed, problems, strict=True):
             if problem is None:
                 log.flush_done(ticket)
             else:
-                self.take_offline(log.topic_partition, str(problem))
+                self.failures.report(str(log.directory), "flush", problem)
+                failed.append((log.topic_partition, str(problem)))
+        return failed
 
     def close_abruptly(self) -> None:
         """Give the directories free and write nothing, as if the process had been killed."""
         self._logs.clear()
-        for directory in self._directories:
-            directory.unlock()
+        self._unlock_all()
+
+    # Directories that fail
+
+    def expect(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Logs that must be somewhere: one that is not found is in a directory that has failed,
+        and not to be made anew.
+        """
+        if len(self.online_directories) == len(self._directories):
+            return
+        for topic_partition in topic_partitions:
+            if topic_partition not in self._directory_of:
+                self.offline[topic_partition] = "a log directory is offline"
+
+    def logs_inside(self, directory: LogDirectory) -> list[TopicPartition]:
+        return [key for key, log in self._logs.items() if self._is_in(directory, log)]
+
+    def close_directory(self, directory: LogDirectory) -> None:
+        """Let go of a directory that has failed, and touch nothing in it."""
+        reason = self.failures.reason(str(directory.path))
+        for topic_partition in self.logs_inside(directory):
+            self.take_offline(topic_partition, reason)
+        for topic_partition, home in self._directory_of.items():
+            if home is directory:
+                self.offline.setdefault(topic_partition, reason)
+        self.futures.forget(directory)
+        directory.unlock()
 
     # Logs
 
@@ -269,18 +376,65 @@ class LogManager:
             return log
         if topic_partition in self.offline:
             raise StorageError(f"{topic_partition} is offline: {self.offline[topic_partition]}")
-        directory = min(self._directories, key=lambda candidate: candidate.partition_count)
-        log = create_log(
-            directory.folder_for(topic_partition),
-            topic_partition,
-            topic_id,
-            config if config is not None else self._topic_config(topic_partition.topic),
-            self._host,
-        )
-        self._logs[topic_partition] = log
-        self._directory_of[topic_partition] = directory
-        directory.partition_count += 1
-        return log
+        if config is None:
+            config = self._topic_config(topic_partition.topic)
+        return self._create(topic_partition, topic_id, config)
+
+    def _create(
+        self, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig
+    ) -> PartitionLog:
+        """In the directory that was asked for, or else the one with the fewest; in the next one
+        if that fails just now.
+        """
+        for directory in self._candidates(topic_partition):
+            folder = directory.folder_for(topic_partition)
+            try:
+                log = create_log(folder, topic_partition, topic_id, config, self._host)
+            except StorageError:
+                if self.is_online(directory):
+                    raise
+                continue
+            self._logs[topic_partition] = log
+            self._directory_of[topic_partition] = directory
+            self._preferred.pop(topic_partition, None)
+            directory.partition_count += 1
+            return log
+        raise StorageError(f"cannot create {topic_partition}: no log directory is online")
+
+    def _candidates(self, topic_partition: TopicPartition) -> list[LogDirectory]:
+        preferred = self._preferred.get(topic_partition)
+        if preferred is not None and self.is_online(preferred):
+            return [preferred]
+        return sorted(self.online_directories, key=lambda each: each.partition_count)
+
+    def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
+        """Where the log is to be made, should it be made here one day."""
+        self._preferred[topic_partition] = directory
+        if len(self._preferred) > PREFERRED_MAX:
+            del self._preferred[next(iter(self._preferred))]
+
+    # Moves between directories
+
+    def create_future(self, topic_partition: TopicPartition, directory: LogDirectory) -> FutureLog:
+        """A copy of the log that is to take its place; StorageError if it cannot be made."""
+        return self.futures.create(self._logs[topic_partition], directory)
+
+    def replace_with_future(self, future: FutureLog) -> OSError | None:
+        """The copy, which is complete, is the log from now on. StorageError when it cannot be; the
+        error is given back when all that fails is to set the old folder aside.
+        """
+        topic_partition = future.current.topic_partition
+        old, new = self._directory_of[topic_partition], future.directory
+        away = old.marked_folder_for(topic_partition, self._new_unique(), DELETE_SUFFIX)
+        problem = future.current.go_on_in(future.log, new.folder_for(topic_partition), away)
+        self.futures.pop(topic_partition)
+        self._directory_of[topic_partition] = new
+        old.partition_count -= 1
+        if problem is None:
+            self._delete_later([away], future.current.config.file_delete_delay_ms)
+        else:
+            self.failures.report(str(old.path), "set a moved log aside", problem)
+        return problem
 
     def highest_producer_id(self) -> int:
         """Of all producers the logs know of, -1 if none: new ids must lie above it."""
@@ -351,29 +505,35 @@ class LogManager:
         """The name is free at once; the files go after file.delete.delay.ms."""
         log = self._logs.get(topic_partition)
         if topic_partition not in self._directory_of:
+            self.offline.pop(topic_partition, None)
             return
         delay_ms = log.config.file_delete_delay_ms if log is not None else 0
+        target_directory = str(self._directory_of[topic_partition].path)
         try:
             target = self._move_away(topic_partition, DELETE_SUFFIX)
         except OSError as error:
+            self.failures.report(target_directory, "delete a log", error)
             raise StorageError(f"cannot delete {topic_partition}: {error}") from error
         self._delete_later([target], delay_ms)
 
     def _move_away(self, topic_partition: TopicPartition, suffix: str) -> str:
         """Forget the log, whatever its state; the name that its folder has now."""
+        self.futures.pop(topic_partition)
         log = self._logs.pop(topic_partition, None)
         self.offline.pop(topic_partition, None)
         self._offline_offsets.pop(topic_partition, None)
         directory = self._directory_of.pop(topic_partition)
         directory.partition_count -= 1
-        unique = f"{self._random.getrandbits(128):032x}"
-        target = directory.marked_folder_for(topic_partition, unique, suffix)
+        target = directory.marked_folder_for(topic_partition, self._new_unique(), suffix)
         if log is not None:
             self._rolled.pop(log, None)
             log.move_to(target)
         else:
             os.rename(directory.folder_for(topic_partition), target)
         return target
+
+    def _new_unique(self) -> str:
+        return f"{self._random.getrandbits(128):032x}"
 
     # Duties
 
@@ -390,7 +550,7 @@ class LogManager:
         """Offsets as they are now; `run` each, in a thread or not."""
         return [
             write
-            for directory in self._directories
+            for directory in self.online_directories
             for write in self._pending_checkpoints(directory, names or OFFSET_FILES)
         ]
 
@@ -404,6 +564,10 @@ class LogManager:
                 if self._directory_of[topic_partition] is directory
                 and (offset := _checkpointed_offset(log, name)) is not None
             }
+            for future in self.futures.inside(directory):
+                offset = _checkpointed_offset(future.log, name)
+                if offset is not None:
+                    offsets[future.log.topic_partition] = offset
             for topic_partition, kept in self._offline_offsets.items():
                 if name in kept and self._directory_of[topic_partition] is directory:
                     offsets[topic_partition] = kept[name]
@@ -420,8 +584,11 @@ class LogManager:
                 continue
             try:
                 deleted += log.delete_old_segments()
-            except (OSError, KafkaError) as error:
+            except KafkaError as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)
+            except OSError as error:
+                logger.error("retention of %s failed: %s", log.topic_partition, error)
+                self.failures.report(str(log.directory), "delete segments", error)
         return deleted
 
     def remove_expired_producers(self) -> None:
@@ -443,7 +610,7 @@ class LogManager:
         taken: list[str] = []
         while self._deletions and (until_ms is None or self._deletions[0][0] <= until_ms):
             taken += heapq.heappop(self._deletions)[2]
-        return taken
+        return [path for path in taken if not self.failures.covers(path)]
 
     def _delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
         if paths:
@@ -468,21 +635,3 @@ def _checkpointed_offset(log: PartitionLog, name: str) -> int | None:
     assert name == LOG_START_FILE, name
     above_first_segment = log.log_start_offset > log.segments[0].base_offset
     return log.log_start_offset if above_first_segment else None
-
-
-def _run_all(tickets: Sequence[FlushTicket]) -> list[OSError | None]:
-    """What went wrong with each. Syncs of several files at once cost little more than one."""
-    if len(tickets) < 4:
-        return [_run(ticket) for ticket in tickets]
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(max_workers=SYNC_THREADS) as pool:
-        return list(pool.map(_run, tickets))
-
-
-def _run(ticket: FlushTicket) -> OSError | None:
-    try:
-        ticket.run()
-    except OSError as error:
-        return error
-    return None

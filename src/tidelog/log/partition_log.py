@@ -68,6 +68,7 @@ class PartitionLog:
         "epochs",
         "high_watermark",
         "is_being_cleaned",
+        "is_moving",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -111,6 +112,7 @@ class PartitionLog:
         self._appended_epoch = -1  # of the last batch appended by this process
         self.cleaner_offset = -1  # the first dirty offset; -1 before the first cleaning
         self.is_being_cleaned = False  # while it is, retention keeps off
+        self.is_moving = False  # to another log directory; while it is, the cleaner keeps off
 
     @property
     def directory(self) -> Path:
@@ -260,7 +262,8 @@ class PartitionLog:
             raise BatchAboveSegment(
                 f"{len(valid)} bytes were fetched, but segment.bytes is {self.config.segment_bytes}"
             )
-        if self._must_roll(segment, len(valid), last_offset, scan[3]):
+        now_ms = self._host.clock.time_ms()
+        if segment.must_roll(self.config, len(valid), last_offset, scan[3], now_ms):
             segment = self._roll_for(len(valid), base_offset)
             scan = self._scan_fetched(segment, batches)
         for epoch, start_offset in scan[11]:
@@ -274,16 +277,12 @@ class PartitionLog:
             aborted = self.producers.replay(row)
             if aborted is not None:
                 self._index_aborted(segment, aborted)
-        return AppendInfo(
-            base_offset,
-            last_offset,
-            -1,
+        count, epoch, start = (
+            last_offset + 1 - base_offset,
+            self.latest_epoch,
             self.log_start_offset,
-            len(valid),
-            False,
-            self.epochs.latest_epoch,
-            last_offset - base_offset + 1,
         )
+        return AppendInfo(base_offset, last_offset, -1, start, len(valid), False, epoch, count)
 
     def _scan_fetched(self, segment: LogSegment, batches: memoryview) -> Scan:
         return segment.scan_for_append(batches, self.log_end_offset, self.epochs.latest_epoch)
@@ -392,17 +391,6 @@ class PartitionLog:
 
     # Rolling
 
-    def _must_roll(
-        self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int
-    ) -> bool:
-        waited_ms = segment.waited_for_roll_ms(self._host.clock.time_ms(), max_timestamp)
-        return (
-            size > self.config.segment_bytes - segment.size
-            or segment.index_full
-            or not segment.has_room_for(last_offset)
-            or (segment.size > 0 and waited_ms > self._max_segment_ms - segment.jitter_ms)
-        )
-
     def _roll_for(self, size: int, base_offset: int) -> LogSegment:
         if size > self.config.segment_bytes:
             raise BatchAboveSegment(
@@ -455,18 +443,14 @@ class PartitionLog:
 
     def delete_old_segments(self) -> int:
         """By log start, size and time; the number of segments that went."""
-        config, high_watermark = self.config, self.high_watermark
+        config, bound = self.config, self.high_watermark
         count = retention.below_log_start_count(self._facts(), self.log_start_offset)
         deleted = self._delete_oldest(count, "log start")
         if config.delete:
-            count = retention.above_size_count(
-                self._facts(), high_watermark, config.retention_bytes
-            )
+            count = retention.above_size_count(self._facts(), bound, config.retention_bytes)
             deleted += self._delete_oldest(count, "retention.bytes")
             now_ms = self._host.clock.time_ms()
-            count = retention.too_old_count(
-                self._facts(), high_watermark, config.retention_ms, now_ms
-            )
+            count = retention.too_old_count(self._facts(), bound, config.retention_ms, now_ms)
             deleted += self._delete_oldest(count, "retention.ms")
         return deleted
 
@@ -481,13 +465,8 @@ class PartitionLog:
         doomed, kept = self.segments[:count], self.segments[count:]
         self.maybe_increment_log_start_offset(kept[0].base_offset)
         self._set_segments(kept)
-        logger.info(
-            "deleting %d segments of %s below %d: %s",
-            count,
-            self.topic_partition,
-            kept[0].base_offset,
-            why,
-        )
+        where = f"{self.topic_partition} below {kept[0].base_offset}"
+        logger.info("deleting %d segments of %s: %s", count, where, why)
         self._delete_files(doomed)
         if self.epochs.dirty:
             self._save_epochs()
@@ -644,6 +623,27 @@ class PartitionLog:
         for segment in self.segments:
             segment.move_to(directory)
 
+    def go_on_in(self, future: PartitionLog, directory: str, away: str) -> OSError | None:
+        """Take over the files of `future`, an equal log whose folder becomes `directory`; the one
+        of this log becomes `away`. StorageError if that fails, and all is as it was. An error of
+        the second renaming is given back: by then the records are at home.
+        """
+        assert future.log_end_offset == self.log_end_offset, (future, self)
+        try:
+            future.move_to(directory)
+        except OSError as error:
+            raise future._storage_error("move", error) from error
+        problem = None
+        try:
+            self.move_to(away)
+        except OSError as error:
+            problem = error
+        self._directory, self.snapshots = directory, future.snapshots
+        self._set_segments(future.segments)
+        self._sync = future._sync.succeed(self._sync)
+        return problem
+
     def _storage_error(self, what: str, error: OSError) -> StorageError:
         logger.error("cannot %s %s: %s", what, self._directory, error)
+        self._host.io_failed(self._directory, what, error)
         return StorageError(f"cannot {what} {self.topic_partition}: {error.strerror or error}")

@@ -277,6 +277,11 @@ class ProducerStateTable:
         )
 
     @property
+    def first_open_offset(self) -> int:
+        """Of the oldest transaction that no marker has ended."""
+        return next(iter(self._open_txns), NO_OFFSET)
+
+    @property
     def has_open_transactions(self) -> bool:
         return bool(self._open_txns)
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from tidelog.config.topic import LogConfig
 from tidelog.log.index_file import CorruptIndex
 from tidelog.log.log_file import LogFile
 from tidelog.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
@@ -274,6 +275,18 @@ class LogSegment:
             rolling = self.first_timestamp()
         return max_timestamp - rolling if rolling >= 0 else now_ms - self.created_ms
 
+    def must_roll(
+        self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Whether so many bytes more, up to that offset and timestamp, belong to a new segment."""
+        waited_ms = self.waited_for_roll_ms(now_ms, max_timestamp)
+        return (
+            size > config.segment_bytes - self.size
+            or self.index_full
+            or not self.has_room_for(last_offset)
+            or (self.size > 0 and waited_ms > config.max_segment_ms - self.jitter_ms)
+        )
+
     def first_timestamp(self) -> int:
         """The largest one of the first batch, from which segment.ms counts; -1 if there is none."""
         if self.rolling_timestamp == UNKNOWN:
@@ -291,8 +304,7 @@ class LogSegment:
     def _append_last_time_entry(self) -> None:
         if self.max_timestamp >= 0 and self.max_timestamp > self.time_index.last_timestamp():
             self.indexes_synced = False
-            self.time_index.reserve((self.time_index.entries + 1) * TimeIndex.ENTRY_BYTES)
-            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.time_index.append_last(self.max_timestamp, self.offset_of_max_timestamp)
 
     def _trim(self) -> None:
         for index in (self._offset_index, self._time_index):
@@ -603,7 +615,11 @@ class LogSegment:
         self.release()
         self.directory = directory
         self.file.path = self.path(LOG_SUFFIX)
-        self._offset_index = self._time_index = self._txn_index = None
+        if self._offset_index is not None:
+            self._offset_index.path = self.path(INDEX_SUFFIX)
+        if self._time_index is not None:
+            self._time_index.path = self.path(TIME_INDEX_SUFFIX)
+        self._txn_index = None  # read again when it is needed; the others may be stretched
 
     def mark_deleted(self) -> list[str]:
         """Rename the files; the paths that are to be removed later. Readers keep the open file."""

@@ -37,6 +37,10 @@ class TimeIndex(IndexFile):
             ENTRY.pack_into(self._map, self.entries * 12, timestamp, offset - self.base_offset)
             self.entries += 1
 
+    def append_last(self, timestamp: int, offset: int) -> None:
+        """The entry with which an index is closed."""
+        self.append_written(ENTRY.pack(timestamp, offset - self.base_offset))
+
     def last_timestamp(self) -> int:
         if self.entries == 0:
             return -1

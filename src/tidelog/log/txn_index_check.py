@@ -13,9 +13,10 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from tidelog.log.abort_evidence import AbortEvidence
 from tidelog.log.index_file import CorruptIndex
 from tidelog.log.log_host import LogHost
-from tidelog.log.producer_state import ABORT_MARKER, ProducerStateTable
+from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_scan import SegmentScan
 from tidelog.log.snapshot_files import SnapshotFiles, producers_before
@@ -91,10 +92,7 @@ class TxnIndexCheck:
             if replay.is_damaged:
                 raise CorruptRecords(f"{segment.file.path} is damaged, and so {problem}") from None
             found = None
-        expected = replay.aborted + [
-            entry for entry in found or () if replay.cannot_tell(entry, self._log_start_offset)
-        ]
-        expected.sort(key=lambda aborted: aborted.last_offset)
+        expected = replay.expected(found or (), self._log_start_offset)
         if segment.unverified is not None:
             segment.unverified.txn_index_checked = True
             segment.unverified.has_open_transactions = replay.is_open
@@ -137,8 +135,7 @@ class _Replay:
     def __init__(
         self, segment: LogSegment, table: ProducerStateTable, good_end: int, limit_offset: int
     ) -> None:
-        self.aborted: list[AbortedTxn] = []
-        self._markers: set[tuple[int, int]] = set()
+        self._evidence = AbortEvidence(table)
         scan = SegmentScan(
             segment.file.fileno(),
             segment.base_offset,
@@ -148,24 +145,29 @@ class _Replay:
         )
         for piece in scan:
             for row in piece.producers:
-                if row[9] == ABORT_MARKER:
-                    self._markers.add((row[0], row[5]))
-                aborted = table.replay(row)
-                if aborted is not None:
-                    self.aborted.append(aborted)
-        gaps_allowed = segment.unverified is None or segment.unverified.gaps_allowed
+                self._evidence.see(row)
+        self._gaps_allowed = segment.unverified is None or segment.unverified.gaps_allowed
         is_short = scan.next_offset < limit_offset < INT64_MAX
-        self.is_damaged = good_end < segment.size or (is_short and not gaps_allowed)
+        self.is_damaged = good_end < segment.size or (is_short and not self._gaps_allowed)
         self._unknown_offsets = range(scan.next_offset, limit_offset)
         self.is_open = table.has_open_transactions
 
-    def cannot_tell(self, entry: AbortedTxn, log_start_offset: int) -> bool:
-        """An entry to be believed: its transaction began before all that is known of its producer,
-        or ends where the segment has lost its batches."""
+    def expected(self, found: Sequence[AbortedTxn], log_start_offset: int) -> list[AbortedTxn]:
+        """What the batches tell, and what of `found` is to be believed without."""
+        believed = [entry for entry in found if self._is_believed(entry, log_start_offset)]
+        ends = {entry.last_offset for entry in believed}
+        told = [entry for entry in self._evidence.told if entry.last_offset not in ends]
+        return sorted(believed + told, key=lambda aborted: aborted.last_offset)
+
+    def _is_believed(self, entry: AbortedTxn, log_start_offset: int) -> bool:
+        """If its transaction began before all that is known of its producer, if it ends where the
+        segment has lost its batches, or if a cleaner has taken what would tell of it."""
         if self.is_damaged and entry.last_offset in self._unknown_offsets:
+            return True
+        if self._gaps_allowed and self._evidence.bears_out(entry):
             return True
         return (
             entry.first_offset < log_start_offset
-            and (entry.producer_id, entry.last_offset) in self._markers
-            and all(entry.last_offset != known.last_offset for known in self.aborted)
+            and self._evidence.has_marker_of(entry)
+            and not self._evidence.tells_end_of(entry)
         )

@@ -13,18 +13,25 @@ back with the answers collected (`_deliver`):
 |-------------------------------------------|--------------|-------------------------------------|
 | no complete frame is left                 | socket half  | receive                             |
 | a request is not answered yet (muted)     | request half | its answer brings the turn back     |
+| a frame may not pass one that is in hand  | request half | the last answer owed brings it back |
 | REQUESTS_PER_TURN, or enough answer bytes | socket half  | send, then the turn is passed again |
 | the connection is to close                | socket half  | send what is queued, then close     |
 
 An answer that comes later is sent at once, but further frames are handled from the loop and not
 from inside that call: handlers that complete each other's requests would nest without end.
 
-So one request is in hand at a time and nothing is received until it is answered, as in Kafka.
+So one request is in hand at a time and nothing is received until it is answered, as in Kafka. There
+is one exception: a request that has had its effect and only waits to be answered (a Produce, for
+other replicas) may let others of its api key pass. They are handled, up to OWED_MAX of them, and
+their answers kept: answers leave in the order of the requests, those that became ready in one turn
+of the loop together.
+
 Muting is lazy: the socket stays watched, and is unwatched only when it turns readable while it
 may not be read. That a peer has gone meanwhile is found by the processor's sweep.
 
 The first answer of a turn leaves at once if more frames wait, the others in one vectored write.
-A file part leaves by sendfile, its header held back with MSG_MORE so that both share a segment.
+A file part leaves by sendfile, its header held back with MSG_MORE so that both share a segment;
+if all that is to be sent is small, file parts are read and leave with the rest in one write.
 Sending is tried at once; only when the socket is full is it watched for room. While unsent
 answers exceed `connection_bytes_in_flight_max` the turn is not passed: a slow reader is not read.
 
@@ -37,14 +44,24 @@ import errno
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from tidelog.network.counters import CloseReason
 from tidelog.network.framing import LENGTH_BYTES, FrameReader, InvalidFrame
-from tidelog.network.request import FileSlice, IncomingRequest, Part
+from tidelog.network.request import (
+    CLOSE,
+    NOTHING,
+    FileSend,
+    FileSlice,
+    IncomingRequest,
+    Outcome,
+    Outgoing,
+    Part,
+)
 from tidelog.network.settings import KIB, MIB
 
 if TYPE_CHECKING:
@@ -55,27 +72,14 @@ logger = logging.getLogger(__name__)
 REQUESTS_PER_TURN = 128
 TURN_ANSWER_BYTES = 64 * KIB  # answers of a turn are sent when they reach this
 SEND_BYTES_PER_TURN = 4 * MIB  # then other connections have theirs
-JOIN_BYTES_MAX = 64 * KIB  # below this, copying the parts together beats a vectored write
+JOIN_BYTES_MAX = 64 * KIB  # up to this, copying the parts together beats a call for each
 VECTOR_PARTS_MAX = 1024  # IOV_MAX
+OWED_MAX = 128  # requests in hand that let others pass
 
 _MEMORY_TYPES = frozenset((bytes, bytearray, memoryview))
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _pack_length = Struct(">i").pack
 _NO_FRAME = memoryview(b"")
-
-
-class _FileSend:
-    """What is left of a file part; holds the part, and so its file open, until it is sent."""
-
-    __slots__ = ("part", "position", "remaining")
-
-    def __init__(self, part: FileSlice) -> None:
-        self.part = part
-        self.position = part.position
-        self.remaining = part.length
-
-
-_Outgoing: TypeAlias = "bytes | bytearray | memoryview | _FileSend"
 
 
 class FileTruncated(Exception):
@@ -109,10 +113,14 @@ class Connection:
         self._out_bytes_max = processor.settings.connection_bytes_in_flight_max
 
         # The request half.
-        self._request: IncomingRequest | None = None  # in hand, not answered yet
+        self._turn_here = False  # the request half may touch the reader and give the turn back
+        self._request: IncomingRequest | None = None  # in hand, and nothing passes it
+        self._owed: deque[IncomingRequest] = deque()  # handled, not answered; or behind such
+        self._is_blocked = False  # the next frame waits until nothing is owed
+        self._delivers_soon = False
         self._serving = False  # inside _serve, which will notice an answer by itself
         self._received_at = 0.0
-        self._answers: list[_Outgoing] = []  # of this turn, each after its length
+        self._answers: list[Outgoing] = []  # of this turn, each after its length
         self._answer_bytes = 0
         self._answer_file_bytes = 0
         self._close_after_answers: CloseReason | None = None
@@ -123,10 +131,11 @@ class Connection:
         self._recv_into = sock.recv_into
         self._send = sock.send
         self._has_turn = True  # the socket half may touch the reader and pass the turn
+        self._owes = False  # an answer will come, whoever has the turn
         self._frames_wait = False  # _pass_turn_again will be called; nothing is received before
         self._reader_watched = False
         self._writer_watched = False
-        self._out: list[_Outgoing] = []
+        self._out: list[Outgoing] = []
         self._out_bytes = 0
         self._out_file_bytes = 0  # part of _out_bytes that is not memory
         self._parked = False  # the memory pool does not let it read
@@ -144,10 +153,10 @@ class Connection:
     # The request half.
 
     def answer(self, request: IncomingRequest, parts: Sequence[Part]) -> None:
-        if self._request is not request:
+        if self._request is not request and request not in self._owed:
             self._refuse_answer()
             return
-        answer: list[_Outgoing] = [b""]
+        answer: list[Outgoing] = [b""]
         size = file_bytes = 0
         for part in parts:
             part_bytes = len(part)
@@ -155,34 +164,71 @@ class Connection:
             if part.__class__ in _MEMORY_TYPES:
                 answer.append(part)
             elif part_bytes:
-                answer.append(_FileSend(cast("FileSlice", part)))
+                answer.append(FileSend(cast("FileSlice", part)))
                 file_bytes += part_bytes
         answer[0] = _pack_length(size)
         # Nothing has changed up to here, so parts that cannot be sent leave no half answer.
+        size += LENGTH_BYTES
+        if self._owed:
+            self._settle(request, Outcome(answer, size, file_bytes))
+            return
         self._request = None
         self._answers += answer
-        self._answer_bytes += size + LENGTH_BYTES
+        self._answer_bytes += size
         self._answer_file_bytes += file_bytes
-        if not self._serving:
-            self._deliver()
 
     def answer_nothing(self, request: IncomingRequest) -> None:
-        if self._request is not request:
+        if self._request is not request and request not in self._owed:
             self._refuse_answer()
-            return
-        self._request = None
-        if not self._serving:
-            self._deliver()
+        elif self._owed:
+            self._settle(request, NOTHING)
+        else:
+            self._request = None
 
     def answer_by_closing(self, request: IncomingRequest, reason: str) -> None:
-        if self._request is not request:
+        if self._request is not request and request not in self._owed:
             self._refuse_answer()
             return
-        self._request = None
         self._processor.log_closing(self, reason)
         self._close_after_answers = CloseReason.BAD_REQUEST
-        if not self._serving:
+        if self._owed:
+            self._settle(request, CLOSE)
+        else:
+            self._request = None
+
+    def _settle(self, request: IncomingRequest, outcome: Outcome) -> None:
+        """Others may have to be answered before it."""
+        owed = self._owed
+        if self._request is request:
+            self._request = None
+            if owed[-1] is not request:
+                owed.append(request)
+        request.outcome = outcome
+        if owed[0] is request:
+            self._release()
+
+    def _release(self) -> None:
+        """What is ready and has nothing owed before it may leave."""
+        owed = self._owed
+        while owed and (outcome := owed[0].outcome) is not None:
+            owed.popleft()
+            self._answers += outcome.parts
+            self._answer_bytes += outcome.size_bytes
+            self._answer_file_bytes += outcome.file_bytes
+            if outcome.closes:
+                owed.clear()
+        if self._serving:
+            return
+        if owed:
+            self._deliver_soon()
+        else:
             self._deliver()
+
+    def _deliver_soon(self) -> None:
+        """Answers that wait for the same often become ready one right after the other."""
+        if not self._delivers_soon:
+            self._delivers_soon = True
+            self._processor.loop.call_soon(self._deliver)
 
     def _refuse_answer(self) -> None:
         assert not self.open, f"a request of {self.id} was answered twice"
@@ -192,10 +238,15 @@ class Connection:
         reader = self._reader
         handle = self._handle
         received_at = self._received_at
+        owed = self._owed
         count = 0
-        self._serving = True
+        self._serving = self._turn_here = True
+        self._is_blocked = False
         try:
             while self._close_after_answers is None:
+                if owed and not self._may_pass():
+                    self._is_blocked = True
+                    break
                 frame = reader.next_frame()
                 if frame is None:
                     break
@@ -204,7 +255,10 @@ class Connection:
                 handle(request)
                 if self._request is not None:
                     request.frame = _NO_FRAME
-                    break
+                    owed.append(request)
+                    if request.passed_by is None:
+                        break
+                    self._request = None
                 if count >= REQUESTS_PER_TURN or self._answer_bytes > TURN_ANSWER_BYTES:
                     break
                 if count == 1 and reader.has_frame():
@@ -220,6 +274,15 @@ class Connection:
         self._processor.request_counters.requests += count
         self._deliver()
 
+    def _may_pass(self) -> bool:
+        """Whether the next frame need not wait for what is owed."""
+        passed_by = self._owed[0].passed_by
+        return (
+            passed_by is not None
+            and len(self._owed) < OWED_MAX
+            and self._reader.next_starts_with(passed_by)
+        )
+
     def _send_first(self) -> None:
         """More frames wait: send the first answer now, and the peer works while we do.
 
@@ -234,20 +297,30 @@ class Connection:
             self._send_queued()
 
     def _deliver(self) -> None:
-        """Hands the answers, and the turn unless a request is in hand, to the socket half."""
+        """Hands the answers, and the turn if it is here and may go, to the socket half."""
+        if self.open:
+            self._reader.settle()
         self._take_answers(*self._collect())
 
-    def _collect(self) -> tuple[list[_Outgoing], int, int, bool, CloseReason | None]:
+    def _collect(self) -> tuple[list[Outgoing], int, int, bool, bool, CloseReason | None]:
         # The list itself is handed over; the request half must not keep it, empty or not.
         answers, self._answers = self._answers, []
         answer_bytes = self._answer_bytes
         file_bytes = self._answer_file_bytes
         self._answer_bytes = self._answer_file_bytes = 0
-        return answers, answer_bytes, file_bytes, self._request is None, self._close_after_answers
+        self._delivers_soon = False
+        owes = bool(self._owed)
+        waits = self._request is not None or (self._is_blocked and owes)
+        gives_turn = self._turn_here and not waits
+        if gives_turn:
+            self._turn_here = False
+        close_reason = None if owes else self._close_after_answers
+        return answers, answer_bytes, file_bytes, gives_turn, owes, close_reason
 
     def run_close_callbacks(self) -> None:
         """From the socket server, on the broker loop, once the connection has closed."""
-        if self._request is not None and not self._serving:
+        self._owed.clear()
+        if self._turn_here and not self._serving:
             self._request = None
             self._deliver()  # the turn, so that the reader lets its memory go
         callbacks, self._close_callbacks = self._close_callbacks, []
@@ -311,18 +384,23 @@ class Connection:
 
     def _take_answers(
         self,
-        answers: list[_Outgoing],
+        answers: list[Outgoing],
         answer_bytes: int,
         file_bytes: int,
         turn: bool,
+        owes: bool,
         close_reason: CloseReason | None,
     ) -> None:
         """From the request half: answers to send and, if `turn`, the turn."""
-        self._has_turn = turn
+        self._owes = owes
+        if turn:
+            self._has_turn = True
         if not self.open:
-            self._reader.clear()
+            if self._has_turn:
+                self._reader.clear()
             return
-        self._reader.settle()
+        if self._has_turn:
+            self._reader.settle()
         if close_reason is not None:
             self._closing = close_reason
         if answers:
@@ -337,7 +415,7 @@ class Connection:
         """After any change: close if it is time, account, and see to it that reading goes on."""
         if not self.open:
             return
-        if self._closing is not None and self._has_turn and not self._out:
+        if self._closing is not None and self._has_turn and not self._owes and not self._out:
             self.close(self._closing)
             return
         self._account()
@@ -370,7 +448,7 @@ class Connection:
     def _send_queued(self) -> None:
         """Sends until all is gone or the socket is full, and then watches it for room."""
         try:
-            if not self._out_file_bytes and self._out_bytes <= JOIN_BYTES_MAX:
+            if self._out_bytes <= JOIN_BYTES_MAX:
                 self._send_joined()
             else:
                 self._send_parts()
@@ -389,6 +467,11 @@ class Connection:
             self._unwatch_writer()
 
     def _send_joined(self) -> None:
+        if self._out_file_bytes:
+            self._out = [
+                _must_read(part) if isinstance(part, FileSend) else part for part in self._out
+            ]
+            self._out_file_bytes = 0
         data = b"".join(cast("list[bytes]", self._out))
         sent = self._send(data)
         self._note_sent(sent)
@@ -401,12 +484,12 @@ class Connection:
         budget = SEND_BYTES_PER_TURN
         while self._out and budget > 0:
             head = self._out[0]
-            if isinstance(head, _FileSend):
+            if isinstance(head, FileSend):
                 budget -= self._send_file(head)
             else:
                 budget -= self._send_vector()
 
-    def _send_file(self, head: _FileSend) -> int:
+    def _send_file(self, head: FileSend) -> int:
         sent = os.sendfile(self._fd, head.part.fileno(), head.position, head.remaining)
         if not sent:
             raise FileTruncated
@@ -425,7 +508,7 @@ class Connection:
         vector: list[bytes | bytearray | memoryview] = []
         flags = 0
         for part in self._out:
-            if isinstance(part, _FileSend):
+            if isinstance(part, FileSend):
                 flags = _MSG_MORE
                 break
             if len(vector) == VECTOR_PARTS_MAX:
@@ -476,7 +559,9 @@ class Connection:
         self._go_on()
 
     def waits_for_peer(self) -> bool:
-        return bool(self._out) or (self._has_turn and not self._frames_wait and not self._parked)
+        return bool(self._out) or (
+            self._has_turn and not self._owes and not self._frames_wait and not self._parked
+        )
 
     def evict(self) -> None:
         self._processor.log_closing(self, "it holds memory and does not move while memory is short")
@@ -487,7 +572,8 @@ class Connection:
 
     def is_unread(self, since: float) -> bool:
         """Nothing has been received since then because it may not: the peer may be gone."""
-        return self.last_active <= since and (not self._has_turn or self._parked)
+        is_unwatched = not self._has_turn or self._parked or self._closing is not None
+        return self.last_active <= since and is_unwatched
 
     def is_idle(self, since: float) -> bool:
         """No byte has moved since then, and none was due from the broker."""
@@ -530,3 +616,10 @@ class Connection:
         self._out_bytes = self._out_file_bytes = 0
         self._processor.pool.leave(self, self._processor.clock.monotonic())
         self._processor.forget(self, reason)
+
+
+def _must_read(part: FileSend) -> bytes:
+    data = os.pread(part.part.fileno(), part.remaining, part.position)
+    if len(data) < part.remaining:
+        raise FileTruncated
+    return data

@@ -146,6 +146,13 @@ class FrameReader:
         size: int = _unpack_length(self._view, self.position)[0]
         return not 0 <= size <= self._size_max or size + LENGTH_BYTES <= have
 
+    def next_starts_with(self, start: bytes) -> bool:
+        """Whether `next_frame()` gives a frame that begins so, or none."""
+        if not self.has_frame():
+            return True
+        body = self.position + LENGTH_BYTES
+        return self._view[body : min(body + len(start), self.end)] == start
+
     def settle(self) -> None:
         """Leaves the shared buffer, and gives memory back when nothing is left."""
         if self.position == self.end:

@@ -121,6 +121,7 @@ class ChannelConnection(Connection):
         if self.open:
             self._serve()
         else:
+            self._turn_here = True
             self._deliver()
 
     def _pass_turn(self) -> None:
@@ -136,6 +137,10 @@ class ChannelConnection(Connection):
 
     def _send_first(self) -> None:
         """The socket belongs to another thread: answers go there together."""
+
+    def _deliver_soon(self) -> None:
+        """The mailbox wakes the other thread once for what is posted in a row."""
+        self._deliver()
 
     def _deliver(self) -> None:
         self._mailbox.post(partial(self._take_answers, *self._collect()))

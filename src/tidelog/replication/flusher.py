@@ -34,6 +34,9 @@ class LogFlusher:
         self._waiting[log] = [(log.log_end_offset, callback)]
         self._start(log)
 
+    def is_flushing(self, log: PartitionLog) -> bool:
+        return log in self._waiting
+
     async def drain(self) -> None:
         """Wait for the flushes under way. A failure that nobody saw would pass for a success."""
         while self._running:

@@ -8,6 +8,7 @@ come first.
     (none)                                           the ISR is committed
     OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA      the proposal is withdrawn
     UNKNOWN_TOPIC_*, FENCED_LEADER_EPOCH, INVALID_*  wait for LeaderAndIsr: we know too little
+    STALE_BROKER_EPOCH                               ask again after NO_MEMBER_RETRY_S
     anything else, or nothing                        ask again after RETRY_S
 """
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.05
+NO_MEMBER_RETRY_S: Final = 1.0  # this life of the broker is over: LeaderAndIsr comes to the next
 
 _NOT_MADE: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 _WAIT_FOR_NEWS: Final = frozenset(
@@ -157,8 +159,9 @@ class IsrAlterations:
     ) -> float:
         """The delay after which what is left is asked for again."""
         if response.error_code:
-            logger.warning("the controller refuses ISR changes: error %d", response.error_code)
-            return RETRY_S
+            code = ErrorCode.of(response.error_code)
+            logger.warning("the controller refuses ISR changes: %s", code.name)
+            return NO_MEMBER_RETRY_S if code is ErrorCode.STALE_BROKER_EPOCH else RETRY_S
         for topic in response.topics:
             for row in topic.partitions:
                 partition, proposed = asked.get((topic.topic_id, row.partition_index), (None, None))

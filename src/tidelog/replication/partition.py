@@ -9,6 +9,7 @@ This broker leads the partition, alone or with followers, or follows another lea
     yes        None        the log end: there is no other replica
     yes        Leadership  what all in-sync replicas hold (`leadership`)
     no         None        what the leader said, as far as the log goes
+    no         Leadership  as it was; suspended, for another is known to lead
 
 Where flush.messages is due, the leader's own log counts only as far as it has been flushed.
 """
@@ -48,6 +49,7 @@ class PartitionState(NamedTuple):
     replicas: Sequence[int]
     isr: Sequence[int]
     partition_epoch: int  # version of the state node
+    is_new: bool = False  # no replica can have a log of it yet
 
 
 class FollowerPosition(Protocol):
@@ -155,6 +157,19 @@ class Partition:
         if leadership is not None:
             leadership.look_again()
         self.fail_waiting(code)
+
+    def suspend(self) -> None:
+        """Another leads by now, who has not made himself known here: serve nobody until then, or
+        until `resume`.
+        """
+        if self.leadership is not None and self.is_leader:
+            self.is_leader = False
+            self.leadership.look_again()
+            self.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def resume(self) -> None:
+        if self.leadership is not None:
+            self.is_leader = True
 
     def fail_waiting(self, code: ErrorCode) -> None:
         waiting = (self._commits or []) + (self._low_watermarks or [])

@@ -3,6 +3,9 @@
 A handler that cannot answer at once returns a `Pending`; whoever brings about the answer
 completes it, on the broker loop, exactly once. It is a bare callback slot and not a future: hot
 requests pay for no scheduling.
+
+One that `lets_others_pass` stands for a request that has had its effect: further ones of its kind
+may be handled before it is answered.
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ _UNSET = object()
 
 
 class Pending(Generic[T]):
-    __slots__ = ("_callback", "_failed", "_on_abandon", "_on_hurry", "_result")
+    __slots__ = ("_callback", "_failed", "_on_abandon", "_on_hurry", "_result", "lets_others_pass")
 
     def __init__(
         self,
         on_abandon: Callable[[], object] | None = None,
         on_hurry: Callable[[], object] | None = None,
+        *,
+        lets_others_pass: bool = False,
     ) -> None:
+        self.lets_others_pass = lets_others_pass
         self._on_abandon = on_abandon
         self._on_hurry = on_hurry
         self._callback: Callable[[T], object] | None = None

@@ -8,7 +8,7 @@ which it follows (`lead`, `follow`, `stop`). What has to be done elsewhere when 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_manager import LogManager
@@ -32,6 +32,12 @@ class ReplicaManager:
         self._offline: set[tuple[str, int]] = set()  # assigned here, but the log cannot be used
         # In a cluster: whether there is such a partition, wherever it is hosted.
         self.is_known: Callable[[str, int], bool] = lambda topic, index: False
+        # In a cluster: others must learn of a replica whose log is lost.
+        self.went_offline: Callable[[Partition], None] = lambda partition: None
+
+    @property
+    def offline(self) -> Set[tuple[str, int]]:
+        return self._offline
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -191,6 +197,7 @@ class ReplicaManager:
         self._offline.add(topic_partition)
         self.logs.take_offline(topic_partition, reason)
         partition.retire(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.went_offline(partition)
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """Stop hosting the partition and delete its log."""

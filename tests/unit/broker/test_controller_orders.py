@@ -193,6 +193,16 @@ async def test_a_new_leader_flushes_what_it_holds_where_that_is_demanded(tmp_pat
 
 
 @in_loop
+async def test_a_broker_without_a_session_leads_only_what_nobody_else_has(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=0, epoch=4)
+        await stage.order(leader=0, epoch=4, topic="alone", topic_id=OTHER_ID, replicas=(0,))
+        stage.cluster.leadership.resign_all()
+        assert not stage.partition.is_leader
+        assert stage.handlers.partition("alone").is_leader
+
+
+@in_loop
 async def test_a_partition_without_leader_is_not_copied(tmp_path: Path) -> None:
     async with cluster_stage(tmp_path) as stage:
         await stage.order(leader=1, epoch=4)

@@ -16,6 +16,11 @@ from tidelog.protocol.header import encode_request_header
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 
 
 class ClosableConnection(FakeConnection):
@@ -40,6 +45,10 @@ class RecordedRequest:
         self.answered = asyncio.Event()
         self.answer: bytes | None = None
         self.closed: str | None = None
+        self.lets_others_pass = False
+
+    def let_others_pass(self) -> None:
+        self.lets_others_pass = True
 
     def respond(self, parts: Any) -> None:
         self.answer = b"".join(bytes(part) for part in parts)
@@ -162,3 +171,19 @@ async def test_waiting_fetch_ends_with_its_connection(tmp_path: Path) -> None:
         stage.partition("t").append(memoryview(simple_batch(1)), 11)
         stage.clock.advance(ms=2000)
         assert request.answer is None
+        assert not request.lets_others_pass
+
+
+@in_loop
+async def test_waiting_produces_are_appended_though_none_is_answered_yet(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", flush_messages="1")
+        dispatch = Dispatch(stage)
+        row = PartitionProduceData(index=0, records=memoryview(simple_batch(1)))
+        topic = TopicProduceData(name="t", partition_data=[row])
+        body = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]).encode(9)
+        requests = [dispatch.message(ApiKey.PRODUCE, 9, body) for _ in range(3)]
+        assert [request.lets_others_pass for request in requests] == [True] * 3
+        assert stage.partition("t").log.log_end_offset == 3
+        for request in requests:
+            await asyncio.wait_for(request.answered.wait(), 10)

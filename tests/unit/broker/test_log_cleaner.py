@@ -161,8 +161,12 @@ def test_a_full_disk_is_tried_again(
     assert not list(log.directory.glob("*.cleaned"))
 
 
-def test_a_failed_read_marks_the_log(logs: LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    dirty_log(logs)
+def test_a_failed_read_is_reported_as_the_directorys(
+    logs: LogManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = dirty_log(logs)
+    failed: list[str] = []
+    logs.failures.listener = failed.append
 
     def broken(*_: Any) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -170,9 +174,10 @@ def test_a_failed_read_marks_the_log(logs: LogManager, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "preadv", broken)
 
     async def story(cleaner: LogCleaner) -> None:
-        await until(lambda: PARTITION in cleaner.manager.uncleanable)
+        await until(lambda: bool(failed))
 
     run(logs, story)
+    assert failed == [str(log.directory.parent)]
 
 
 def test_a_swap_that_fails_takes_the_partition_offline(

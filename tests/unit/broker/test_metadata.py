@@ -6,6 +6,7 @@ from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.metadata import in_loop
 from tidelog.broker.authorized_operations import NOT_REQUESTED
 from tidelog.broker.handlers import describe_cluster, metadata
+from tidelog.broker.metadata_cache import Node
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
 from tidelog.protocol.messages.metadata import (
@@ -48,6 +49,22 @@ async def test_partitions_name_leader_replicas_and_epoch(tmp_path: Path) -> None
         assert (list(partition.replica_nodes), list(partition.isr_nodes)) == ([4], [4])
         assert topic.topic_id == stage.broker.topics.topics["a"].topic_id
         assert topic.topic_authorized_operations == NOT_REQUESTED
+
+
+@in_loop
+async def test_a_broker_that_others_have_replaced_sends_clients_to_them(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path, broker_id="4") as stage:
+        await stage.topic("a")
+        listener = stage.context(12).connection.listener_name
+        others = [Node(5, "h", 9092, None), Node(6, "h", 9093, None)]
+        cache = stage.broker.metadata
+        cache.replace_nodes({listener: [Node(4, "h", 9091, None), *others]})
+        cache.hidden_id = 4
+        answer = await ask(stage, ["a"])
+        assert [broker.node_id for broker in answer.brokers] == [5, 6]
+        (partition,) = answer.topics[0].partitions
+        assert (partition.leader_id, partition.leader_epoch) == (-1, 0)
+        assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 @in_loop

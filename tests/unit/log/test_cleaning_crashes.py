@@ -3,10 +3,12 @@
 Whatever happened: the last committed value of every key is readable, every record that is left has
 the offset, value and time it was written with, nothing is gone before its time, aborted records do
 not come back, the last sequence of every producer is known, and who was reading reads on.
+TIDELOG_CLEANINGS sets how many random logs are tried; each dies at every file operation in turn.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +38,7 @@ from tidelog.log.cleaner.settings import CleanerSettings
 from tidelog.log.partition_log import PartitionLog
 from tidelog.record.batch import Codec
 
+COUNT = int(os.environ.get("TIDELOG_CLEANINGS", "12"))
 RETENTION_MS = 10_000
 CONFIG = LogConfig(
     compact=True,
@@ -212,7 +216,8 @@ def readers_of(log: PartitionLog) -> list[tuple[int, Any]]:
     ]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=12)
+@pytest.mark.timeout(1800)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=COUNT)
 @given(lives, lives, st.booleans(), st.booleans(), st.sampled_from([SETTINGS, None]))
 def test_a_crash_at_any_file_operation_of_a_cleaning_loses_nothing(
     first: list[Step],

@@ -5,12 +5,12 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import NoReturn
 
 import pytest
 
 from tests.support.clock import FakeClock
+from tests.support.log_broker import LogBroker as Broker
 from tests.support.log_builder import fill, offsets, produce
 from tests.support.syncs import record_syncs
 from tidelog.config.broker import BrokerConfig
@@ -23,37 +23,6 @@ from tidelog.log.log_manager import LogManager
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))
-
-
-class Broker:
-    """Starts managers over the same directories, one after the other."""
-
-    def __init__(self, root: Path, directories: int = 1) -> None:
-        self.paths = [root / f"data{number}" for number in range(directories)]
-        self.clock = FakeClock()
-        self.manager: LogManager | None = None
-
-    def start(self, config: LogConfig | None = None) -> LogManager:
-        log_config = config or LogConfig()
-        self.manager = LogManager(
-            self.paths,
-            broker_config=BrokerConfig(),
-            default_log_config=log_config,
-            clock=self.clock,
-            random=Random(1),
-        )
-        self.manager.start(lambda _: log_config)
-        return self.manager
-
-    def restart(self, config: LogConfig | None = None) -> LogManager:
-        assert self.manager is not None
-        self.manager.shutdown()
-        return self.start(config)
-
-    def kill_and_start(self, config: LogConfig | None = None) -> LogManager:
-        assert self.manager is not None
-        self.manager.close_abruptly()
-        return self.start(config)
 
 
 @pytest.fixture
@@ -704,9 +673,13 @@ def test_a_stop_syncs_what_the_marker_vouches_for(
         assert name in names[:marker], name
 
 
-def test_a_log_that_cannot_be_synced_by_a_stop_costs_only_its_own_recovery_point(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "rows"), [(errno.ENOSPC, ["events 0 3", "events 1 0"]), (errno.EIO, [])]
+)
+def test_a_log_that_cannot_be_synced_by_a_stop_costs_its_own_recovery_point_or_all(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, code: int, rows: list[str]
 ) -> None:
+    """A full disk is one log's trouble, a dead one all logs'."""
     manager = broker.start()
     for number in range(2):
         fill(manager.get_or_create(partition(number), TOPIC_ID), 3)
@@ -714,14 +687,14 @@ def test_a_log_that_cannot_be_synced_by_a_stop_costs_only_its_own_recovery_point
 
     def bad_sector(descriptor: int) -> None:
         if "events-1" in os.readlink(f"/proc/self/fd/{descriptor}"):
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(code, os.strerror(code))
         really(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", bad_sector)
     manager.shutdown()
     assert not has_clean_marker(broker)
     checkpoint = (broker.paths[0] / "recovery-point-offset-checkpoint").read_text()
-    assert sorted(checkpoint.splitlines()[2:]) == ["events 0 3", "events 1 0"]
+    assert sorted(checkpoint.splitlines()[2:]) == rows
 
 
 def test_a_log_that_could_not_be_made_can_be_made_later(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.network import FileSlice, Network, frame, length, running_network
+from tests.support.network import Client, FileSlice, Network, frame, length, running_network
+from tidelog.network.connection import OWED_MAX
 from tidelog.network.counters import CloseReason
+from tidelog.network.request import IncomingRequest
 
 MIB = 1024 * 1024
 
@@ -144,6 +147,150 @@ def test_many_requests_each_answered_later_keep_their_order(network: Network) ->
         network.handler.waiting.pop().respond([b"%d" % number])
 
     assert [client.receive() for _ in range(200)] == [b"%d" % number for number in range(200)]
+
+
+def passing(network: Network, *bodies: bytes) -> tuple[Client, list[IncomingRequest]]:
+    """A client whose requests are all in hand at once."""
+    client = network.client()
+    client.send(b"".join(map(frame, bodies)))
+    network.until(lambda: len(network.handler.waiting) == len(bodies))
+    return client, network.handler.waiting
+
+
+def test_requests_that_let_others_pass_are_in_hand_together(network: Network) -> None:
+    client, _ = passing(network, b"pass 0", b"pass 1")
+    client.send(frame(b"pass 2"))  # also what arrives later
+    network.until(lambda: len(network.handler.waiting) == 3)
+
+    for number in range(3):
+        network.handler.waiting[number].respond([b"%d" % number])
+
+    assert [client.receive() for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+def test_their_answers_leave_in_the_order_of_the_requests(network: Network) -> None:
+    client, waiting = passing(network, *(b"pass %d" % number for number in range(5)))
+    for number in (3, 1, 4):
+        waiting[number].respond([b"%d" % number])
+    network.turns(20)
+    assert client.received_bytes() == 0
+
+    waiting[0].respond([b"0"])
+    assert [client.receive(), client.receive()] == [b"0", b"1"]
+
+    waiting[2].respond_nothing()
+    assert [client.receive(), client.receive()] == [b"3", b"4"]
+
+
+def test_an_answer_at_once_waits_for_those_before_it(network: Network) -> None:
+    network.handler.answers[b"pa"] = lambda: [b"at once"]
+    client, waiting = passing(network, b"pass")
+    client.send(frame(b"pa") + frame(b"pa"))
+    network.until(lambda: len(network.handler.frames) == 3)
+    network.turns(20)
+    assert client.received_bytes() == 0
+
+    waiting[0].respond([b"first"])
+
+    assert [client.receive() for _ in range(3)] == [b"first", b"at once", b"at once"]
+
+
+def test_a_request_of_another_kind_does_not_pass(network: Network) -> None:
+    client, waiting = passing(network, b"pass 0", b"pass 1")
+    client.send(frame(b"other") + frame(b"pass 2"))
+    network.turns(20)
+    waiting[0].respond([b"0"])
+    assert client.receive() == b"0"
+    assert network.handler.frames == [b"pass 0", b"pass 1"]
+
+    waiting[1].respond([b"1"])
+
+    assert [client.receive(), client.receive()] == [b"1", b"other"]
+    network.until(lambda: len(network.handler.waiting) == 3)
+
+
+def test_a_request_that_nothing_passes_may_be_behind_others(network: Network) -> None:
+    network.handler.answers[b"pa"] = lambda: [b"never passes"]
+    client, waiting = passing(network, b"pass")
+    client.send(frame(b"park") + frame(b"pa"))
+    network.until(lambda: len(waiting) == 2)
+    network.turns(20)
+    waiting[1].respond([b"second"])
+    network.turns(20)
+    assert len(network.handler.frames) == 2
+
+    waiting[0].respond([b"first"])
+
+    assert [client.receive() for _ in range(3)] == [b"first", b"second", b"never passes"]
+
+
+def holds_more_than(waiting: Sized, count: int) -> bool:
+    return len(waiting) > count
+
+
+def test_only_so_many_are_in_hand(network: Network) -> None:
+    client = network.client()
+    client.send(b"".join(frame(b"pass %d" % number) for number in range(OWED_MAX + 10)))
+    network.until(lambda: len(network.handler.waiting) == OWED_MAX)
+    network.turns(20)
+    assert len(network.handler.frames) == OWED_MAX
+
+    waiting = network.handler.waiting
+    for number in range(OWED_MAX + 10):
+        network.until(partial(holds_more_than, waiting, number))
+        waiting[number].respond([b"%d" % number])
+
+    expected = [b"%d" % number for number in range(OWED_MAX + 10)]
+    assert [client.receive() for _ in expected] == expected
+
+
+def test_a_refusal_among_them_closes_after_the_answers_before_it(network: Network) -> None:
+    client, waiting = passing(network, b"pass 0", b"pass 1", b"pass 2")
+    waiting[1].close("the test says so")
+    waiting[2].respond([b"never sent"])
+    network.turns(20)
+    assert not client.is_closed()
+
+    waiting[0].respond([b"0"])
+
+    assert client.receive() == b"0"
+    network.until(client.is_closed)
+    assert client.received_bytes() == 0
+    expect_closed_by(network, CloseReason.BAD_REQUEST)
+
+
+def test_a_peer_that_stops_sending_gets_what_it_is_owed(network: Network) -> None:
+    client, waiting = passing(network, b"pass 0", b"pass 1")
+    client.socket.shutdown(socket.SHUT_WR)
+    network.turns(20)
+
+    waiting[1].respond([b"1"])
+    waiting[0].respond([b"0"])
+
+    assert [client.receive(), client.receive()] == [b"0", b"1"]
+    network.until(client.is_closed)
+
+
+def test_a_connection_that_is_owed_answers_is_not_idle(network: Network) -> None:
+    client, waiting = passing(network, b"pass")
+    network.clock.advance(ms=3_600_000)
+    network.sweep()
+    network.turns(20)
+
+    waiting[0].respond([b"late"])
+
+    assert client.receive() == b"late"
+
+
+def test_owed_answers_of_a_closed_connection_go_nowhere(network: Network) -> None:
+    _, waiting = passing(network, b"pass 0", b"pass 1")
+    network.handler.connections[0].close_soon(CloseReason.IDLE)
+    network.until(lambda: not network.server.connections)
+
+    for request in waiting:
+        request.respond([b"too late"])
+
+    network.until(lambda: network.used_bytes() == 0)
 
 
 def test_the_frame_is_gone_once_handle_has_returned(network: Network) -> None:
@@ -352,6 +499,20 @@ def test_file_parts_are_sent_from_the_file(network: Network, tmp_path: Path) -> 
         assert client.receive() == b"next"
         network.until(lambda: network.server.counters.sendfile_bytes == 5 * MIB)
         assert network.server.counters.sendfile_calls >= 2
+
+
+def test_small_file_parts_leave_with_the_rest_in_one_write(
+    network: Network, tmp_path: Path
+) -> None:
+    with segment(tmp_path, bytes(range(256))) as file:
+        parts = [b"head", FileSlice(file, 10, 20), b"middle", FileSlice(file, 0, 5), b"tail"]
+        network.handler.answers[b"fetch"] = lambda: parts
+        client = network.client()
+
+        client.send(frame(b"fetch"))
+
+        assert client.receive() == b"head" + bytes(range(10, 30)) + b"middle\0\1\2\3\4tail"
+        assert network.server.counters.sendfile_calls == 0
 
 
 def test_an_answer_with_an_empty_file_part_only_is_sent(network: Network, tmp_path: Path) -> None:

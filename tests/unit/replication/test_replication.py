@@ -74,6 +74,34 @@ async def test_a_follower_that_lags_leaves_the_in_sync_set_and_comes_back(tmp_pa
 
 
 @in_loop
+async def test_a_leader_that_knows_of_another_serves_nobody_until_it_hears_more(
+    tmp_path: Path,
+) -> None:
+    cluster = await started(tmp_path)
+    leader = cluster.leader.partition
+    outcomes: list[ErrorCode] = []
+    cluster.produce([b"a"], outcomes)
+    leader.suspend()
+    assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert not leader.is_leader
+    await cluster.run(advance_ms=20)
+    assert leader.log.high_watermark == 0
+    leader.resume()
+    await cluster.run(advance_ms=20)
+    assert leader.log.high_watermark == 1
+
+
+@in_loop
+async def test_what_another_leads_is_not_resumed(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    former = cluster.leader.partition
+    former.suspend()
+    former.make_follower(cluster.state._replace(leader=2, leader_epoch=1))
+    former.resume()
+    assert not former.is_leader
+
+
+@in_loop
 async def test_a_former_life_of_a_follower_does_not_speak_for_it(tmp_path: Path) -> None:
     cluster = await started(tmp_path)
     cluster.nodes[3].broker_epoch = 7

@@ -93,6 +93,17 @@ def test_a_broker_at_work_is_remarked(data: Path, capsys: pytest.CaptureFixture[
     assert "a broker is using the directory" in capsys.readouterr().out
 
 
+def test_a_copy_on_its_way_is_remarked_and_its_checkpoints_too(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "codecs-0").rename(data / f"codecs-0.{'a' * 32}-future")
+
+    assert main(["verify-log", str(data)]) == 0
+    shown = capsys.readouterr().out
+    assert "a copy of a log that moves" in shown
+    assert "it has a row for codecs-0" not in shown
+
+
 def test_leftovers_and_strays_are_named(data: Path) -> None:
     for suffix in (".log.deleted", ".log.cleaned", ".log.swap", ".index"):
         (data / "codecs-0" / f"{99:020d}{suffix}").touch()

@@ -3,17 +3,22 @@
 Behaviour
 - Null topics mean all; a topic without partitions named means none of it. Partitions that are
   not hosted are left out, not refused.
-- Sizes are the bytes of the log segments; the lag of a current replica is log end minus high
-  watermark. Total and usable bytes (v4) are the file system's.
-Versions: v2 flexible, v3 top-level error, v4 room (KIP-827).
+- A directory that has failed is KAFKA_STORAGE_ERROR, with nothing in it.
+- Sizes are the bytes of the log segments; the lag of a current replica is how far its high
+  watermark is above its end, that of a future one how far its end is below the current one's.
+  Total and usable bytes (v4) are the file system's.
+Versions: v1 future replicas (KIP-113), v2 flexible, v3 top-level error, v4 room (KIP-827).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode
+from tidelog.log.log_directory import LogDirectory
+from tidelog.log.log_manager import LogManager
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -21,43 +26,61 @@ from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from tidelog.replication.partition import Partition
+from tidelog.types import TopicPartition
 
 
 def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    replicas = context.broker.replicas
+    replicas, logs = context.broker.replicas, context.broker.logs
     if request.topics is None:
-        wanted = list(replicas)
+        wanted = [partition.topic_partition for partition in replicas]
     else:
         named = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-        wanted = [partition for key in sorted(named) if (partition := replicas.get(*key))]
-    results = []
-    for directory in context.broker.logs.log_dirs:
-        inside = (p for p in wanted if p.log.directory.parent == directory)
-        room = os.statvfs(directory)
-        results.append(
-            DescribeLogDirsResult(
-                log_dir=str(directory),
-                topics=_by_topic(inside),
-                total_bytes=room.f_blocks * room.f_frsize,
-                usable_bytes=room.f_bavail * room.f_frsize,
-            )
-        )
+        wanted = [TopicPartition(*key) for key in sorted(named) if replicas.get(*key)]
+    results = [_describe(logs, directory, wanted) for directory in logs.directories]
     return DescribeLogDirsResponse(results=results)
 
 
-def _by_topic(partitions: Iterable[Partition]) -> list[DescribeLogDirsTopic]:
+def _describe(
+    logs: LogManager, directory: LogDirectory, wanted: Iterable[TopicPartition]
+) -> DescribeLogDirsResult:
+    result = DescribeLogDirsResult(log_dir=directory.absolute_path)
+    if not logs.is_online(directory):
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
+    try:
+        room = os.statvfs(directory.path)
+    except OSError as error:
+        logs.failures.report(str(directory.path), "find out its room", error)
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for partition in partitions:
-        name, index = partition.topic_partition
-        log = partition.log
-        topic = topics.setdefault(name, DescribeLogDirsTopic(name=name, partitions=[]))
-        topic.partitions.append(
-            DescribeLogDirsPartition(
-                partition_index=index,
-                partition_size=log.size_bytes,
-                offset_lag=max(log.log_end_offset - log.high_watermark, 0),
-                is_future_key=False,
-            )
+    for topic_partition in wanted:
+        name = topic_partition.topic
+        for row in _replicas(logs, directory, topic_partition):
+            topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
+            topic.partitions.append(row)
+    result.topics = list(topics.values())
+    result.total_bytes = room.f_blocks * room.f_frsize
+    result.usable_bytes = room.f_bavail * room.f_frsize
+    return result
+
+
+def _replicas(
+    logs: LogManager, directory: LogDirectory, topic_partition: TopicPartition
+) -> Iterator[DescribeLogDirsPartition]:
+    log = logs.get(topic_partition)
+    if log is not None and logs.directory_of(topic_partition) is directory:
+        yield DescribeLogDirsPartition(
+            partition_index=topic_partition.partition,
+            partition_size=log.size_bytes,
+            offset_lag=max(log.high_watermark - log.log_end_offset, 0),
+            is_future_key=False,
         )
-    return list(topics.values())
+    future = logs.futures.get(topic_partition)
+    if future is not None and future.directory is directory:
+        yield DescribeLogDirsPartition(
+            partition_index=topic_partition.partition,
+            partition_size=future.log.size_bytes,
+            offset_lag=future.offset_lag,
+            is_future_key=True,
+        )

@@ -102,6 +102,7 @@ def _row(
         is_internal=image.is_internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
+                error_code=0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,
@@ -109,6 +110,7 @@ def _row(
                 isr_nodes=partition.isr,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
+                offline_replicas=list(partition.offline_replicas),
             )
             for index, partition in page
         ],

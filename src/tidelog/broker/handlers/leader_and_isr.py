@@ -71,7 +71,9 @@ def _one(topic: str, topic_id: Uuid, row: LeaderAndIsrPartitionState) -> WantedP
     return WantedPartition(
         TopicPartition(topic, row.partition_index),
         topic_id,
-        PartitionState(row.leader, row.leader_epoch, row.replicas, row.isr, row.partition_epoch),
+        PartitionState(
+            row.leader, row.leader_epoch, row.replicas, row.isr, row.partition_epoch, row.is_new
+        ),
     )
 
 

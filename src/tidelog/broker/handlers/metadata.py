@@ -6,6 +6,8 @@ Behaviour
   allow it, and answered as it then is. A bad name is INVALID_TOPIC_EXCEPTION, a topic that is
   not created UNKNOWN_TOPIC_OR_PARTITION, an id nobody has UNKNOWN_TOPIC_ID (v12).
 - A topic named twice is answered once; an id, or no name, before v12 is INVALID_REQUEST.
+- A partition whose log directory has failed has no leader: LEADER_NOT_AVAILABLE, and the replica
+  is among the offline ones.
 - Authorised operations are the whole set while no authoriser is configured; the smallest
   integer when not asked for.
 Versions: v1 controller, rack, internal flag; v2 cluster id; v4 auto-creation flag; v5 offline
@@ -112,7 +114,7 @@ def _named(
         image = context.broker.topics.by_id.get(topic.topic_id)
         if image is None:
             return _failed(None, topic, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _row(image, request)
+        return _row(context.broker.metadata.as_seen(image), request)
     image = context.broker.metadata.topic(topic.name)
     if image is None:
         code = errors.get(topic.name)

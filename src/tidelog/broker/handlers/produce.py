@@ -5,6 +5,8 @@ Behaviour
   acks -1 when all in-sync replicas have them: until timeout_ms, then REQUEST_TIMED_OUT. With fewer
   than min.insync.replicas in sync it is NOT_ENOUGH_REPLICAS, or NOT_ENOUGH_REPLICAS_AFTER_APPEND
   if that is found later. acks 0 gets no answer, and an error closes the connection, as Kafka does.
+- While an answer waits, further Produce requests of the connection are appended; answers keep
+  their order. So one round trip to the followers serves all that a producer has in flight.
 - Records of a transaction need a transactional id, else the whole request is refused with
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED. They are appended where the partition is in the
   transaction (v11: else 120, before: 48); v12+ adds it, see `broker.produce_admission`.
@@ -338,7 +340,7 @@ class _Later:
     def answer(self, timeout_ms: int) -> Pending[Answer]:
         append = self._append
         delayed = DelayedAnswer(self._broker.timer, self._one_done)
-        self._pending: Pending[Answer] = Pending(on_hurry=delayed.hurry)
+        self._pending: Pending[Answer] = Pending(on_hurry=delayed.hurry, lets_others_pass=True)
         self._remaining = len(append.unflushed) + 1
         for row, partition in append.unflushed:
             self._flush(row, partition)

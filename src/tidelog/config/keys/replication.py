@@ -199,7 +199,6 @@ DYNAMIC_ONLY_KEYS: Final = (
         "Bytes a second that moves between log directories copy.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
-        inert=True,
         internal=True,
     ),
 )

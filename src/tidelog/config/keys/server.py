@@ -231,9 +231,8 @@ KEYS: Final = (
         "num.replica.alter.log.dirs.threads",
         INT,
         None,
-        "Threads that move replicas between log directories.",
+        "Threads that move replicas between log directories; one a directory if not set.",
         importance=HIGH,
-        inert=True,
     ),
     Key(
         "request.timeout.ms",

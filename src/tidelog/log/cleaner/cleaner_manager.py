@@ -3,6 +3,7 @@
     state of a log          how it gets there                   what may happen
     resting                                                     cleaning, retention
     being cleaned           `begin`                             neither, until `done` or `gave_up`
+    moving                  to another log directory            retention, until it is there
     uncleanable             its content cannot be read          nothing until the next start
 
 The dirtiest log comes first. Logs that are deleted, truncated or taken offline meanwhile need not
@@ -21,6 +22,7 @@ from tidelog.errors import KafkaError
 from tidelog.log.cleaner.cleanable import DirtyLog, examine
 from tidelog.log.cleaner.errors import CleaningAborted
 from tidelog.log.cleaner.planning import CleaningPlan, plan_cleaning
+from tidelog.log.log_dir_failures import LogDirFailures
 from tidelog.log.partition_log import PartitionLog
 from tidelog.types import TopicPartition
 
@@ -33,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 class Logs(Protocol):
     """What the manager needs of LogManager."""
+
+    @property
+    def failures(self) -> LogDirFailures: ...
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None: ...
 
@@ -80,6 +85,7 @@ class CleanerManager:
             log
             for log in self._logs.all_logs()
             if log.config.compact
+            and not log.is_moving
             and log.topic_partition not in self._rounds
             and log.topic_partition not in self.uncleanable
         ]
@@ -90,7 +96,7 @@ class CleanerManager:
         try:
             return examine(log, now_ms)
         except (OSError, KafkaError) as error:
-            self.mark_uncleanable(log, str(error))
+            self.failed(log, error)
             return None
 
     def _begin(self, dirty: DirtyLog, now_ms: int) -> Round | None:
@@ -98,7 +104,7 @@ class CleanerManager:
         try:
             begun = Round(log, plan_cleaning(dirty, now_ms))
         except (OSError, KafkaError) as error:
-            self.mark_uncleanable(log, str(error))
+            self.failed(log, error)
             return None
         self._rounds[log.topic_partition] = begun
         log.is_being_cleaned = True
@@ -107,7 +113,9 @@ class CleanerManager:
     def is_current(self, begun: Round) -> bool:
         """Whether the log still is the one that the plan is about. For any thread."""
         log = begun.log
-        return self._logs.get(log.topic_partition) is log and log.truncations == begun.truncations
+        if self._logs.get(log.topic_partition) is not log or log.is_moving:
+            return False
+        return log.truncations == begun.truncations
 
     def swap(self, begun: Round, group: Sequence[SourceSegment], cleaned: CleanedSegment) -> None:
         """CleaningAborted when the log is not the same any more; StorageError when it fails."""
@@ -127,6 +135,13 @@ class CleanerManager:
         begun.log.is_being_cleaned = False
         del self._rounds[begun.log.topic_partition]
 
+    def failed(self, log: PartitionLog, error: OSError | KafkaError) -> None:
+        """It is the log's failure, unless it is its directory's."""
+        if isinstance(error, OSError):
+            self._logs.failures.report(str(log.directory), "clean a log", error)
+        if not self._logs.failures.covers(str(log.directory)):
+            self.mark_uncleanable(log, str(error))
+
     def mark_uncleanable(self, log: PartitionLog, reason: str) -> None:
         logger.error(
             "%s cannot be cleaned and grows until the next start: %s", log.topic_partition, reason
@@ -143,5 +158,8 @@ class CleanerManager:
         for log in self._candidates():
             try:
                 log.delete_old_segments()
-            except (OSError, KafkaError) as error:
+            except KafkaError as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)
+            except OSError as error:
+                logger.error("retention of %s failed: %s", log.topic_partition, error)
+                self._logs.failures.report(str(log.directory), "delete segments", error)

@@ -56,6 +56,7 @@ class DirectoryCheck:
         self.is_clean = (path / CLEAN_MARKER_FILE).exists()
         self._offsets: dict[str, dict[TopicPartition, int]] = {}
         self._unreadable: set[str] = set()
+        self._copies: set[TopicPartition] = set()  # on their way here, with rows in the checkpoints
 
     def run(self, progress: Progress = lambda done, total: None) -> DirectorySummary:
         self._check_own_files()
@@ -123,6 +124,11 @@ class DirectoryCheck:
             found.update(folders.partitions)
             if folders.deleted:
                 self._say(Kind.REMARK, Path(entry.path), "a log that was deleted", "it is removed")
+            if folders.futures:
+                self._copies |= folders.futures.keys()
+                self._say(
+                    Kind.REMARK, Path(entry.path), "a copy of a log that moves", "the move goes on"
+                )
         return found
 
     def _read_checkpoint(
@@ -136,7 +142,7 @@ class DirectoryCheck:
             self._say(Kind.CHECKPOINT, path, text, "it counts as empty and is written anew")
             self._unreadable.add(name)
             return {}
-        for key in offsets.keys() - folders.keys():
+        for key in offsets.keys() - folders.keys() - self._copies:
             self._say(Kind.REMARK, path, f"it has a row for {key}, which is not there", "nothing")
         return offsets
 

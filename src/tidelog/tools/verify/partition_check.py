@@ -76,7 +76,9 @@ class PartitionCheck:
         self._check_metadata()
         snapshots = self._offsets_of(SNAPSHOT_SUFFIX)
         epochs = EpochCheck(self._folder, self._log_start_offset, self._report)
-        producers = ProducerCheck(self._folder, snapshots, self._report)
+        producers = ProducerCheck(
+            self._folder, snapshots, self._report, gaps_allowed=self._gaps_allowed
+        )
         for number, base_offset in enumerate(self._bases):
             self._check_segment(number, base_offset, epochs, producers)
         producers.finish(self._end_offset)

@@ -1,16 +1,18 @@
 """Transaction indexes and producer snapshots against what the batches say of producers.
 
 The batches are replayed from the first one on. A transaction that began before it, and a producer
-last heard of before it, are not known; entries and rows about those are believed.
+last heard of before it, are not known; entries and rows about those are believed. So are those
+about batches that a cleaner has taken, as far as what is left does not speak against them.
 """
 
 from __future__ import annotations
 
 import os
 
+from tidelog.log.abort_evidence import AbortEvidence
 from tidelog.log.index_file import CorruptIndex
 from tidelog.log.producer_snapshot import CorruptSnapshot, SnapshotRow, decode_snapshot
-from tidelog.log.producer_state import ABORT_MARKER, ProducerStateTable
+from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.txn_index import AbortedTxn, TxnIndex
 from tidelog.record.batch import CONTROL_BIT
 from tidelog.record.control import read_marker
@@ -26,21 +28,23 @@ _SEQUENCE_MASK = (1 << 31) - 1
 class ProducerCheck:
     """Of one log, segment after segment."""
 
-    def __init__(self, folder: str, snapshot_offsets: list[int], report: Report) -> None:
+    def __init__(
+        self, folder: str, snapshot_offsets: list[int], report: Report, *, gaps_allowed: bool
+    ) -> None:
         self._folder = folder
         self._report = report
+        self._gaps_allowed = gaps_allowed
         self._table = ProducerStateTable()
+        self._evidence = AbortEvidence(self._table)
         self._first_seen: dict[int, int] = {}  # producer -> its first batch in this log
         self._waiting = sorted(snapshot_offsets)
         self._txn_index: TxnIndex | None = None
-        self._aborted: list[AbortedTxn] = []
-        self._markers: set[tuple[int, int]] = set()
         self.is_whole = True  # no damage so far
 
     def begin_segment(self, stem: str, base_offset: int) -> None:
         self.reach(base_offset)
         self._txn_index = TxnIndex(f"{stem}.txnindex", base_offset)
-        self._aborted, self._markers = [], set()
+        self._evidence.begin_segment()
 
     def batch(self, batch: WalkedBatch) -> None:
         if batch.producer_id < 0:
@@ -53,9 +57,7 @@ class ProducerCheck:
             delta = batch.last_offset - batch.base_offset
             last_sequence = (batch.base_sequence + delta) & _SEQUENCE_MASK
         self._first_seen.setdefault(batch.producer_id, batch.base_offset)
-        if control_type == ABORT_MARKER:
-            self._markers.add((batch.producer_id, batch.base_offset))
-        aborted = self._table.replay(
+        self._evidence.see(
             (
                 batch.producer_id,
                 batch.producer_epoch,
@@ -70,8 +72,6 @@ class ProducerCheck:
                 coordinator_epoch,
             )
         )
-        if aborted is not None:
-            self._aborted.append(aborted)
 
     def end_segment(self, *, is_whole: bool) -> None:
         """Compare the transaction index with what was seen."""
@@ -85,16 +85,20 @@ class ProducerCheck:
             return
         if not self.is_whole:
             return
-        missing = [aborted for aborted in self._aborted if aborted not in entries]
+        wrong = [entry for entry in entries if not self._is_right(entry)]
+        ends = {entry.last_offset for entry in entries if entry not in wrong}
+        missing = [told for told in self._evidence.told if told.last_offset not in ends]
         if missing:
             self._say_index(f"it lacks the aborted transaction {tuple(missing[0])}")
-            return
-        for entry in entries:
-            began_before = entry.first_offset < self._first_seen.get(entry.producer_id, 1 << 62)
-            is_marker = (entry.producer_id, entry.last_offset) in self._markers
-            if entry not in self._aborted and not (began_before and is_marker):
-                self._say_index(f"it holds {tuple(entry)}, which the segment does not")
-                return
+        elif wrong:
+            self._say_index(f"it holds {tuple(wrong[0])}, which the segment does not")
+
+    def _is_right(self, entry: AbortedTxn) -> bool:
+        evidence = self._evidence
+        if entry in evidence.told or (self._gaps_allowed and evidence.bears_out(entry)):
+            return True
+        began_before = entry.first_offset < self._first_seen.get(entry.producer_id, 1 << 62)
+        return began_before and evidence.has_marker_of(entry) and not evidence.tells_end_of(entry)
 
     def reach(self, offset: int) -> None:
         """Everything below `offset` has been replayed: compare the snapshots taken there."""
@@ -127,9 +131,9 @@ class ProducerCheck:
         if known is None or not known.batches:
             return True
         last = known.batches[-1]
-        return (row.last_offset, row.last_sequence) == (last.last_offset, last.last_sequence) or (
-            row.last_offset < 0
-        )
+        if row.last_offset < 0 or (self._gaps_allowed and row.last_offset > last.last_offset):
+            return True
+        return (row.last_offset, row.last_sequence) == (last.last_offset, last.last_sequence)
 
     def _snapshot_path(self, offset: int) -> str:
         return os.path.join(self._folder, f"{offset:020d}.snapshot")

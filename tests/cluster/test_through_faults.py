@@ -1,0 +1,53 @@
+"""A cluster through random faults; the full size is `python -m tests.support.fault_harness`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.fault_harness import FaultHarness
+from tests.support.planted_bug import program_with
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+
+
+def run(directory: Path, faults: int, **options: object) -> FaultHarness:
+    harness = FaultHarness(directory, **options)  # type: ignore[arg-type]
+    try:
+        harness.run(faults)
+    finally:
+        harness.close()
+    return harness
+
+
+def test_nothing_acked_is_lost_doubled_or_reordered_through_random_faults(tmp_path: Path) -> None:
+    harness = run(tmp_path, 8, seed=4, records=30_000, minutes=0.8)
+    assert harness.kinds.total() == 8
+    assert harness.full_isr_after_s < 10
+
+
+def test_transactions_are_whole_through_random_faults(tmp_path: Path) -> None:
+    harness = run(tmp_path, 5, seed=5, records=10_000, minutes=0.5, transactions=True)
+    assert harness.full_isr_after_s < 10
+
+
+@pytest.mark.parametrize(
+    ("bug", "finding"),
+    [
+        pytest.param("early_acks", "lost write", id="acks before followers have it"),
+        pytest.param("no_truncation", "replicas differ", id="followers do not truncate"),
+    ],
+)
+def test_the_harness_finds_a_planted_bug(tmp_path: Path, bug: str, finding: str) -> None:
+    """A leader that is alone with its clients goes on, and another one is elected meanwhile."""
+    with pytest.raises(AssertionError, match=finding):
+        run(
+            tmp_path,
+            3,
+            seed=1,
+            records=3_000,
+            minutes=0.5,
+            only=("alone",),
+            program=program_with(bug),
+        )

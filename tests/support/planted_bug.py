@@ -1,0 +1,45 @@
+"""A broker with a bug, for tests of the harness that is to find it.
+
+python -m tests.support.planted_bug early_acks serve --override ...
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.fetch import EpochEndOffset
+from tidelog.replication.partition import Partition, Settle
+from tidelog.tools.cli.main import main
+
+
+def early_acks() -> None:
+    """acks=all is answered before the followers have the records."""
+
+    def when_committed(self: Partition, offset: int, settle: Settle) -> None:
+        settle(ErrorCode.NONE)
+
+    Partition.when_committed = when_committed  # type: ignore[method-assign]
+
+
+def no_truncation() -> None:
+    """Leaders do not tell a follower that its log parts from theirs."""
+
+    def divergence(self: Partition, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
+        return None
+
+    Partition.divergence = divergence  # type: ignore[method-assign]
+
+
+BUGS = {bug.__name__: bug for bug in (early_acks, no_truncation)}
+
+
+def program_with(bug: str) -> tuple[str, ...]:
+    """What runs in place of `tidelog`."""
+    assert bug in BUGS
+    return (sys.executable, "-m", "tests.support.planted_bug", bug)
+
+
+if __name__ == "__main__":
+    BUGS[sys.argv[1]]()
+    raise SystemExit(main(sys.argv[2:]))

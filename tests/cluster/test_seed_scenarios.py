@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kafka.protocol.metadata import MetadataRequest
 from kazoo.client import KazooClient
 
 from tests.cluster.conftest import StartCluster
 from tests.support.broker_process import BrokerProcess
 from tests.support.cluster import QUIET, ClusterProcess, Writer, read_all, require_nothing_lost
 from tests.support.eventually import eventually
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import RawClient, metadata
 from tests.support.replica_comparison import differences, log_bytes
 from tidelog.controller import znodes
 from tidelog.errors import ErrorCode
@@ -107,7 +106,7 @@ def test_split_brain_of_two_controllers_the_elder_is_not_heard(
             require_zombies_refused(broker, elder_id, elder_epoch)
         cluster.wait_for_full_isr(["before"])
         assert controller_and_epoch(zookeeper) == (younger_id, epoch)
-        eventually(lambda: heard_of_controller(elder) == younger_id)
+        eventually(lambda: controller_told_by(elder) == younger_id)
         require_zombies_refused(elder, elder_id, elder_epoch)
     cluster.create_topic("after", 3)
     writer = Writer(cluster, "after", 3).start()
@@ -115,10 +114,9 @@ def test_split_brain_of_two_controllers_the_elder_is_not_heard(
     require_nothing_lost(writer.acks, read_all(cluster, "after", 3))
 
 
-def heard_of_controller(broker: BrokerProcess) -> int:
-    """Who is the controller, as that very broker has been told."""
+def controller_told_by(broker: BrokerProcess) -> int:
     with RawClient(broker.bootstrap) as client:
-        return int(client.call(MetadataRequest(version=8, topics=[])).controller_id)
+        return int(metadata(client, None).controller_id)
 
 
 def require_zombies_refused(broker: BrokerProcess, elder_id: int, elder_epoch: int) -> None:

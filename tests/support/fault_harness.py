@@ -69,6 +69,7 @@ class FaultHarness:
         minutes: float,
         transactions: bool = False,
         only: Collection[str] = (),
+        peace_within_s: float = PEACE_WITHIN_S,
         program: Sequence[str] = TIDELOG,
         overrides: Mapping[str, str] | None = None,
         say: Say = lambda line: None,
@@ -78,6 +79,7 @@ class FaultHarness:
         self._duration_s = minutes * 60
         self._transactions = transactions
         self._only = only
+        self._peace_within_s = peace_within_s
         self._say = say
         self.history = History()
         self.kinds: Counter[str] = Counter()
@@ -168,7 +170,10 @@ class FaultHarness:
     def _make_peace(self) -> None:
         began = time.monotonic()
         topics = [TOPIC, *(["__transaction_state"] if self._transactions else [])]
-        self.cluster.wait_for_full_isr(topics, within_s=PEACE_WITHIN_S)
+        try:
+            self.cluster.wait_for_full_isr(topics, within_s=self._peace_within_s)
+        except AssertionError as failure:
+            raise AssertionError("replicas stay out of sync") from failure
         self.full_isr_after_s = time.monotonic() - began
         self._wait_for_records()
         for writer in self._writers:

@@ -108,6 +108,7 @@ def test_split_brain_of_two_controllers_the_elder_is_not_heard(
         assert controller_and_epoch(zookeeper) == (younger_id, epoch)
         eventually(lambda: controller_told_by(elder) == younger_id)
         require_zombies_refused(elder, elder_id, elder_epoch)
+    eventually(lambda: cluster.controller_id() == younger_id)  # the client's last word, too
     cluster.create_topic("after", 3)
     writer = Writer(cluster, "after", 3).start()
     writer.stop()

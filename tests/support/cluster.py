@@ -100,11 +100,17 @@ class ClusterProcess:
             made.result(30)
 
     def view(self, topic: str) -> dict[int, PartitionView]:
-        metadata = self.admin.list_topics(topic, timeout=10)
-        return {
-            partition.id: PartitionView(partition.leader, tuple(partition.isrs))
-            for partition in metadata.topics[topic].partitions.values()
-        }
+        """Waits for a topic that the broker which is asked has not heard of yet."""
+        found: dict[int, PartitionView] = {}
+
+        def is_told() -> bool:
+            metadata = self.admin.list_topics(topic, timeout=10)
+            for partition in metadata.topics[topic].partitions.values():
+                found[partition.id] = PartitionView(partition.leader, tuple(partition.isrs))
+            return bool(found)
+
+        eventually(is_told)
+        return found
 
     def controller_id(self) -> int:
         return int(self.admin.list_topics(timeout=10).controller_id)

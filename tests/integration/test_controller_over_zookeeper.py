@@ -17,8 +17,8 @@ from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.types import TopicPartition, Uuid
 
-SESSION_TIMEOUT_MS = 4_000
-PATIENCE_S = 30.0
+SESSION_TIMEOUT_MS = 10_000  # no test waits for one to end
+PATIENCE_S = 60.0
 
 
 class Member:

@@ -43,6 +43,7 @@ MEASURES = (
     "compaction",
     "cluster",
     "scaling",
+    "kernel",
     "spark",
 )
 

@@ -93,19 +93,23 @@ class ZooKeeper:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(STOP_TIMEOUT_S)
+            self._process.communicate(timeout=STOP_TIMEOUT_S)
 
 
 class ClusterProcess:
     """Started once, discarded with all its data."""
 
-    def __init__(self, peer: Peer, data: Path) -> None:
+    def __init__(self, peer: Peer, data: Path, overrides: Mapping[str, str] | None = None) -> None:
         self.name = peer.name
         self.data = data
         self._serials = itertools.count()
         data.mkdir(parents=True)
         self.zookeeper = ZooKeeper(data / "zookeeper")
-        settings = {**SETTINGS, "zookeeper.connect": self.zookeeper.address}
+        settings = {
+            **SETTINGS,
+            "zookeeper.connect": self.zookeeper.address,
+            **(overrides or {}),
+        }
         self.brokers = {
             number: BrokerProcess(
                 member_of(peer), data / f"broker-{number}", {**settings, "broker.id": str(number)}

@@ -83,3 +83,24 @@ def wait_for_cleaning(data: Path) -> None:
     """Until the cleaner's checkpoint names the compacted topic."""
     checkpoint = data / "cleaner-offset-checkpoint"
     eventually(lambda: checkpoint.exists() and "accounts 0 " in checkpoint.read_text(), 30)
+
+
+class ToolFailed(AssertionError):
+    """A tool ended badly; the text is what it printed."""
+
+
+def run_tool(kafka: ApacheKafka, main_class: str, *arguments: str) -> str:
+    """What a tool of Kafka prints, both its outputs."""
+    java, *rest = kafka.java()
+    done = subprocess.run(
+        [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *rest, main_class, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TOOL_TIMEOUT_S,
+        check=False,
+    )
+    printed = done.stdout + done.stderr
+    if done.returncode:
+        raise ToolFailed(printed)
+    return printed

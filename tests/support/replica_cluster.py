@@ -8,6 +8,7 @@ a few lines: it keeps the state of the partition, elects from the ISR and answer
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -209,6 +210,9 @@ class Node:
         for link in [each for each in self._cluster.links if self.broker_id in each_end(each)]:
             link.break_off()
 
+    def lose_its_disk(self) -> None:
+        shutil.rmtree(self._workshop.folder)
+
     def obey(self, state: PartitionState) -> None:
         """LeaderAndIsr."""
         if not self.is_up or state.leader_epoch <= self.partition.leader_epoch:
@@ -406,11 +410,14 @@ class ReplicaCluster:
         elif not all(self.nodes[member].is_up for member in isr):
             answer.error_code = ErrorCode.INELIGIBLE_REPLICA
         else:
-            self.state = state._replace(isr=isr, partition_epoch=state.partition_epoch + 1)
+            self.commit_isr(isr)
             answer.leader_id, answer.leader_epoch = state.leader, state.leader_epoch
             answer.isr, answer.partition_epoch = list(isr), self.state.partition_epoch
         topic = AlterPartitionResponseTopicData(topic_id=TOPIC_ID, partitions=[answer])
         return AlterPartitionResponse(topics=[topic])
+
+    def commit_isr(self, isr: tuple[int, ...]) -> None:
+        self.state = self.state._replace(isr=isr, partition_epoch=self.state.partition_epoch + 1)
 
     # Clients
 

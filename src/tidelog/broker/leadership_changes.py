@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -84,12 +83,20 @@ class LeadershipChanges:
             self._fetchers.unfollow(hosted)
         partition = replicas.lead(*wanted, self._host)
         if partition.flush_due:
-            # No append may come to have it flushed, and until then the leader does not count it.
-            self._broker.flusher.flush(partition.log, partial(_flushed, partition))
+            self._flush(partition)
         coordinator = self._coordinator(wanted.topic_partition.topic)
         if coordinator is not None:
             coordinator.runtime.lead(partition)
         self._log_change("leading", partition)
+
+    def _flush(self, partition: Partition) -> None:
+        """No append may come to have it flushed, and until then the leader does not count it."""
+
+        def flushed(error: OSError | None) -> None:
+            if error is None:
+                partition.flushed()
+
+        self._broker.flusher.flush(partition.log, flushed)
 
     def _follow(self, wanted: WantedPartition) -> None:
         coordinator = self._coordinator(wanted.topic_partition.topic)
@@ -156,8 +163,3 @@ class LeadershipChanges:
                 "log_end_offset": partition.log.log_end_offset,
             },
         )
-
-
-def _flushed(partition: Partition, error: OSError | None) -> None:
-    if error is None:
-        partition.flushed()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import NamedTuple
 
-from tidelog.controller.topics import NO_LEADER, PartitionImage, TopicImage, TopicImages
+from tidelog.controller.topics import NO_LEADER, TopicImage, TopicImages
 
 
 class Node(NamedTuple):
@@ -25,11 +25,11 @@ class MetadataCache:
         self.controller_id = controller_id
         self._topics = topics
         self._nodes: dict[str, list[Node]] = {}
+        # (topic, partition) of logs here that cannot be used, of which nobody else would tell.
+        self.offline: Set[tuple[str, int]] = frozenset()
         # A broker that others have replaced without its news being here: neither it nor what it
         # leads is told of, so that clients ask elsewhere.
         self.hidden_id: int | None = None
-        # (topic, partition) of logs here that cannot be used, of which nobody else would tell.
-        self.offline: Set[tuple[str, int]] = frozenset()
 
     def advertise(self, listener_name: str, nodes: list[Node]) -> None:
         """Clients are told of brokers by the listener they came by."""
@@ -53,18 +53,13 @@ class MetadataCache:
         return [self.as_seen(image) for image in self._topics.topics.values()]
 
     def as_seen(self, image: TopicImage) -> TopicImage:
-        """The image, with partitions that are offline, or led by nobody knows whom, shown so:
-        without a leader.
-        """
-        has_offline = self.offline and any(name == image.name for name, _ in self.offline)
-        if not has_offline and self.hidden_id is None:
+        """The image, with partitions that are offline shown so: without a leader."""
+        if not self.offline or not any(name == image.name for name, _ in self.offline):
             return image
-        partitions = [self._partition_as_seen(image.name, each) for each in image.partitions]
+        partitions = [
+            each._replace(leader=NO_LEADER, offline_replicas=each.replicas)
+            if (image.name, each.partition) in self.offline
+            else each
+            for each in image.partitions
+        ]
         return TopicImage(image.name, image.topic_id, partitions, image.configs)
-
-    def _partition_as_seen(self, topic: str, partition: PartitionImage) -> PartitionImage:
-        if (topic, partition.partition) in self.offline:
-            return partition._replace(leader=NO_LEADER, offline_replicas=partition.replicas)
-        if partition.leader == self.hidden_id:
-            return partition._replace(leader=NO_LEADER)
-        return partition

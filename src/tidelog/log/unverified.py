@@ -67,7 +67,8 @@ class Unverified:
         """How much of the batches from `position` on may be served: `length` or less.
 
         CorruptRecords when the first of them is damaged already. Offsets must stay below
-        `limit_offset`. A batch cut off at the end of the slice is the next read's business.
+        `limit_offset`. A batch cut off at the end of the slice is the next read's business, unless
+        it is the only one.
         """
         end = position + length
         if position >= self.end or (self._checked_from <= position and end <= self._checked_to):
@@ -81,6 +82,8 @@ class Unverified:
             good = self._good_end(segment, scan, limit_offset)
         self._note_checked(position, good, scan.next_offset)
         if good == scan.position and self._is_cut_off_only(segment, scan):
+            if good <= position:
+                self._require_batch(segment, position)
             return length
         if good <= position:
             raise CorruptRecords(f"{segment.file.path} holds {self._why} at position {good}")
@@ -159,6 +162,14 @@ class Unverified:
         head = segment.file.read_at(scan.position, 12)
         size = 12 + int.from_bytes(head[8:12], "big", signed=True)
         return len(head) == 12 and scan.position + size <= segment.size
+
+    def _require_batch(self, segment: LogSegment, position: int) -> None:
+        """A first batch that sticks out of its slice must be one: its length may be garbled."""
+        size = segment.batch_at(position)[0]
+        scan = self._scan(segment, position, position + size, segment.base_offset)
+        if scan.position < position + size:
+            self.note_broken(segment, position, WHY_STOPPED[scan.why])
+            raise CorruptRecords(f"{segment.file.path} holds {self._why} at position {position}")
 
     def _note_checked(self, start: int, end: int, next_offset: int) -> None:
         if not self._checked_from <= start <= self._checked_to:

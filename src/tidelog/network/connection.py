@@ -31,7 +31,8 @@ may not be read. That a peer has gone meanwhile is found by the processor's swee
 
 The first answer of a turn leaves at once if more frames wait, the others in one vectored write.
 A file part leaves by sendfile, its header held back with MSG_MORE so that both share a segment;
-if all that is to be sent is small, file parts are read and leave with the rest in one write.
+if all that is to be sent is small, several file parts are read and leave with the rest in one
+write.
 Sending is tried at once; only when the socket is full is it watched for room. While unsent
 answers exceed `connection_bytes_in_flight_max` the turn is not passed: a slow reader is not read.
 
@@ -448,7 +449,7 @@ class Connection:
     def _send_queued(self) -> None:
         """Sends until all is gone or the socket is full, and then watches it for room."""
         try:
-            if self._out_bytes <= JOIN_BYTES_MAX:
+            if self._out_bytes <= JOIN_BYTES_MAX and self._is_worth_joining():
                 self._send_joined()
             else:
                 self._send_parts()
@@ -465,6 +466,12 @@ class Connection:
             self._watch_writer()
         elif self._writer_watched:
             self._unwatch_writer()
+
+    def _is_worth_joining(self) -> bool:
+        """One file part is two calls either way, and then the kernel need not copy it to us."""
+        if not self._out_file_bytes:
+            return True
+        return sum(1 for part in self._out if part.__class__ is FileSend) > 1
 
     def _send_joined(self) -> None:
         if self._out_file_bytes:

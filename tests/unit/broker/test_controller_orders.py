@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.batches import simple_batch
 from tests.support.handlers import HandlerStage, handler_stage
-from tests.support.metadata import in_loop
+from tests.support.metadata import in_loop, refused
 from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import leader_and_isr, stop_replica, update_metadata
 from tidelog.broker.leadership_changes import LeadershipChanges
@@ -208,6 +208,15 @@ async def test_a_partition_without_leader_is_not_copied(tmp_path: Path) -> None:
         await stage.order(leader=1, epoch=4)
         await stage.order(leader=-1, epoch=5)
         assert stage.cluster.fetchers.followed == {}
+
+
+@in_loop
+async def test_a_partition_without_leader_takes_no_records(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=0, epoch=4)
+        await stage.order(leader=-1, epoch=5)
+        with refused(ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            stage.broker.replicas.leader("t", 0)
 
 
 @in_loop

@@ -7,7 +7,13 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.metadata import contents, in_loop, open_store
 from tidelog.controller import znodes
-from tidelog.controller.registration import InconsistentClusterId, join_cluster, register_broker
+from tidelog.controller.registration import (
+    InconsistentClusterId,
+    find_cluster,
+    generate_broker_id,
+    join_cluster,
+    register_broker,
+)
 from tidelog.controller.znodes import Endpoint
 
 
@@ -80,3 +86,25 @@ async def test_a_registration_is_ephemeral_and_its_epoch_grows_with_each_start(
         assert stat.ephemeral_owner == store.session_id
         await store.close()
     assert epochs[1] > epochs[0]
+
+
+@in_loop
+async def test_generated_broker_ids_are_above_the_reserved_ones_and_never_the_same(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path)
+    find_cluster(store, None)
+    assert [generate_broker_id(store, 1000) for _ in range(3)] == [1001, 1002, 1003]
+    await store.close()
+
+
+@in_loop
+async def test_several_brokers_find_one_cluster(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    cluster_id = find_cluster(store, None)
+    assert len(cluster_id) == 22
+    assert find_cluster(store.new_session(), None) == cluster_id
+    assert find_cluster(store.new_session(), cluster_id) == cluster_id
+    with pytest.raises(InconsistentClusterId):
+        find_cluster(store, "R1CwuFLDT_Ws1G6P3jI_1g")
+    await store.close()

@@ -173,6 +173,22 @@ def test_a_segment_under_another_name_is_not_served(workshop: LogWorkshop) -> No
         assert read_error(log, offset) == ErrorCode.CORRUPT_MESSAGE
 
 
+def test_a_batch_whose_length_leads_over_the_next_one_is_not_served_in_part(
+    workshop: LogWorkshop,
+) -> None:
+    config = LogConfig(index_interval_bytes=1)
+    log = workshop.create(config)
+    fill(log, 4)
+    path, size = log.segments[0].path(".log"), log.segments[0].size // 4
+    log = reopened(workshop, log, config)
+    length = size - 12
+    flip(path, 2 * size + 11, ~length & (length + 1))
+
+    with pytest.raises(KafkaError) as error:
+        log.read(2, size + 4, up_to_offset=4, min_one_batch=True)
+    assert error.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
 def test_a_lost_transaction_index_is_written_anew_before_committed_reads(
     workshop: LogWorkshop, caplog: pytest.LogCaptureFixture
 ) -> None:

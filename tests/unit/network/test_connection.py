@@ -515,6 +515,19 @@ def test_small_file_parts_leave_with_the_rest_in_one_write(
         assert network.server.counters.sendfile_calls == 0
 
 
+def test_a_lone_file_part_is_sent_from_the_file_however_small(
+    network: Network, tmp_path: Path
+) -> None:
+    with segment(tmp_path, b"record") as file:
+        network.handler.answers[b"fetch"] = lambda: [b"head", FileSlice(file, 0, 6), b"tail"]
+        client = network.client()
+
+        client.send(frame(b"fetch"))
+
+        assert client.receive() == b"headrecordtail"
+        assert network.server.counters.sendfile_calls == 1
+
+
 def test_an_answer_with_an_empty_file_part_only_is_sent(network: Network, tmp_path: Path) -> None:
     with segment(tmp_path, b"") as file:
         network.handler.answers[b"fetch"] = lambda: [b"head", FileSlice(file, 0, 0)]

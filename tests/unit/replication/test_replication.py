@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.metadata import in_loop, refused
-from tests.support.replica_cluster import LAG_MAX_MS, Link, ReplicaCluster, values_in
+from tests.support.replica_cluster import LAG_MAX_MS, ReplicaCluster, values_in
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+from tidelog.record.builder import batch_of
 from tidelog.replication.partition import Partition
 
 
@@ -237,6 +237,30 @@ async def test_a_returning_leader_truncates_by_epoch_and_goes_on(tmp_path: Path)
     assert cluster.state.isr == (2, 3, 1) or set(cluster.state.isr) == {1, 2, 3}
 
 
+@pytest.mark.parametrize("is_idempotent", [True, False])
+@in_loop
+async def test_a_retry_after_a_fail_over_is_written_twice_without_idempotence_only(
+    tmp_path: Path, is_idempotent: bool
+) -> None:
+    """All replicas have the records, and the leader dies before it can say so."""
+    cluster = await started(tmp_path)
+    records = [(None, b"once?", (), 0)]
+    batch = batch_of(records)
+    if is_idempotent:
+        batch = batch_of(records, producer_id=9, producer_epoch=0, base_sequence=0)
+    cluster.leader.partition.append(memoryview(bytearray(batch)), 11)
+    await cluster.run(rounds=4)
+    cluster.nodes[1].crash()
+    cluster.mail.clear()
+    cluster.fail_over()
+    cluster.tell()
+    await cluster.run()
+    info = cluster.leader.partition.append(memoryview(bytearray(batch)), 11)
+    assert (info.duplicate, info.base_offset) == ((True, 0) if is_idempotent else (False, 1))
+    await cluster.run()
+    assert values_on(cluster, 3) == [b"once?"] * (1 if is_idempotent else 2)
+
+
 @in_loop
 async def test_back_to_back_elections_leave_equal_logs(tmp_path: Path) -> None:
     """KIP-279: a follower may have entries of a later epoch than any in the new leader's log."""
@@ -383,24 +407,6 @@ async def test_a_follower_that_missed_a_term_is_fenced_and_not_sent_another_hist
     cluster.tell()
     await cluster.run()
     assert values_on(cluster, 3) == values_on(cluster, 1)
-
-
-@in_loop
-async def test_what_a_former_life_of_a_follower_asks_for_does_not_count(tmp_path: Path) -> None:
-    cluster = await started(tmp_path)
-    cluster.nodes[3].crash()
-    link = Link(cluster, 1, 3)
-
-    def fetch(replica_epoch: int) -> object:
-        state = ReplicaState(replica_id=3, replica_epoch=replica_epoch)
-        request = FetchRequest(replica_state=state, max_wait_ms=0)
-        return cluster.leader.serve_fetch(request, link, 3, 17)
-
-    assert isinstance(fetch(7), FetchResponse)
-    stale = fetch(6)
-    assert isinstance(stale, FetchResponse)
-    assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
-    assert cluster.leader.host.follower(3).broker_epoch == 7
 
 
 @in_loop

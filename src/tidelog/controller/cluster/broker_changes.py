@@ -54,7 +54,8 @@ def replicas_offline(draft: Draft, replicas: Collection[Replica]) -> None:
     partition_machine.mark(draft, leaderless, PartitionState.OFFLINE)
     partition_machine.elect_where_missing(draft)
     to_keep = [r for r in replicas if not state.is_to_be_deleted(r.partition.topic)]
-    replica_machine.move(draft, to_keep, ReplicaState.OFFLINE)
+    leaving = replica_machine.leaders_last(draft, to_keep)
+    replica_machine.move(draft, leaving, ReplicaState.OFFLINE)
     to_delete = [r for r in replicas if state.is_to_be_deleted(r.partition.topic)]
     if to_delete:
         topic_deletion.replicas_failed(draft, to_delete)

@@ -45,7 +45,7 @@ class Draft:
     ) -> Eligible:
         """Who is eligible after a change (KIP-966)."""
         eligibility = self._eligibility(partition, decided.leader)
-        return eligible_after(before, decided.isr, eligibility)
+        return eligible_after(before, decided, eligibility)
 
     def set_leadership(self, partition: TopicPartition, decided: LeaderAndIsr) -> LeaderAndIsr:
         """As `lead`, with the eligible replicas as they are given."""

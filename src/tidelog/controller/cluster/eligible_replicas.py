@@ -8,17 +8,18 @@ whose leader announces strict min ISR.
 
 A broker whose life before did not end cleanly may have lost what was not flushed. It stops being
 eligible; and if it was the last one in sync while others are eligible, those take its place in the
-set, for they are sure to hold what is committed and it is not. Who loses its place like that is
-remembered (`last_known_elr`) until the set is large enough: should an unclean election be the only
-way out, it has the most to offer.
+set, for they hold what is committed as long as they, too, ended cleanly. That is known of a broker
+that is gone only when it comes back. So the one that lost its place is remembered while nobody
+leads (`last_known_elr`): when no other turns out to be better it has its place again, for it was
+the last to lead. It also is who an unclean election takes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
-from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
+from tidelog.controller.cluster.leader_and_isr import NO_LEADER, LeaderAndIsr
 
 
 class Eligibility(NamedTuple):
@@ -37,29 +38,39 @@ class Eligible(NamedTuple):
 NOBODY: Final = Eligible()
 
 
-def eligible_after(before: LeaderAndIsr, isr: Sequence[int], eligibility: Eligibility) -> Eligible:
-    """The eligible replicas once the in-sync set is `isr`."""
+def eligible_after(
+    before: LeaderAndIsr, decided: LeaderAndIsr, eligibility: Eligibility
+) -> Eligible:
+    """Who is eligible once this leader and in-sync set are decided."""
     enough = min(eligibility.min_insync_replicas, len(eligibility.replicas))
-    if len(isr) >= enough or not eligibility.leader_keeps_strict_min_isr:
+    if len(decided.isr) >= enough or not eligibility.leader_keeps_strict_min_isr:
         return NOBODY
-    eligible = {*before.elr, *before.isr} - set(isr)
-    known = set(before.last_known_elr) - eligible - set(isr)
-    replicas = eligibility.replicas
-    return Eligible(_in_order(replicas, eligible), _in_order(replicas, known))
+    eligible = {*before.elr, *before.isr} - set(decided.isr)
+    known = before.last_known_elr if decided.leader == NO_LEADER else ()
+    return Eligible(
+        _in_order(eligibility.replicas, eligible),
+        tuple(replica for replica in known if replica not in decided.isr),
+    )
 
 
 def after_unclean_restart(
     before: LeaderAndIsr, broker_id: int, replicas: Collection[int]
 ) -> LeaderAndIsr | None:
     """The state once this broker is known to have restarted uncleanly; None if nothing changes."""
-    others = tuple(replica for replica in before.elr if replica != broker_id)
-    known = _in_order(replicas, {*before.last_known_elr, broker_id})
-    if before.isr == (broker_id,) and others:
-        isr = _in_order(replicas, others)
-        return before.next_epoch(isr=isr)._replace(elr=(), last_known_elr=known)
-    if broker_id in before.elr:
-        return before.next_epoch()._replace(elr=others, last_known_elr=known)
-    return None
+    elr = tuple(replica for replica in before.elr if replica != broker_id)
+    if broker_id not in before.isr:
+        return before.next_epoch()._replace(elr=elr) if elr != before.elr else None
+    known = before.last_known_elr
+    isr = tuple(member for member in before.isr if member != broker_id)
+    if not isr:
+        isr, elr = _in_order(replicas, elr), ()
+    if isr:
+        known = known or (broker_id,)
+    else:
+        isr, known = known, ()
+    if not isr:
+        return None  # nobody is better
+    return before.next_epoch(isr=isr)._replace(elr=elr, last_known_elr=known)
 
 
 def _in_order(replicas: Iterable[int], chosen: Collection[int]) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ class LeaderAndIsr(NamedTuple):
     isr: tuple[int, ...]
     recovery: int = RECOVERED
     elr: tuple[int, ...] = ()  # outside the in-sync set, and yet holding all that is committed
-    last_known_elr: tuple[int, ...] = ()  # were eligible, and may have lost records since
+    last_known_elr: tuple[int, ...] = ()  # led last, and may have lost records since
     partition_epoch: int = 0
     controller_epoch: int = 0
 

@@ -2,8 +2,8 @@
 
     offline               the next live replica in sync, in the order of the assignment; else the
                           next live one that is eligible (KIP-966); else, only where unclean
-                          elections are allowed, a live one that was eligible once, else any live
-                          one, at the price of lost records
+                          elections are allowed, the one that led last, else any live one, at the
+                          price of lost records
     reassigned            the next live replica in sync of those wanted
     preferred             the first of the assignment, if it is live and in sync
     controlled shutdown   the next in sync whose broker is not shutting down

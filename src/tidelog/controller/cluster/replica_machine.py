@@ -39,7 +39,20 @@ def start(draft: Draft) -> None:
             state.replica_states[replica] = ReplicaState.DELETION_INELIGIBLE
             offline.append(replica)
     move(draft, online, ReplicaState.ONLINE)
-    move(draft, offline, ReplicaState.OFFLINE)
+    move(draft, leaders_last(draft, offline), ReplicaState.OFFLINE)
+
+
+def leaders_last(draft: Draft, replicas: Iterable[Replica]) -> list[Replica]:
+    """In the order in which they are to leave in-sync sets.
+
+    Where all members go at once, the one that led stays in the set: it knows no less than others.
+    """
+
+    def leads(replica: Replica) -> bool:
+        state = draft.state.leadership.get(replica.partition)
+        return state is not None and state.leader == replica.broker_id
+
+    return sorted(replicas, key=leads)
 
 
 def move(draft: Draft, replicas: Iterable[Replica], target: ReplicaState) -> None:

@@ -56,7 +56,11 @@ def _absorb_missed_restarts(draft: Draft, state_zxids: Mapping[TopicPartition, i
     brokers = draft.state.brokers
     for partition, zxid in state_zxids.items():
         state = draft.state.leadership[partition]
-        for broker_id in (*state.isr, *state.elr):
-            if broker_id in brokers and brokers[broker_id].epoch > zxid:
-                replica_machine.leave_isr(draft, Replica(partition, broker_id))
-                broker_changes.weigh_restart(draft, Replica(partition, broker_id))
+        restarted = [
+            Replica(partition, broker_id)
+            for broker_id in (*state.isr, *state.elr)
+            if broker_id in brokers and brokers[broker_id].epoch > zxid
+        ]
+        for replica in replica_machine.leaders_last(draft, restarted):
+            replica_machine.leave_isr(draft, replica)
+            broker_changes.weigh_restart(draft, replica)

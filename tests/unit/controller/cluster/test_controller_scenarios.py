@@ -11,6 +11,8 @@ import pytest
 from tests.support.fake_cluster import FakeCluster
 from tests.support.metadata import in_loop
 from tidelog.controller import znodes
+from tidelog.controller.cluster import broker_changes
+from tidelog.controller.cluster.draft import Draft
 from tidelog.controller.metadata_store import SessionState
 from tidelog.controller.placement import PlacementBroker, place_new_topic
 from tidelog.errors import ErrorCode
@@ -442,25 +444,53 @@ async def test_the_last_replica_standing_does_not_lead_after_an_unclean_restart(
 
 
 @in_loop
-async def test_an_unclean_election_prefers_who_was_eligible_and_is_made_only_when_asked_for(
+async def test_when_no_replica_ended_cleanly_the_one_that_led_last_leads(tmp_path: Path) -> None:
+    """3 may have an empty disk: that it was eligible once is no reason to prefer it to 2."""
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2, 3, strict_min_isr=True)
+    await cluster.create_topic("t", [[2, 3]], {"min.insync.replicas": "2"})
+    await cluster.kill(3)
+    await cluster.kill(2)
+    await cluster.start(2, strict_min_isr=True, clean_shutdown=False)
+    assert (await cluster.state("t")).leader == -1
+    await cluster.start(3, strict_min_isr=True, clean_shutdown=False)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.elr, state.last_known_elr) == (2, [2], (), ())
+    await cluster.close()
+
+
+@in_loop
+async def test_when_all_replicas_go_at_once_the_leader_stays_in_sync(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2, 3, 4, strict_min_isr=True)
+    await cluster.create_topic("t", [[3, 2, 4]], {"min.insync.replicas": "2"})
+    assert cluster.active._term is not None
+    draft = Draft(cluster.active._term.context)
+    broker_changes.brokers_gone(draft, [2, 3, 4])
+    state = draft.state.leadership[T0]
+    assert (state.leader, state.isr, state.elr) == (-1, (3,), (4,))
+    await cluster.close()
+
+
+@in_loop
+async def test_an_unclean_election_prefers_who_led_last_and_is_made_only_where_allowed(
     tmp_path: Path,
 ) -> None:
     cluster = FakeCluster(tmp_path)
     await cluster.start(1, 2, 3, 4, strict_min_isr=True)
-    await cluster.create_topic("t", [[2, 3, 4]], {"min.insync.replicas": "2"})
-    await cluster.alter_isr("t", [2, 4])
-    await cluster.alter_isr("t", [2])
-    assert (await cluster.state("t")).elr == [4]
+    await cluster.create_topic("t", [[3, 2, 4]], {"min.insync.replicas": "2"})
+    await cluster.kill(3)
+    await cluster.start(3, strict_min_isr=True)
     await cluster.kill(4)
-    await cluster.start(4, strict_min_isr=True, clean_shutdown=False)
     await cluster.kill(2)
+    await cluster.start(2, strict_min_isr=True, clean_shutdown=False)
     state = await cluster.state("t")
-    assert (state.leader, state.isr, state.elr, state.last_known_elr) == (-1, [2], (), [4])
+    assert (state.leader, state.isr, state.elr, state.last_known_elr) == (-1, [4], (), [2])
     await cluster.configure(
         "t", {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
     )
     state = await cluster.state("t")
-    assert (state.leader, state.isr) == (4, [4]), "3 has lacked records for longer than 4"
+    assert (state.leader, state.isr) == (2, [2]), "3 has lacked records for longer"
     assert (state.elr, state.last_known_elr, state.leader_recovery_state) == ((), (), 1)
     await cluster.close()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from tests.cluster.conftest import StartCluster
 from tests.support.broker_process import BrokerProcess
@@ -51,9 +52,10 @@ def zookeeper_of(cluster: ClusterProcess) -> Iterator[KazooClient]:
 def controller_and_epoch(zookeeper: KazooClient) -> tuple[int, int]:
     """(-1, epoch) while there is none."""
     epoch = znodes.decode_controller_epoch(zookeeper.get("/controller_epoch")[0])
-    if zookeeper.exists("/controller") is None:
+    try:
+        return znodes.decode_controller(zookeeper.get("/controller")[0]), epoch
+    except NoNodeError:
         return -1, epoch
-    return znodes.decode_controller(zookeeper.get("/controller")[0]), epoch
 
 
 def leaders(zookeeper: KazooClient, topic: str) -> list[int]:
@@ -63,13 +65,13 @@ def leaders(zookeeper: KazooClient, topic: str) -> list[int]:
     ]
 
 
-def create_topic_without(cluster: ClusterProcess, absent_id: int) -> None:
-    """By a client that does not know the broker that is frozen."""
+def create_topic_anew(brokers: list[BrokerProcess], name: str) -> None:
+    """By a client of its own, which knows of no former controller."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    there = [b.bootstrap for number, b in cluster.brokers.items() if number != absent_id]
-    admin = AdminClient({"bootstrap.servers": ",".join(there), **QUIET})
-    for made in admin.create_topics([NewTopic("meanwhile", 3, 2)]).values():
+    bootstrap = ",".join(broker.bootstrap for broker in brokers)
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    for made in admin.create_topics([NewTopic(name, 3, 2)]).values():
         made.result(30)
 
 
@@ -99,17 +101,17 @@ def test_split_brain_of_two_controllers_the_elder_is_not_heard(
         younger_id, epoch = controller_and_epoch(zookeeper)
         assert epoch == elder_epoch + 1
         eventually(lambda: elder_id not in leaders(zookeeper, "before"))
-        create_topic_without(cluster, elder_id)
+        others = [broker for broker in cluster.brokers.values() if broker is not elder]
+        eventually(lambda: all(controller_told_by(broker) == younger_id for broker in others))
+        create_topic_anew(others, "meanwhile")
         elder.signal(signal.SIGCONT)
-        others = [broker for number, broker in cluster.brokers.items() if number != elder_id]
         for broker in others:
             require_zombies_refused(broker, elder_id, elder_epoch)
         cluster.wait_for_full_isr(["before"])
         assert controller_and_epoch(zookeeper) == (younger_id, epoch)
         eventually(lambda: controller_told_by(elder) == younger_id)
         require_zombies_refused(elder, elder_id, elder_epoch)
-    eventually(lambda: cluster.controller_id() == younger_id)  # the client's last word, too
-    cluster.create_topic("after", 3)
+    create_topic_anew([elder], "after")
     writer = Writer(cluster, "after", 3).start()
     writer.stop()
     require_nothing_lost(writer.acks, read_all(cluster, "after", 3))

@@ -11,22 +11,27 @@
                    record has none
 
 The buffers of key, value and headers are those the kernel wrote, unchanged. Topic, partition and
-timestamp type hardly change, so they are slices of constant columns made once.
+timestamp type hardly change, so they are slices of constant columns made once. Memory that is used
+for the first time costs more than the decoding into it, so the kernel gets the buffers of batches
+that are gone.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import deque
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from tidelog.record import kernel
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tidelog.record.kernel import ColumnsTuple
+    from tidelog.record.kernel import ColumnsTuple, RecordsPart
     from tidelog.types import TopicPartition
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -47,6 +52,8 @@ SCHEMA: Final = pa.schema(
 SCHEMA_WITH_HEADERS: Final = SCHEMA.append(pa.field("headers", HEADERS))
 
 _CONSTANT_ROWS_MIN = 65_536
+# Whoever iterates over batches still holds the last one when the next is made.
+_BATCHES_IN_USE = 2
 
 
 class Run(NamedTuple):
@@ -60,13 +67,21 @@ class Run(NamedTuple):
 
 
 class BatchAssembler:
-    """Makes record batches of the kernel's columns; keeps the constant columns between calls."""
+    """Makes record batches of records; keeps constant columns and buffers between calls."""
 
-    __slots__ = ("_constants", "schema")
+    __slots__ = ("_constants", "_decoded", "schema")
 
     def __init__(self, *, with_headers: bool) -> None:
         self.schema = SCHEMA_WITH_HEADERS if with_headers else SCHEMA
         self._constants: dict[tuple[Any, Any], Any] = {}
+        self._decoded: deque[ColumnsTuple] = deque()
+
+    def decode(self, parts: Sequence[RecordsPart]) -> ColumnsTuple:
+        """The kernel's columns of the parts; raises ValueError for malformed records."""
+        is_full = len(self._decoded) == _BATCHES_IN_USE
+        columns = kernel.records_to_columns(parts, self._decoded.popleft() if is_full else None)
+        self._decoded.append(columns)
+        return columns
 
     def assemble(
         self, columns: ColumnsTuple, runs: Sequence[Run], rows_max: int

@@ -51,6 +51,7 @@ ANSWER_BYTES_MAX: Final = (1 << 31) - 1
 # The kernel refuses longer vectors (UIO_MAXIOV).
 _SEND_PARTS_MAX = 1024
 _SPARE_BUFFERS_MAX = 2
+_BUFFER_STEP = 1 << 20
 _LENGTH = Struct(">i")
 _LENGTH_AND_CORRELATION_ID = Struct(">ii")
 
@@ -221,7 +222,8 @@ class Connection:
             if len(spare) >= size:
                 return self._spares.pop(index)
         self._spares.clear()
-        return bytearray(size)
+        # Answers differ a little in size; so the first buffer suits the next ones too.
+        return bytearray(size if size < _BUFFER_STEP else -(-size // _BUFFER_STEP) * _BUFFER_STEP)
 
     def _decode(self, expected: InFlight, body: memoryview, name: str) -> Message:
         try:

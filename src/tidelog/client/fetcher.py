@@ -60,7 +60,6 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tidelog.record import kernel
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -91,6 +90,7 @@ class Fetcher:
 
     rows_max, bytes_max: about how large a record batch gets (a batch of records is never split
     for bytes_max).
+    assembler: one whose buffers may be used, made if none is given.
     """
 
     def __init__(
@@ -100,11 +100,12 @@ class Fetcher:
         with_headers: bool = False,
         rows_max: int = ROWS_MAX,
         bytes_max: int = BYTES_MAX,
+        assembler: BatchAssembler | None = None,
     ) -> None:
         self.cluster = cluster
         self.rows_max = rows_max
         self.bytes_max = bytes_max
-        self._assembler = BatchAssembler(with_headers=with_headers)
+        self._assembler = assembler or BatchAssembler(with_headers=with_headers)
 
     @property
     def schema(self) -> pa.Schema:
@@ -170,7 +171,7 @@ class _Group:
         self._parts, self._runs, self.rows, self.bytes = [], [], 0, 0
         fetcher = self._fetcher
         try:
-            columns = kernel.records_to_columns(parts)
+            columns = fetcher._assembler.decode(parts)
             batches = fetcher._assembler.assemble(columns, runs, fetcher.rows_max)
         except (ValueError, pa.ArrowInvalid) as problem:
             raise unreadable(runs[0].partition, parts[0][2], problem) from problem

@@ -32,7 +32,7 @@ static PyMethodDef methods[] = {
     FAST("find_timestamp", kernel_find_timestamp),
     FAST("find_record", kernel_find_record),
     FAST("scan_log", kernel_scan_log),
-    {"records_to_columns", kernel_records_to_columns, METH_O, NULL},
+    FAST("records_to_columns", kernel_records_to_columns),
     FAST("encode_records", kernel_encode_records),
     FAST("encode_columns", kernel_encode_columns),
     FAST("encode_rows", kernel_encode_rows),

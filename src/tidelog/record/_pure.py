@@ -584,7 +584,11 @@ def _field(payload: memoryview, start: int, end: int) -> memoryview | None:
     return None if start < 0 else payload[start:end]
 
 
-def records_to_columns(parts: Sequence[RecordsPart], /) -> ColumnsTuple:
+def records_to_columns(
+    parts: Sequence[RecordsPart], spare: ColumnsTuple | None = None, /
+) -> ColumnsTuple:
+    if spare is not None and not (isinstance(spare, tuple) and len(spare) == 15):
+        raise ValueError("spare is an earlier answer")
     offsets, timestamps, header_offsets = array("q"), array("q"), array("i", [0])
     keys, values, header_keys, header_values = (_BinaryColumn() for _ in range(4))
     for data, records_count, base_offset, base_timestamp, append_time in parts:

@@ -81,7 +81,7 @@ find_record(payload, records_count, base_offset, base_timestamp, target_timestam
     The first record with timestamp >= target_timestamp and offset >= starting_offset. ValueError
     for malformed records up to there.
 
-records_to_columns(parts) -> 15 values
+records_to_columns(parts, spare=None) -> 15 values
     parts: a sequence of (payload, records_count, base_offset, base_timestamp, append_time), the
     uncompressed records of one v2 batch each; append_time is None or the timestamp of all.
      0 count                 1 offsets i64          2 timestamps i64
@@ -90,8 +90,9 @@ records_to_columns(parts) -> 15 values
      9 header_offsets i32   10 header_key_offsets i32   11 header_key_data
     12 header_value_offsets i32   13 header_value_validity   14 header_value_data
     bytearrays in native byte order, laid out as Arrow does: n + 1 offsets, validity bitmaps with
-    the low bit first, header_offsets as the offsets of a list column. ValueError for malformed
-    records and for payloads beyond 2 GiB in all.
+    the low bit first, header_offsets as the offsets of a list column. spare is an earlier answer
+    that is no longer needed: of its buffers those that nobody else refers to may be used again.
+    ValueError for malformed records and for payloads beyond 2 GiB in all.
 
 encode_records(records, reserve_bytes) -> (encoded, base_timestamp, max_timestamp)
     records: a sequence of (key, value, headers, timestamp); key and value bytes-like or None;

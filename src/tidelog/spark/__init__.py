@@ -14,7 +14,7 @@ docs/spark.md is the manual, docs/design/0007-spark-connector.md the reasons.
     range_reader     the executor's reading of one range
     ranges           wanted offsets against those the logs hold
     stream_state     where the batches of a streaming query begin and end
-    process_cluster  connections kept from task to task
+    process_cluster, process_assembler           connections and buffers kept from task to task
     reader, stream_reader, writer, log_reader    Spark's interfaces
     sink_schema      which columns can be written
     group_commit     offsets shown to lag tools

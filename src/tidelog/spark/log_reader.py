@@ -44,11 +44,11 @@ class LogReader(DataSourceReader):
         return self._read(partition.slices) if isinstance(partition, SlicesPartition) else iter(())
 
     def _read(self, slices: list[LogSlice]) -> Iterator[pa.RecordBatch]:
-        from tidelog.client.arrow import BatchAssembler
         from tidelog.spark.log_slice import read_slice
+        from tidelog.spark.process_assembler import process_assembler
 
         check_crcs = self.options.driver_config().flag("check.crcs")
-        assembler = BatchAssembler(with_headers=self.options.include_headers)
+        assembler = process_assembler(self.options.include_headers)
         for wanted in slices:
             try:
                 yield from read_slice(wanted, assembler, check_crcs=check_crcs)

@@ -16,7 +16,6 @@ from tidelog.client.arrow import BatchAssembler, Run
 from tidelog.client.batch_selection import parts_of, select_batches, unreadable
 from tidelog.client.errors import CorruptRecordsFetched
 from tidelog.protocol.messages.fetch import AbortedTransaction as FetchedAbort
-from tidelog.record import kernel
 from tidelog.spark.log_directory import AbortedTransaction, walk_batches
 from tidelog.spark.options import FETCH_BYTES, ROWS_MAX
 from tidelog.types import TopicPartition
@@ -120,7 +119,7 @@ def _decoded(
                 )
             )
     try:
-        columns = kernel.records_to_columns([part.records for part in parts])
+        columns = assembler.decode([part.records for part in parts])
         batches = list(assembler.assemble(columns, runs, ROWS_MAX))
     except (ValueError, pa.ArrowInvalid) as problem:
         raise unreadable(wanted.partition, parts[0].records[2], problem) from problem

@@ -12,6 +12,7 @@ from tidelog.client.errors import OffsetOutOfRange, UnknownTopic
 from tidelog.client.fetcher import Fetcher
 from tidelog.client.offsets import earliest_offsets, latest_offsets
 from tidelog.spark.options import ROWS_MAX
+from tidelog.spark.process_assembler import process_assembler
 from tidelog.spark.process_cluster import process_cluster
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     cluster = process_cluster(options.executor_config())
     cluster.refresh([wanted.partition.topic])
-    fetcher = Fetcher(cluster, with_headers=options.include_headers, rows_max=ROWS_MAX)
+    assembler = process_assembler(options.include_headers)
+    fetcher = Fetcher(cluster, rows_max=ROWS_MAX, assembler=assembler)
     return fetch_what_is_there(fetcher, wanted, options.data_loss)
 
 

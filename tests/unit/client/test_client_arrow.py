@@ -161,3 +161,15 @@ def test_making_record_batches_does_not_import_pandas() -> None:
         "assert 'pandas' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_batch_that_is_kept_stays_as_it_is() -> None:
+    assembler = BatchAssembler(with_headers=True)
+    kept = []
+    for number in range(5):
+        payload, base_timestamp, _ = kernel.encode_records([(b"k", b"%d" % number, [], 0)], 0)
+        columns = assembler.decode([(payload, 1, number, base_timestamp, None)])
+        kept += assembler.assemble(columns, [Run(TP, 0, 1, 0, END)], 10)
+    table = pa.Table.from_batches(kept)
+    assert table.column("value").to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
+    assert table.column("offset").to_pylist() == [0, 1, 2, 3, 4]

@@ -525,6 +525,39 @@ class TestColumns:
         assert memoryview(columns[2]).cast("q").tolist() == [99, 99, 99]
 
     @both
+    def test_spare_buffers_do_not_change_the_answer(self, module: Any) -> None:
+        large, base_timestamp, _ = module.encode_records(records_of(40), 0)
+        small, small_base, _ = module.encode_records(records_of(3), 0)
+        parts = [(small, 3, 7, small_base, None)]
+        spare = module.records_to_columns([(large, 40, 0, base_timestamp, None)])
+        assert module.records_to_columns(parts, spare) == module.records_to_columns(parts)
+
+    @both
+    def test_a_spare_buffer_that_is_in_use_stays_as_it_is(self, module: Any) -> None:
+        encoded, base_timestamp, _ = module.encode_records(records_of(9), 0)
+        spare = module.records_to_columns([(encoded, 9, 0, base_timestamp, None)])
+        in_use = [(column, bytes(column)) for column in spare[1:]]
+        seen = memoryview(spare[8])
+        again = module.records_to_columns([(encoded, 9, 100, base_timestamp, None)], spare)
+        assert all(column == content for column, content in in_use)
+        assert again[8] == seen
+        assert all(new is not old for new, old in zip(again[1:], spare[1:], strict=True))
+
+    @needs_compiled
+    def test_a_spare_buffer_that_is_free_is_used_again(self) -> None:
+        assert compiled is not None
+        encoded, base_timestamp, _ = compiled.encode_records(records_of(9), 0)
+        parts = [(encoded, 9, 0, base_timestamp, None)]
+        spare = compiled.records_to_columns(parts)
+        again = compiled.records_to_columns(parts, spare)
+        assert again[8] is spare[8]
+
+    @both
+    def test_a_spare_is_an_earlier_answer(self, module: Any) -> None:
+        with pytest.raises(ValueError, match="earlier answer"):
+            module.records_to_columns([], (1, 2))
+
+    @both
     def test_no_parts_give_no_rows(self, module: Any) -> None:
         columns = module.records_to_columns([])
         assert columns[0] == 0

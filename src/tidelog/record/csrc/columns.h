@@ -6,6 +6,8 @@
 #include "growing.h"
 #include "records.h"
 
+#define ANSWER_SIZE 15
+
 typedef struct {
     Py_buffer view;
     int64_t records_count, base_offset, base_timestamp, append_time;
@@ -189,9 +191,26 @@ static int measure_parts(const Part *parts, Py_ssize_t count, int64_t *rows, int
     return 1;
 }
 
-static uint8_t *new_column(PyObject *answer, Py_ssize_t place, int64_t bytes, int zeroed)
+/* The buffer of an earlier answer, if nobody else refers to it and it can have the size; or NULL. */
+static PyObject *spare_column(PyObject *spare, Py_ssize_t place, int64_t bytes)
 {
-    PyObject *column = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    PyObject *column = spare != Py_None ? PyTuple_GetItem(spare, place) : NULL;
+    if (column == NULL || !PyByteArray_Check(column) || Py_REFCNT(column) != 1)
+        return NULL;
+    if (PyByteArray_Resize(column, (Py_ssize_t)bytes) < 0) {
+        PyErr_Clear();
+        return NULL;
+    }
+    Py_INCREF(column);
+    return column;
+}
+
+static uint8_t *new_column(PyObject *answer, PyObject *spare, Py_ssize_t place, int64_t bytes,
+                           int zeroed)
+{
+    PyObject *column = spare_column(spare, place, bytes);
+    if (column == NULL)
+        column = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)bytes);
     if (column == NULL)
         return NULL;
     uint8_t *data = (uint8_t *)PyByteArray_AsString(column);
@@ -202,18 +221,19 @@ static uint8_t *new_column(PyObject *answer, Py_ssize_t place, int64_t bytes, in
     return data;
 }
 
-static int new_columns(PyObject *answer, Columns *columns, int64_t rows, int64_t bytes)
+static int new_columns(PyObject *answer, PyObject *spare, Columns *columns, int64_t rows,
+                       int64_t bytes)
 {
     int64_t bits = (rows + 7) / 8;
-    return (columns->offsets = new_column(answer, 1, rows * 8, 0)) != NULL &&
-           (columns->timestamps = new_column(answer, 2, rows * 8, 0)) != NULL &&
-           (columns->key_offsets = new_column(answer, 3, rows * 4 + 4, 0)) != NULL &&
-           (columns->key_validity = new_column(answer, 4, bits, 1)) != NULL &&
-           (columns->key_data = new_column(answer, 5, bytes, 0)) != NULL &&
-           (columns->value_offsets = new_column(answer, 6, rows * 4 + 4, 0)) != NULL &&
-           (columns->value_validity = new_column(answer, 7, bits, 1)) != NULL &&
-           (columns->value_data = new_column(answer, 8, bytes, 0)) != NULL &&
-           (columns->header_offsets = new_column(answer, 9, rows * 4 + 4, 0)) != NULL;
+    return (columns->offsets = new_column(answer, spare, 1, rows * 8, 0)) != NULL &&
+           (columns->timestamps = new_column(answer, spare, 2, rows * 8, 0)) != NULL &&
+           (columns->key_offsets = new_column(answer, spare, 3, rows * 4 + 4, 0)) != NULL &&
+           (columns->key_validity = new_column(answer, spare, 4, bits, 1)) != NULL &&
+           (columns->key_data = new_column(answer, spare, 5, bytes, 0)) != NULL &&
+           (columns->value_offsets = new_column(answer, spare, 6, rows * 4 + 4, 0)) != NULL &&
+           (columns->value_validity = new_column(answer, spare, 7, bits, 1)) != NULL &&
+           (columns->value_data = new_column(answer, spare, 8, bytes, 0)) != NULL &&
+           (columns->header_offsets = new_column(answer, spare, 9, rows * 4 + 4, 0)) != NULL;
 }
 
 static int put_column(PyObject *answer, Py_ssize_t place, const Bytes *bytes)
@@ -230,7 +250,7 @@ static int put_header_columns(PyObject *answer, Headers *headers)
         !put_column(answer, 12, &headers->value_offsets) ||
         !put_column(answer, 14, &headers->value_data))
         return 0;
-    uint8_t *validity = new_column(answer, 13, (headers->count + 7) / 8, 1);
+    uint8_t *validity = new_column(answer, Py_None, 13, (headers->count + 7) / 8, 1);
     if (validity == NULL)
         return 0;
     for (int64_t row = 0; row < headers->count; row++)
@@ -263,20 +283,34 @@ static int fill_columns(PyObject *answer, Columns *columns, const Part *parts, P
            put_header_columns(answer, headers);
 }
 
-static PyObject *kernel_records_to_columns(PyObject *module, PyObject *sequence)
+static int is_answer_or_none(PyObject *spare)
+{
+    if (spare == Py_None || (PyTuple_Check(spare) && PyTuple_Size(spare) == ANSWER_SIZE))
+        return 1;
+    PyErr_SetString(PyExc_ValueError, "spare is an earlier answer");
+    return 0;
+}
+
+static PyObject *kernel_records_to_columns(PyObject *module, PyObject *const *arguments,
+                                           Py_ssize_t arguments_count)
 {
     (void)module;
+    if (!count_arguments("records_to_columns", arguments_count, 1, 2))
+        return NULL;
+    PyObject *spare = arguments_count == 2 ? arguments[1] : Py_None;
+    if (!is_answer_or_none(spare))
+        return NULL;
     Py_ssize_t count;
     int64_t rows, bytes;
     Columns columns = {0};
-    PyObject *list = PySequence_List(sequence);
+    PyObject *list = PySequence_List(arguments[0]);
     if (list == NULL)
         return NULL;
     Part *parts = take_parts(list, &count);
     PyObject *answer = NULL;
     if (parts != NULL && measure_parts(parts, count, &rows, &bytes))
-        answer = PyTuple_New(15);
-    if (answer != NULL && (!new_columns(answer, &columns, rows, bytes) ||
+        answer = PyTuple_New(ANSWER_SIZE);
+    if (answer != NULL && (!new_columns(answer, spare, &columns, rows, bytes) ||
                            !fill_columns(answer, &columns, parts, count)))
         Py_CLEAR(answer);
     free(columns.headers.key_offsets.data);

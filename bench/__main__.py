@@ -42,6 +42,7 @@ MEASURES = (
     "recovery",
     "compaction",
     "scaling",
+    "kernel",
     "spark",
 )
 

@@ -12,11 +12,12 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ FLOOR_BATCHES = 40
 WARM_UP_BATCHES = 10
 WRITE_PARTITIONS = 2
 STREAM_BATCH_ROWS = 500_000
+READER_TASKS = 2
 
 
 def session(jars: str) -> SparkSession:
@@ -85,33 +87,31 @@ class Workload:
         reader = self.spark.read.format("tidelog").option("subscribe", TOPIC)
         return self._consume(reader.option("path", self.data).load())
 
-    def reader_alone(self, connector: str) -> float:
-        """What feeds Spark, without Spark: one process reads everything, by files or by broker."""
-        from tidelog.client.arrow import BatchAssembler
-        from tidelog.spark.log_planning import plan_slices
-        from tidelog.spark.log_slice import read_slice
-        from tidelog.spark.options import source_options
-        from tidelog.spark.planning import OffsetRange
-        from tidelog.spark.range_reader import read_range
-        from tidelog.types import TopicPartition
-
-        started = time.perf_counter()
-        rows = 0
-        if connector == "files":
-            files = source_options({"path": self.data, "subscribe": TOPIC})
-            for task in plan_slices(files):
-                for piece in task:
-                    assembler = BatchAssembler(with_headers=False)
-                    for batch in read_slice(piece, assembler, check_crcs=True):
-                        rows += batch.num_rows
-        else:
-            given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": TOPIC}
-            for number in (0, 1):
-                wanted = OffsetRange(TopicPartition(TOPIC, number), 0, self.rows // 2)
-                for batch in read_range(source_options(given), wanted):
-                    rows += batch.num_rows
-        assert rows == self.rows, rows
-        return rows / (time.perf_counter() - started)
+    def readers_alone(self, kind: str) -> float:
+        """What feeds Spark, without Spark: its two tasks at once, as processes of their own."""
+        given = ["--bootstrap", self.bootstrap, "--data", self.data, "--topic", TOPIC]
+        command = [sys.executable, "-m", "bench.spark.reader", kind]
+        readers = [
+            subprocess.Popen(
+                [*command, str(task), *given, "--rows", str(self.rows)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for task in range(READER_TASKS)
+        ]
+        try:
+            for reader in readers:
+                assert reader.stdout is not None
+                assert reader.stdout.readline() == "ready\n", kind
+            started = time.perf_counter()
+            rows = sum(int(said) for said in _told_to_read(readers))
+            assert rows == self.rows, rows
+            return rows / (time.perf_counter() - started)
+        finally:
+            for reader in readers:
+                reader.kill()
+                reader.wait()
 
     def ceiling(self, connector: str) -> float:
         reader = self.spark.read.format("ceiling").option("rows", str(self.rows))
@@ -234,13 +234,21 @@ class Workload:
                 producer.write(rows)
 
 
+def _told_to_read(readers: Sequence[subprocess.Popen[str]]) -> list[str]:
+    for reader in readers:
+        assert reader.stdin is not None
+        reader.stdin.write("\n")
+        reader.stdin.flush()
+    return [reader.stdout.readline() for reader in readers if reader.stdout is not None]
+
+
 def measured(workload: Workload, rounds: int, only: set[str]) -> dict[str, dict[str, list[float]]]:
     both = workload.connectors
     measures: list[tuple[str, Callable[[str], float], list[str]]] = [
         ("batch read", workload.batch_read, both),
         ("direct read", workload.direct_read, ["tidelog"]),
         ("ceiling", workload.ceiling, ["spark"]),
-        ("reader alone", workload.reader_alone, ["files", "broker"]),
+        ("readers alone", workload.readers_alone, ["files", "broker"]),
         ("stream read", workload.stream_read, both),
         ("batch write", workload.batch_write, both),
         ("stream write", workload.stream_write, both),
@@ -271,7 +279,7 @@ def main() -> None:
     parser.add_argument("--fill", action="store_true", help="write the topic first")
     parser.add_argument(
         "--only",
-        default="batch read,direct read,ceiling,reader alone,stream read,batch write,stream write,"
+        default="batch read,direct read,ceiling,readers alone,stream read,batch write,stream write,"
         "floor",
     )
     given = parser.parse_args()

@@ -165,7 +165,7 @@ def test_making_record_batches_does_not_import_pandas() -> None:
 
 def test_a_batch_that_is_kept_stays_as_it_is() -> None:
     assembler = BatchAssembler(with_headers=True)
-    kept = []
+    kept: list[pa.RecordBatch] = []
     for number in range(5):
         payload, base_timestamp, _ = kernel.encode_records([(b"k", b"%d" % number, [], 0)], 0)
         columns = assembler.decode([(payload, 1, number, base_timestamp, None)])

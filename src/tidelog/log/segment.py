@@ -391,6 +391,8 @@ class LogSegment:
         return size, last_offset + 1
 
     def no_batch_at(self, position: int) -> CorruptRecords:
+        if self.unverified is not None:
+            self.unverified.note_no_batch(self, position)
         return CorruptRecords(f"{self.file.path} holds no batch at position {position}")
 
     def _last_offset_at(self, position: int) -> int:

@@ -177,6 +177,11 @@ class Unverified:
         if end > self._checked_to:
             self._checked_to, self._checked_next_offset = end, next_offset
 
+    def note_no_batch(self, segment: LogSegment, position: int) -> None:
+        """Whoever looked for a batch found something else; not worth a word after others."""
+        if self._broken_at < 0:
+            self.note_broken(segment, position, "no batch")
+
     def note_broken(self, segment: LogSegment, position: int, why: str) -> None:
         self._why = why
         if position != self._broken_at:

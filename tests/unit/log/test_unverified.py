@@ -189,6 +189,19 @@ def test_a_batch_whose_length_leads_over_the_next_one_is_not_served_in_part(
     assert error.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
+def test_a_batch_that_cannot_even_be_found_is_told_in_the_log(
+    workshop: LogWorkshop, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = workshop.create()
+    fill(log, 4)
+    log = reopened(workshop, log, LogConfig())
+    flip(log.segments[0].path(".log"), 16, 0x40)  # the magic of the first one
+
+    assert read_error(log, 0) == ErrorCode.CORRUPT_MESSAGE
+    assert read_error(log, 0) == ErrorCode.CORRUPT_MESSAGE
+    assert caplog.text.count("holds no batch at position 0; nothing is served from there") == 1
+
+
 def test_a_lost_transaction_index_is_written_anew_before_committed_reads(
     workshop: LogWorkshop, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import NamedTuple
 
-from tidelog.controller.topics import NO_LEADER, TopicImage, TopicImages
+from tidelog.controller.topics import NO_LEADER, PartitionImage, TopicImage, TopicImages
 
 
 class Node(NamedTuple):
@@ -53,13 +53,17 @@ class MetadataCache:
         return [self.as_seen(image) for image in self._topics.topics.values()]
 
     def as_seen(self, image: TopicImage) -> TopicImage:
-        """The image, with partitions that are offline shown so: without a leader."""
-        if not self.offline or not any(name == image.name for name, _ in self.offline):
+        """The image, without leaders where there is none to be had: logs that are offline, and
+        what a hidden broker leads.
+        """
+        if self.hidden_id is None and not any(name == image.name for name, _ in self.offline):
             return image
-        partitions = [
-            each._replace(leader=NO_LEADER, offline_replicas=each.replicas)
-            if (image.name, each.partition) in self.offline
-            else each
-            for each in image.partitions
-        ]
+        partitions = [self._partition_as_seen(image.name, each) for each in image.partitions]
         return TopicImage(image.name, image.topic_id, partitions, image.configs)
+
+    def _partition_as_seen(self, topic: str, partition: PartitionImage) -> PartitionImage:
+        if (topic, partition.partition) in self.offline:
+            return partition._replace(leader=NO_LEADER, offline_replicas=partition.replicas)
+        if partition.leader == self.hidden_id:
+            return partition._replace(leader=NO_LEADER)
+        return partition

@@ -75,7 +75,7 @@ def peers(names: Sequence[str]) -> list[Peer]:
 
 
 def headline(present: Sequence[Peer], size: Size) -> str:
-    kafka = f"Apache Kafka {KAFKA_VERSION} (KRaft, one broker, 1 GB heap)"
+    kafka = f"Apache Kafka {KAFKA_VERSION} (1 GB heap; KRaft, or ZooKeeper in `cluster`)"
     names = [kafka if isinstance(peer, ApacheKafka) else peer.name for peer in present]
     return (
         f"{' and '.join(names)}: {os.cpu_count()} processors, "

@@ -18,7 +18,7 @@ from tidelog.broker.config_changes import ConfigChanges
 from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.metadata_cache import MetadataCache
-from tidelog.broker.server import Server, flush_failed, raise_file_limit
+from tidelog.broker.server import Server, flush_failed
 from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import find_cluster, generate_broker_id
@@ -64,12 +64,8 @@ class ClusterServer(Server):
 
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""
-        raise_file_limit()
-        config = self._static_config
-        for warning in config.warnings:
-            logger.warning(warning)
-        logs = self._logs
-        logs.lock()
+        self._prepare()
+        config, logs = self._static_config, self._logs
         store = self._connect(config)
         meta = logs.stored_identity()
         cluster_id = find_cluster(store, None if meta is None else meta.cluster_id)

@@ -186,14 +186,17 @@ class Server:
         )
         self._cleaner.start()
 
+    def _prepare(self) -> None:
+        """Before anything is read: no other broker may have these directories."""
+        raise_file_limit()
+        for warning in self._static_config.warnings:
+            logger.warning(warning)
+        self._logs.lock()
+
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""
-        raise_file_limit()
-        config = self._static_config
-        for warning in config.warnings:
-            logger.warning(warning)
-        logs = self._logs
-        logs.lock()
+        self._prepare()
+        config, logs = self._static_config, self._logs
         meta = logs.stored_identity()
         broker_id = config.broker_id
         if meta is not None and not config.broker_id_is_set:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster import SESSION_TIMEOUT_MS
 from tests.support.fault_harness import FaultHarness
 from tests.support.planted_bug import program_with
 
@@ -46,7 +47,9 @@ def test_transactions_are_whole_through_random_faults(tmp_path: Path) -> None:
     ],
 )
 def test_the_harness_finds_a_planted_bug(tmp_path: Path, bug: str, finding: str) -> None:
-    """A leader that is alone with its clients goes on, and another one is elected meanwhile."""
+    """A leader that is alone with its clients goes on, and another one is elected meanwhile: it
+    lasts longer than a session.
+    """
     with pytest.raises(AssertionError, match=finding):
         run(
             tmp_path,
@@ -55,6 +58,7 @@ def test_the_harness_finds_a_planted_bug(tmp_path: Path, bug: str, finding: str)
             records=3_000,
             minutes=0.5,
             only=("alone",),
+            shortest_s=2 * SESSION_TIMEOUT_MS / 1000,
             peace_within_s=15,
             program=program_with(bug),
         )

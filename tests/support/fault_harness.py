@@ -69,6 +69,7 @@ class FaultHarness:
         minutes: float,
         transactions: bool = False,
         only: Collection[str] = (),
+        shortest_s: float = 0.0,
         peace_within_s: float = PEACE_WITHIN_S,
         program: Sequence[str] = TIDELOG,
         overrides: Mapping[str, str] | None = None,
@@ -79,6 +80,7 @@ class FaultHarness:
         self._duration_s = minutes * 60
         self._transactions = transactions
         self._only = only
+        self._shortest_s = shortest_s  # a fault; it may last LONGEST_SHARE
         self._peace_within_s = peace_within_s
         self._say = say
         self.history = History()
@@ -126,7 +128,7 @@ class FaultHarness:
         started = time.monotonic()
         for number in range(faults):
             kind, fault = dice.roll()
-            lasts_s = self._dice.uniform(0, slot_s * LONGEST_SHARE)
+            lasts_s = self._dice.uniform(self._shortest_s, slot_s * LONGEST_SHARE)
             began = time.monotonic()
             fault.begin()
             time.sleep(lasts_s)

@@ -76,8 +76,9 @@ def test_a_repeated_batch_after_a_restart_gets_its_old_offset(
     broker.stop() if stop_kind == "clean stop" else broker.kill()
     broker.start()
     with RawClient(broker.bootstrap) as client:
-        repeated = produce(client, "kept", numbered(producer, 2))
-        assert (repeated.error_code, repeated.base_offset) == (0, 2)
+        for sequence in range(3):
+            repeated = produce(client, "kept", numbered(producer, sequence))
+            assert (repeated.error_code, repeated.base_offset) == (0, sequence)
         assert produce(client, "kept", numbered(producer, 4)).error_code == 45
         assert produce(client, "kept", numbered(producer, 3)).base_offset == 3
         assert new_producer_id(client)[0] > producer[0]

@@ -6,11 +6,13 @@
 
 Requests time out sooner than faults end, so that they are sent again on new connections while the
 first ones are held up on their way. Each is a thread; what ends one of them early is told by
-`require_well`.
+`require_well`. Their threads make way for the brokers: those of librdkafka spin while an idempotent
+producer has its five requests in flight and waits for answers, which then come all the later.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -47,6 +49,7 @@ CONSUMER = {
     "fetch.wait.max.ms": 200,
     "isolation.level": "read_committed",
 }
+NICENESS = 10
 PADDING = b"." * 80
 TICK_S = 0.02
 CALL_TIMEOUT_S = 10.0
@@ -62,6 +65,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
+        self._has_ended = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._guarded, daemon=True)
 
@@ -69,21 +73,29 @@ class Worker:
         self._thread.start()
 
     def stop(self) -> None:
+        """How long a client takes to say goodbye is its own affair."""
         self.stopping.set()
-        self._thread.join(4 * FLUSH_TIMEOUT_S)
-        assert not self._thread.is_alive(), f"{self} does not end"
+        assert self._has_ended.wait(4 * FLUSH_TIMEOUT_S), f"{self} does not end"
         self.require_well()
 
     def require_well(self) -> None:
         assert self._failure is None, f"{self} has failed: {self._failure!r}"
 
     def _guarded(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         try:
             self.run()
         except (AssertionError, KafkaException, BufferError) as failure:
             self._failure = failure
+        finally:
+            self._has_ended.set()
+            self.close()
 
     def run(self) -> None:
+        """Makes its clients as well, so that their threads are as nice as this one."""
+        raise NotImplementedError
+
+    def close(self) -> None:
         raise NotImplementedError
 
 
@@ -103,7 +115,8 @@ class PlainProducer(Worker):
         self, bootstrap: str, topic: str, partitions: int, number: int, history: History, pace: Pace
     ) -> None:
         super().__init__()
-        self._producer = Producer({"bootstrap.servers": bootstrap, **PLAIN})
+        self._bootstrap = bootstrap
+        self._producer: Producer
         self._topic = topic
         self._partitions = partitions
         self._number = number
@@ -112,6 +125,7 @@ class PlainProducer(Worker):
         self._pace = pace
 
     def run(self) -> None:
+        self._producer = Producer({"bootstrap.servers": self._bootstrap, **PLAIN})
         sent = 0
         while not self.stopping.is_set():
             due = self._pace.due()
@@ -121,6 +135,9 @@ class PlainProducer(Worker):
             self._producer.poll(TICK_S)
         left = self._producer.flush(FLUSH_TIMEOUT_S)
         assert not left, f"{left} records are not answered {FLUSH_TIMEOUT_S} s after the last fault"
+
+    def close(self) -> None:
+        """A producer that is flushed needs none."""
 
     def _send(self, count: int) -> None:
         partition = count % self._partitions
@@ -151,16 +168,19 @@ class TransactionalProducer(Worker):
         self._sent = 0
         self._name = f"transactional-{number}"
         self.replaced = 0
-        self._consumer = assigned_consumer(bootstrap, topic, partitions)
+        self._consumer: Consumer
         self._producer: Producer
 
     def run(self) -> None:
+        self._consumer = assigned_consumer(self._bootstrap, self._topic, self._partitions)
         self._begin_anew()
         while not self.stopping.is_set():
             if self._sent >= self._pace.due():
                 time.sleep(TICK_S)
                 continue
             self._transact()
+
+    def close(self) -> None:
         self._consumer.close()
 
     def _begin_anew(self) -> None:
@@ -236,15 +256,21 @@ class Follower(Worker):
         self, bootstrap: str, topic: str, partitions: int, name: str, history: History
     ) -> None:
         super().__init__()
-        self._consumer = assigned_consumer(bootstrap, topic, partitions)
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
         self._name = name
         self._history = history
+        self._consumer: Consumer
 
     def run(self) -> None:
+        self._consumer = assigned_consumer(self._bootstrap, self._topic, self._partitions)
         while not self.stopping.is_set():
             poll = read_some(self._consumer, self._name, POLL_RECORDS_MAX, 0.2)
             if poll.records:
                 self._history.polls.append(poll)
+
+    def close(self) -> None:
         self._consumer.close()
 
 

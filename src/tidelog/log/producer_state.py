@@ -57,6 +57,7 @@ class ProducerEntry:
         "batches",
         "coordinator_epoch",
         "current_txn_first_offset",
+        "is_from_snapshot",
         "last_timestamp",
         "marker_count",
         "producer_epoch",
@@ -69,6 +70,7 @@ class ProducerEntry:
         self.current_txn_first_offset = NO_OFFSET
         self.marker_count = 0  # since the entry was made; see `markers_of`
         self.batches: list[BatchMetadata] = []  # oldest first, at most BATCHES_KEPT, one epoch
+        self.is_from_snapshot = False  # the log may hold older ones; see `recalled_batches`
 
     @property
     def last_sequence(self) -> int:
@@ -358,6 +360,7 @@ class ProducerStateTable:
         open_txns = {}
         for row in rows:
             entry = ProducerEntry(row.producer_epoch, row.coordinator_epoch, row.timestamp)
+            entry.is_from_snapshot = True
             entry.current_txn_first_offset = max(row.current_txn_first_offset, NO_OFFSET)
             if row.last_offset >= 0:
                 entry.batches.append(_batch_of(row))

@@ -15,6 +15,7 @@ from bench.arena import Sample
 
 CLIENT_BUSY_LIMIT = 0.85
 FLAT_LIMIT = 1.3
+CPU_SECONDS_MIN = 0.1  # ten ticks of the clock that processor time is counted with
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,11 @@ class Figure:
 
     @property
     def cpu_ratio(self) -> float | None:
-        """tidelog's processor time over Kafka's, for the same work."""
+        """tidelog's processor time over Kafka's, for the same work; None where it is too little."""
         ours, theirs = self.values.get("tidelog"), self.values.get("kafka")
-        if not ours or not theirs or not theirs.broker_seconds or ours.broker_seconds is None:
+        if not ours or not theirs or ours.broker_seconds is None or theirs.broker_seconds is None:
+            return None
+        if min(ours.broker_seconds, theirs.broker_seconds) < CPU_SECONDS_MIN:
             return None
         return ours.broker_seconds / theirs.broker_seconds
 

@@ -1,4 +1,4 @@
-"""docs/coverage.md keeps its word: every row of the checklist is there and every named test
+"""docs/coverage.md keeps its word: every row is there and every named test
 exists."""
 
 from __future__ import annotations

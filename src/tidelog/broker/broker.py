@@ -1,4 +1,5 @@
-"""Everything a handler can reach, in one place; `server.py` builds it."""
+"""Everything a handler can reach, in one place; `server.py` builds it, in a cluster
+`cluster_server.py` with it."""
 
 from __future__ import annotations
 

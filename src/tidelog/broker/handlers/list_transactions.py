@@ -5,8 +5,9 @@ Behaviour
   let everything through; states that do not exist are named in the answer.
 Checks, in order: loading (14).
 Versions: v1 duration.
-Not done: v2, a pattern for the ids. It is one of RE2, which takes linear time; Python's would let a
-client stop the broker.
+Not done: v2, a pattern for the ids. Python's `re` would let a client stop the broker, and the
+linear matcher for subscriptions (`coordinator.group.consumer.patterns`) knows only the characters
+of topic names; a transactional id may have any.
 """
 
 from __future__ import annotations

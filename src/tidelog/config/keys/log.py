@@ -200,6 +200,7 @@ KEYS: Final = (
         valid=at_least(0),
         importance=LOW,
         internal=True,
+        inert=True,
     ),
     Key(
         "log.local.retention.bytes",

@@ -60,7 +60,7 @@ KEYS: Final = (
         INT,
         -1,
         "Number of this broker in the cluster, the same as node.id. -1 takes the number in "
-        "meta.properties, or 0 in a fresh directory.",
+        "meta.properties, or 0 in a fresh directory (in a cluster: a new number from ZooKeeper).",
         importance=HIGH,
     ),
     Key(
@@ -69,7 +69,6 @@ KEYS: Final = (
         True,
         "Whether a broker without broker.id asks ZooKeeper for a number above "
         "reserved.broker.max.id.",
-        inert=True,
     ),
     Key(
         "broker.rack",

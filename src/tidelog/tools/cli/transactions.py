@@ -40,7 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "--duration-filter", type=int, metavar="MS", help="only those that run for longer"
     )
-    listing.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match")
+    listing.add_argument(
+        "--transactional-id-pattern",
+        metavar="REGEX",
+        help="only ids that match (brokers of Kafka 4.1 and later)",
+    )
     describe = verbs.add_parser("describe", help="the state of a transactional id")
     describe.add_argument("--transactional-id", required=True, metavar="ID")
     producers = verbs.add_parser("describe-producers", help="who writes to a partition")

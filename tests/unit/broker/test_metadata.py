@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.handlers import HandlerStage, handler_stage
-from tests.support.metadata import in_loop
+from tests.support.metadata import in_loop, refused
 from tidelog.broker.authorized_operations import NOT_REQUESTED
 from tidelog.broker.handlers import describe_cluster, metadata
 from tidelog.broker.metadata_cache import Node
@@ -70,8 +70,8 @@ async def test_a_broker_that_others_have_replaced_sends_clients_to_them(tmp_path
 @in_loop
 async def test_missing_topic_is_created_where_the_request_allows_it(tmp_path: Path) -> None:
     async with handler_stage(tmp_path, num_partitions="2") as stage:
-        refused = await ask(stage, ["new"], create=False)
-        assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = await ask(stage, ["new"], create=False)
+        assert unknown.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         made = await ask(stage, ["new"], create=True)
         assert (made.topics[0].error_code, len(made.topics[0].partitions)) == (0, 2)
 
@@ -81,6 +81,16 @@ async def test_missing_topic_is_not_created_where_the_broker_forbids_it(tmp_path
     async with handler_stage(tmp_path, auto_create_topics_enable="false") as stage:
         answer = await ask(stage, ["new"], create=True)
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_the_name_of_krafts_own_log_is_never_a_topic(tmp_path: Path) -> None:
+    """Its folder would be passed over at the next start."""
+    async with handler_stage(tmp_path) as stage:
+        answer = await ask(stage, ["__cluster_metadata"], create=True)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with refused(ErrorCode.INVALID_REQUEST):
+            await stage.broker.topics.auto_create("__cluster_metadata")
 
 
 @in_loop

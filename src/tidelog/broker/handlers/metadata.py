@@ -4,7 +4,8 @@ Behaviour
 - No topics: v0 an empty list means all, v1+ null means all and an empty list none.
 - A topic that does not exist is created where auto.create.topics.enable and (v4+) the request
   allow it, and answered as it then is. A bad name is INVALID_TOPIC_EXCEPTION, a topic that is
-  not created UNKNOWN_TOPIC_OR_PARTITION, an id nobody has UNKNOWN_TOPIC_ID (v12).
+  not created, as __cluster_metadata never is, UNKNOWN_TOPIC_OR_PARTITION, an id
+  nobody has UNKNOWN_TOPIC_ID (v12).
 - A topic named twice is answered once; an id, or no name, before v12 is INVALID_REQUEST.
 - A partition whose log directory has failed has no leader: LEADER_NOT_AVAILABLE, and the replica
   is among the offline ones.
@@ -26,6 +27,7 @@ from tidelog.broker.authorized_operations import (
     TOPIC_OPERATIONS,
 )
 from tidelog.broker.context import RequestContext
+from tidelog.controller.topic_names import CLUSTER_METADATA
 from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.metadata import (
@@ -87,6 +89,7 @@ def _to_create(
         for topic in topics
         if topic.name is not None
         and topic.topic_id == ZERO_UUID
+        and topic.name != CLUSTER_METADATA
         and metadata.topic(topic.name) is None
     ]
 

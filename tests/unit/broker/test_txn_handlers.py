@@ -490,6 +490,18 @@ async def test_late_marker_does_not_end_the_next_transaction(tmp_path: Path) -> 
 
 
 @in_loop
+async def test_what_is_named_twice_is_described_once(tmp_path: Path) -> None:
+    async with txn_stage(tmp_path) as stage:
+        request = DescribeTransactionsRequest(transactional_ids=["x", "y", "x"])
+        answer = await stage.ask(describe_transactions, 0, request)
+        assert [row.transactional_id for row in answer.transaction_states] == ["x", "y"]
+        named = [TopicRequest(name=TOPIC, partition_indexes=[each, 0]) for each in (0, 1)]
+        answer = await stage.ask(describe_producers, 0, DescribeProducersRequest(topics=named))
+        (topic,) = answer.topics
+        assert [row.partition_index for row in topic.partitions] == [0, 1]
+
+
+@in_loop
 async def test_transactions_are_listed_and_described(tmp_path: Path) -> None:
     async with txn_stage(tmp_path) as stage:
         producer = await open_transaction(stage)

@@ -172,6 +172,7 @@ class TestFindCoordinator:
     ) -> None:
         async def story() -> None:
             async with handler_stage(tmp_path) as stage:
+                stage.broker.metadata.replace_nodes({})  # nothing listens
                 request = FindCoordinatorRequest(key_type=key_type)
                 if version >= 4:
                     request.coordinator_keys = ["k"]

@@ -10,6 +10,7 @@ from typing import cast
 from tests.support.metadata import open_catalogue, open_store
 from tidelog.broker.context import RequestContext
 from tidelog.broker.dynamic_config import DynamicConfig
+from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.config.broker import BrokerConfig
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.topics import TopicCatalogue
@@ -26,6 +27,7 @@ class ConfigBroker:
         self.may_administer_topics = True
         self.store: EmbeddedStore = open_store(directory)
         self.topics: TopicCatalogue = open_catalogue(self.store, broker_id=broker_id)
+        self.metadata = MetadataCache("cluster", broker_id, self.topics)
         self.dynamic_config = DynamicConfig(BrokerConfig(properties), self.store, broker_id)
         self.dynamic_config.load()
         self.dynamic_config.follow(self.topics)

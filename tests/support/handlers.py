@@ -11,6 +11,7 @@ from typing import Any, cast
 from tests.support.clock import FakeClock
 from tidelog.broker.broker import Broker
 from tidelog.broker.context import RequestContext
+from tidelog.broker.metadata_cache import Node
 from tidelog.broker.server import Server
 from tidelog.config.broker import BrokerConfig
 from tidelog.protocol.header import RequestHeader
@@ -56,7 +57,9 @@ async def handler_stage(directory: Path, **overrides: str) -> AsyncIterator[Hand
     properties |= {key.replace("_", "."): value for key, value in overrides.items()}
     server = Server(BrokerConfig(properties), asyncio.get_running_loop(), clock=clock, timer=clock)
     server.open()
+    broker = server.broker
+    broker.metadata.advertise("PLAINTEXT", [Node(broker.broker_id, "127.0.0.1", 9092, None)])
     try:
-        yield HandlerStage(server.broker, clock)
+        yield HandlerStage(broker, clock)
     finally:
         await server.close()

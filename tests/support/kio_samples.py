@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from kio.index import load_entity_schema
@@ -23,6 +24,7 @@ class KioSample:
     api: str  # kio's name of it
     version: int
     fields: dict[str, Any]
+    is_readable: bool = True  # kio refuses the timestamp -1, which Kafka sends with an error
 
     def frame(self, correlation_id: int, client_id: str) -> bytes:
         """What follows the frame's length."""
@@ -54,3 +56,20 @@ def kio_samples() -> Iterator[KioSample]:
         yield KioSample(68, "consumer_group_heartbeat", version, nobody)
         described = {"group_ids": (MISSING_GROUP,), "include_authorized_operations": False}
         yield KioSample(69, "consumer_group_describe", version, described)
+    yield from _token_samples()
+
+
+def _token_samples() -> Iterator[KioSample]:
+    """From v1 on: kio knows no older ones."""
+    day = timedelta(days=1)
+    for version in (1, 2, 3):
+        created: dict[str, Any] = {"renewers": (), "max_lifetime": day}
+        if version > 2:
+            created |= {"owner_principal_type": "User", "owner_principal_name": "nobody"}
+        yield KioSample(38, "create_delegation_token", version, created, is_readable=False)
+        yield KioSample(41, "describe_delegation_token", version, {"owners": None})
+    for version in (1, 2):
+        renewed = {"hmac": b"none", "renew_period": day}
+        yield KioSample(39, "renew_delegation_token", version, renewed, is_readable=False)
+        expired = {"hmac": b"none", "expiry_time_period": day}
+        yield KioSample(40, "expire_delegation_token", version, expired, is_readable=False)

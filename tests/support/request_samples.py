@@ -13,16 +13,21 @@ from kafka.protocol.admin import (
     AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
     AlterReplicaLogDirsRequest,
+    CreateAclsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
+    DeleteAclsRequest,
     DeleteGroupsRequest,
     DeleteRecordsRequest,
     DeleteTopicsRequest,
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
+    DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
     ListGroupsRequest,
@@ -42,6 +47,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from tests.support.group_samples import group_samples
 from tests.support.raw_batch import batch, message
@@ -54,6 +60,7 @@ MISSING_TOPIC = "no-such-topic"
 MISSING_GROUP = "no-such-group"
 NOBODY = "nobody"
 TOPIC_RESOURCE = 2
+LITERAL, READ, ALLOW = 3, 3, 3  # pattern type, operation and permission of an ACL
 
 
 def always(**fields: Any) -> Fields:
@@ -68,6 +75,7 @@ def sample_requests(topic: str) -> Iterator[Sample]:
     yield from _controller_samples(topic)
     yield from group_samples(topic)
     yield from txn_samples(topic)
+    yield from _security_samples(topic)
     yield DescribeClusterRequest, always()
     yield DescribeLogDirsRequest, always(topics=None)
     moved = AlterReplicaLogDirsRequest.AlterReplicaLogDir
@@ -255,6 +263,28 @@ def _controller_samples(topic: str) -> Iterator[Sample]:
         always(topics=[moved(name=topic, partitions=[cancelled])], timeout_ms=1000),
     )
     yield ListPartitionReassignmentsRequest, always(topics=None, timeout_ms=1000)
+
+
+def _security_samples(topic: str) -> Iterator[Sample]:
+    yield SaslHandshakeRequest, always(mechanism="PLAIN")
+    yield SaslAuthenticateRequest, always(auth_bytes=b"nobody")
+    resource = {"pattern_type_filter": LITERAL, "resource_type_filter": TOPIC_RESOURCE}
+    rule = {"operation": READ, "permission_type": ALLOW}
+    wanted = {"resource_name_filter": topic, "principal_filter": None, "host_filter": None}
+    yield DescribeAclsRequest, always(**resource, **rule, **wanted)
+    filters = [DeleteAclsRequest.DeleteAclsFilter(**resource, **rule, **wanted)]
+    yield DeleteAclsRequest, always(filters=filters)
+    creation = CreateAclsRequest.AclCreation(
+        resource_type=TOPIC_RESOURCE,
+        resource_name=topic,
+        resource_pattern_type=LITERAL,
+        principal="User:nobody",
+        host="*",
+        **rule,
+    )
+    yield CreateAclsRequest, always(creations=[creation])
+    yield DescribeClientQuotasRequest, always(components=[], strict=False)
+    yield DescribeUserScramCredentialsRequest, always(users=None)
 
 
 def _group_samples(topic: str) -> Iterator[Sample]:

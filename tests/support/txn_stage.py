@@ -77,7 +77,7 @@ class TxnStage:
         return await settled(await answer if isawaitable(answer) else answer)
 
     async def init(
-        self, transactional_id: str = "x", *, version: int = 4, **fields: Any
+        self, transactional_id: str | None = "x", *, version: int = 4, **fields: Any
     ) -> InitProducerIdResponse:
         fields.setdefault("transaction_timeout_ms", 60_000)
         request = InitProducerIdRequest(transactional_id=transactional_id, **fields)

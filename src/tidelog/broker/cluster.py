@@ -340,7 +340,7 @@ class Cluster:
         partition, as far as is known here.
         """
         image = self.topics.topics.get(topic)
-        if image is None or index >= len(image.partitions):
+        if image is None or not 0 <= index < len(image.partitions):
             return None
         return image.partitions[index].leader
 

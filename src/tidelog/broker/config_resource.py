@@ -5,8 +5,11 @@ of a resource, the second sets, deletes, appends and subtracts single keys.
 
 Checks of a change, in order, as Kafka 3.9: resource named twice, key named twice, null value,
 resource type, for a broker its id and for a topic its name, the edit, the configuration it leads
-to, and last that the topic exists. A refused key or value is INVALID_CONFIG (in Kafka only that of
-a topic); what cannot change while the broker runs, and all the rest, is INVALID_REQUEST.
+to, and last that the topic exists. A refused key or value is INVALID_CONFIG; what cannot change
+while the broker runs, and all the rest, is INVALID_REQUEST.
+
+Unlike Kafka: a refused key or value of a broker is INVALID_CONFIG too, on purpose. Kafka has
+INVALID_REQUEST there and calls it a mistake kept for compatibility (KAFKA-13609).
 """
 
 from __future__ import annotations

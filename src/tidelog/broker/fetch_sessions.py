@@ -178,10 +178,10 @@ class FetchSessions:
         session = self._sessions.get(request.session_id)
         if session is None:
             return self._refuse(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.uses_topic_ids != by_id:
-            return self._refuse(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != request.session_epoch:
             return self._refuse(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != by_id:
+            return self._refuse(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self._update(session, request)
         if not session.partitions:
             del self._sessions[session.session_id]

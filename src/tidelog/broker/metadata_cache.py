@@ -10,6 +10,7 @@ from collections.abc import Set
 from typing import NamedTuple
 
 from tidelog.controller.topics import NO_LEADER, PartitionImage, TopicImage, TopicImages
+from tidelog.errors import ErrorCode
 
 
 class Node(NamedTuple):
@@ -44,6 +45,15 @@ class MetadataCache:
         if self.hidden_id is None:
             return nodes
         return [node for node in nodes if node.broker_id != self.hidden_id]
+
+    def leader_errors(self, listener_name: str, without_listener: ErrorCode) -> dict[int, int]:
+        """By broker, the error of partitions it leads, for clients of this listener: none, or that
+        it lives without the listener. Brokers that do not live are not in it.
+        """
+        alive = (node.broker_id for nodes in self._nodes.values() for node in nodes)
+        errors = dict.fromkeys(alive, int(without_listener))
+        errors.update((node.broker_id, 0) for node in self._nodes.get(listener_name, ()))
+        return errors
 
     def topic(self, name: str) -> TopicImage | None:
         image = self._topics.topics.get(name)

@@ -43,6 +43,13 @@ def must_be_valid(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
+def must_not_be_reserved(name: str) -> None:
+    if name == CLUSTER_METADATA:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+        )
+
+
 def collision_form(name: str) -> str:
     """Two different names with the same form collide."""
     return name.replace(".", "_")

@@ -43,6 +43,7 @@ from tidelog.controller.topic_names import (
     collision_form,
     is_internal,
     must_be_valid,
+    must_not_be_reserved,
     reason_invalid,
 )
 from tidelog.errors import ErrorCode, KafkaError
@@ -146,6 +147,7 @@ class TopicImages:
         self._listeners.append(listener)
 
     def must_be_creatable(self, name: str) -> None:
+        must_not_be_reserved(name)
         must_be_valid(name)
         if name in self.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")

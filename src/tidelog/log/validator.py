@@ -241,6 +241,18 @@ def validate_for_append(
     return append.validate(check)
 
 
+def must_be_one_batch(records: memoryview, produce_version: int) -> None:
+    """The first of the checks alone, which Kafka makes before it asks for a log."""
+    if produce_version < _V2_PRODUCE_VERSION:
+        return
+    check = check_batch(records)
+    _require_batch(check[0])
+    if check[0] == kernel.OLD_FORMAT:
+        raise _old_format(produce_version)
+    _require_known_codec(check[4], produce_version)
+    _require_nothing_follows(records[check[1] :])
+
+
 class _Append:
     """One append that does not take the common way; holds what its steps share."""
 
@@ -267,10 +279,7 @@ class _Append:
 
     def validate(self, check: tuple[int, ...]) -> ValidBatch:
         status = check[0]
-        if status == kernel.NO_BATCH:
-            raise InvalidRecords("There is no whole record batch.")
-        if status in (kernel.BAD_SIZE, kernel.BAD_MAGIC):
-            raise CorruptRecords("A record batch has an impossible size or magic.")
+        _require_batch(status)
         if status == kernel.OLD_FORMAT:
             return self._validate_old()
         return self._validate_v2(check)
@@ -388,9 +397,7 @@ class _Append:
         from tidelog.record.conversion import up_convert
 
         if self.is_client and self.produce_version >= _V2_PRODUCE_VERSION:
-            raise InvalidRecords(
-                f"Produce v{self.produce_version} takes record batches of magic 2 only."
-            )
+            raise _old_format(self.produce_version)
         messages, check, messages_time, is_append_time = self._read_old()
         self._require_old_records_allowed(messages, check, messages_time, is_append_time)
         target = self._target_codec(codec_of(self.records[_OLD_ATTRIBUTES_POSITION]))
@@ -464,8 +471,8 @@ class _Append:
         from tidelog.record.compression import codec_of
 
         codec = codec_of(attributes)
-        if self.is_client and codec == Codec.ZSTD and self.produce_version < _ZSTD_PRODUCE_VERSION:
-            raise UnsupportedCodec(f"Produce v{self.produce_version} may not carry zstd.")
+        if self.is_client:
+            _require_known_codec(attributes, self.produce_version)
         return codec
 
     def _target_codec(self, source: Codec) -> Codec:
@@ -597,6 +604,22 @@ class _Append:
 
 def _append_time_by_client() -> InvalidTimestamps:
     return InvalidTimestamps("A producer may not set the timestamp type LogAppendTime.")
+
+
+def _old_format(produce_version: int) -> InvalidRecords:
+    return InvalidRecords(f"Produce v{produce_version} takes record batches of magic 2 only.")
+
+
+def _require_batch(status: int) -> None:
+    if status == kernel.NO_BATCH:
+        raise InvalidRecords("There is no whole record batch.")
+    if status in (kernel.BAD_SIZE, kernel.BAD_MAGIC):
+        raise CorruptRecords("A record batch has an impossible size or magic.")
+
+
+def _require_known_codec(attributes: int, produce_version: int) -> None:
+    if attributes & CODEC_MASK == Codec.ZSTD and produce_version < _ZSTD_PRODUCE_VERSION:
+        raise UnsupportedCodec(f"Produce v{produce_version} may not carry zstd.")
 
 
 def _require_nothing_follows(rest: memoryview) -> None:

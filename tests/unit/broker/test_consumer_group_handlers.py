@@ -211,6 +211,15 @@ def test_describe_groups_does_not_know_consumer_groups(
 
 
 @on_stage()
+async def test_a_group_named_twice_is_described_once(stage: ConsumerStage) -> None:
+    stage.join()
+    assert [row.group_id for row in stage.describe("g", "h", "g")] == ["g", "h"]
+    request = DescribeGroupsRequest(groups=["g", "h", "g"])
+    rows = describe_groups.handle(stage.stage.context(5), request).groups
+    assert [row.group_id for row in rows] == ["g", "h"]
+
+
+@on_stage()
 async def test_an_empty_group_is_deleted_with_its_offsets(stage: ConsumerStage) -> None:
     stage.join()
 

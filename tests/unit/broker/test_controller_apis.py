@@ -66,6 +66,29 @@ async def test_a_lone_broker_needs_no_elections(tmp_path: Path) -> None:
     await broker.close()
 
 
+@pytest.mark.parametrize(
+    ("election_type", "code"),
+    [
+        (0, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+        (1, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+    ],
+)
+@in_loop
+async def test_nobody_can_be_elected_where_a_lone_brokers_log_is_offline(
+    tmp_path: Path, election_type: int, code: ErrorCode
+) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("led")
+    await broker.create_topic("lost")
+    broker.metadata.offline = {("lost", 0)}
+    for named in (None, [TopicPartitions(topic="lost", partitions=[0])]):
+        request = ElectLeadersRequest(election_type=election_type, topic_partitions=named)
+        response = await elect_leaders.handle(broker.context(2), request)
+        (topic,) = response.replica_election_results
+        assert (topic.topic, topic.partition_result[0].error_code) == ("lost", code)
+    await broker.close()
+
+
 @in_loop
 async def test_a_lone_broker_has_no_reassignments(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path)

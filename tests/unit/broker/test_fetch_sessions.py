@@ -145,6 +145,13 @@ def test_session_by_name_cannot_go_on_by_id() -> None:
     assert plan.error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
+def test_a_wrong_epoch_is_told_before_a_wrong_kind_of_naming() -> None:
+    sessions = FetchSessions(slots_max=10)
+    session_id = opened(sessions, 0)
+    plan = sessions.resolve(request(session_id, 5), VERSION_BY_ID, 0)
+    assert plan.error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
 def test_forgetting_everything_ends_the_session() -> None:
     sessions = FetchSessions(slots_max=10)
     session_id = opened(sessions, 0)

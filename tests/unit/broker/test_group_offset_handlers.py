@@ -172,6 +172,7 @@ class TestFindCoordinator:
     ) -> None:
         async def story() -> None:
             async with handler_stage(tmp_path) as stage:
+                stage.broker.metadata.replace_nodes({})  # nothing listens
                 request = FindCoordinatorRequest(key_type=key_type)
                 if version >= 4:
                     request.coordinator_keys = ["k"]
@@ -288,6 +289,37 @@ async def test_several_groups_are_answered_each_on_its_own(stage: HandlerStage) 
         assert found == [(4, 0), (-1, unknown)]
         assert [topic.topic_id for topic in two.topics] == [topic_id]
         assert [topic.partitions[0].committed_offset for topic in two.topics] == [5]
+
+
+@on_stage()
+async def test_what_is_named_twice_is_answered_once(stage: HandlerStage) -> None:
+    commit(stage, ("t", 0, 4), ("t", 1, 5))
+    repeated = fetch(stage, topics=[("t", [0, 0]), ("t", [1, 0])])
+    (topic,) = repeated.topics
+    assert [row.partition_index for row in topic.partitions] == [0, 1]
+
+    def group(*indexes: int, member_id: str | None = None) -> OffsetFetchRequestGroup:
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(indexes))]
+        return OffsetFetchRequestGroup(group_id="g", member_id=member_id, topics=topics)
+
+    request = OffsetFetchRequest(groups=[group(0, 0), group(1, 0), group(1, member_id="m")])
+    response = offset_fetch.handle(stage.context(9), request)
+    found = [
+        [row.committed_offset for topic in each.topics for row in topic.partitions]
+        for each in response.groups
+    ]
+    assert found == [[4, 5], [5]]
+
+
+@on_stage()
+async def test_a_group_asked_for_partitions_and_for_all_is_answered_with_all(
+    stage: HandlerStage,
+) -> None:
+    commit(stage, ("t", 0, 4), ("t", 1, 5))
+    some = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    groups = [OffsetFetchRequestGroup(group_id="g", topics=topics) for topics in (some, None)]
+    (row,) = offset_fetch.handle(stage.context(8), OffsetFetchRequest(groups=groups)).groups
+    assert len(row.topics[0].partitions) == 2
 
 
 @on_stage()

@@ -2,13 +2,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.handlers import HandlerStage, handler_stage
-from tests.support.metadata import in_loop
+from tests.support.metadata import in_loop, refused
 from tidelog.broker.authorized_operations import NOT_REQUESTED
-from tidelog.broker.handlers import describe_cluster, metadata
+from tidelog.broker.handlers import describe_cluster, describe_topic_partitions, metadata
 from tidelog.broker.metadata_cache import Node
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
+from tidelog.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -26,6 +32,13 @@ async def ask(
     )
     answer = metadata.handle(stage.context(version), request)
     return answer if isinstance(answer, MetadataResponse) else await answer
+
+
+async def described_leader(stage: HandlerStage, name: str) -> tuple[int, int]:
+    """The leader of partition 0 by DescribeTopicPartitions, and the error."""
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)])
+    (topic,) = (await describe_topic_partitions.handle(stage.context(0), request)).topics
+    return topic.partitions[0].leader_id, topic.partitions[0].error_code
 
 
 @in_loop
@@ -68,10 +81,43 @@ async def test_a_broker_that_others_have_replaced_sends_clients_to_them(tmp_path
 
 
 @in_loop
+async def test_a_leader_that_does_not_live_is_not_named(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path, broker_id="4") as stage:
+        await stage.topic("a")
+        stage.broker.metadata.replace_nodes({"PLAINTEXT": [Node(5, "h", 9092, None)]})
+        for topics in (["a"], None):
+            (partition,) = (await ask(stage, topics)).topics[0].partitions
+            assert (partition.leader_id, list(partition.replica_nodes)) == (-1, [4])
+            assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert await described_leader(stage, "a") == (-1, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)]
+)
+@in_loop
+async def test_a_leader_without_the_clients_listener_is_not_named(
+    tmp_path: Path, version: int, code: ErrorCode
+) -> None:
+    async with handler_stage(tmp_path, broker_id="4") as stage:
+        await stage.topic("a")
+        within = [Node(4, "h", 9091, None), Node(5, "h", 9091, None)]
+        nodes = {"INTERNAL": within, "PLAINTEXT": [Node(5, "h", 9092, None)]}
+        stage.broker.metadata.replace_nodes(nodes)
+        (partition,) = (await ask(stage, ["a"], version=version)).topics[0].partitions
+        assert (partition.leader_id, partition.error_code) == (-1, code)
+        assert await described_leader(stage, "a") == (-1, 0)
+        stage.connection.listener_name = "INTERNAL"
+        (partition,) = (await ask(stage, ["a"], version=version)).topics[0].partitions
+        assert (partition.leader_id, partition.error_code) == (4, 0)
+        assert await described_leader(stage, "a") == (4, 0)
+
+
+@in_loop
 async def test_missing_topic_is_created_where_the_request_allows_it(tmp_path: Path) -> None:
     async with handler_stage(tmp_path, num_partitions="2") as stage:
-        refused = await ask(stage, ["new"], create=False)
-        assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = await ask(stage, ["new"], create=False)
+        assert unknown.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         made = await ask(stage, ["new"], create=True)
         assert (made.topics[0].error_code, len(made.topics[0].partitions)) == (0, 2)
 
@@ -81,6 +127,16 @@ async def test_missing_topic_is_not_created_where_the_broker_forbids_it(tmp_path
     async with handler_stage(tmp_path, auto_create_topics_enable="false") as stage:
         answer = await ask(stage, ["new"], create=True)
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_the_name_of_krafts_own_log_is_never_a_topic(tmp_path: Path) -> None:
+    """Its folder would be passed over at the next start."""
+    async with handler_stage(tmp_path) as stage:
+        answer = await ask(stage, ["__cluster_metadata"], create=True)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with refused(ErrorCode.INVALID_REQUEST):
+            await stage.broker.topics.auto_create("__cluster_metadata")
 
 
 @in_loop

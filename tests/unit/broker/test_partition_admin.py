@@ -100,10 +100,13 @@ async def test_records_of_an_internal_topic_cannot_be_deleted(tmp_path: Path) ->
         assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@pytest.mark.parametrize("policy", ["compact", ""])
 @in_loop
-async def test_records_of_a_compacted_topic_cannot_be_deleted(tmp_path: Path) -> None:
+async def test_records_of_a_topic_without_retention_cannot_be_deleted(
+    tmp_path: Path, policy: str
+) -> None:
     async with handler_stage(tmp_path) as stage:
-        await stage.topic("t", cleanup_policy="compact")
+        await stage.topic("t", cleanup_policy=policy)
         append(stage, 1)
         assert delete_before(stage, 1).error_code == ErrorCode.POLICY_VIOLATION
 

@@ -19,6 +19,7 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
 from tidelog.replication.pending import Pending
 from tidelog.types import Uuid
@@ -64,6 +65,8 @@ async def test_records_get_the_next_offsets(tmp_path: Path) -> None:
         ({"topic": "nowhere"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ({"index": 9}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ({"acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS),
+        ({"acks": 2, "topic": "nowhere"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"acks": 2, "index": 9}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
 def test_refusals(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> None:
@@ -76,6 +79,22 @@ def test_refusals(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> No
             assert stage.partition("t").log.log_end_offset == 0
 
     story()
+
+
+@in_loop
+async def test_records_that_are_no_batch_are_told_before_bad_acks(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        zstd = simple_batch(1, codec=Codec.ZSTD)
+        for records, version, code in (
+            (b"", 9, ErrorCode.INVALID_RECORD),
+            (simple_batch(1) + simple_batch(1), 9, ErrorCode.INVALID_RECORD),
+            (zstd, 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+            (zstd, 7, ErrorCode.INVALID_REQUIRED_ACKS),
+            (b"", 2, ErrorCode.INVALID_REQUIRED_ACKS),
+        ):
+            row = send(stage, records, version=version, acks=2)
+            assert (row.error_code, row.base_offset) == (code, -1)
 
 
 @in_loop

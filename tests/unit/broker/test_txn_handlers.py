@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tidelog.broker.handlers import (
     produce,
     write_txn_markers,
 )
+from tidelog.controller.metadata_store import StoreUnavailable
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -59,6 +61,25 @@ async def test_each_instance_gets_a_newer_epoch_of_the_same_producer_id(tmp_path
         first, second = await stage.init(), await stage.init()
         assert (first.producer_epoch, second.producer_epoch) == (0, 1)
         assert first.producer_id == second.producer_id != (await stage.init("other")).producer_id
+
+
+@pytest.mark.parametrize("transactional_id", [None, "x"])
+@in_loop
+async def test_a_producer_is_told_to_ask_again_while_no_ids_are_to_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_id: str | None
+) -> None:
+    async with txn_stage(tmp_path) as stage:
+        await stage.init("other")
+
+        async def unreachable(path: str) -> None:
+            raise StoreUnavailable(path)
+
+        ids = stage.broker.producer_ids
+        monkeypatch.setattr(ids, "_last", -1)
+        monkeypatch.setattr(ids, "_store", SimpleNamespace(get=unreachable))
+        answer = await stage.init(transactional_id)
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
@@ -469,6 +490,18 @@ async def test_late_marker_does_not_end_the_next_transaction(tmp_path: Path) -> 
 
 
 @in_loop
+async def test_what_is_named_twice_is_described_once(tmp_path: Path) -> None:
+    async with txn_stage(tmp_path) as stage:
+        request = DescribeTransactionsRequest(transactional_ids=["x", "y", "x"])
+        answer = await stage.ask(describe_transactions, 0, request)
+        assert [row.transactional_id for row in answer.transaction_states] == ["x", "y"]
+        named = [TopicRequest(name=TOPIC, partition_indexes=[each, 0]) for each in (0, 1)]
+        answer = await stage.ask(describe_producers, 0, DescribeProducersRequest(topics=named))
+        (topic,) = answer.topics
+        assert [row.partition_index for row in topic.partitions] == [0, 1]
+
+
+@in_loop
 async def test_transactions_are_listed_and_described(tmp_path: Path) -> None:
     async with txn_stage(tmp_path) as stage:
         producer = await open_transaction(stage)
@@ -499,5 +532,5 @@ async def test_coordinator_of_a_transactional_id_is_found(tmp_path: Path) -> Non
     async with txn_stage(tmp_path) as stage:
         request = FindCoordinatorRequest(key="x", key_type=1)
         answer = await stage.ask(find_coordinator, 1, request)
-        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE  # nothing listens
+        assert (answer.error_code, answer.node_id) == (0, stage.broker.broker_id)
         assert "__transaction_state" in stage.broker.topics.topics

@@ -3,6 +3,7 @@
 Behaviour
 - Each member is shown with what it holds and with what it should hold; topics that were deleted
   are left out.
+- A group named twice is answered once.
 - A classic group is GROUP_ID_NOT_FOUND: DescribeGroups describes it.
 Checks, in order: protocol enabled (35), group id (24), coordinator (14, 16), group (69).
 Versions: v1 member type (0 classic, 1 consumer).
@@ -35,7 +36,7 @@ def handle(
     context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     rows = []
-    for group_id in request.group_ids:
+    for group_id in dict.fromkeys(request.group_ids):
         try:
             row = _described(context, _must_find(context, group_id))
             if request.include_authorized_operations:

@@ -28,7 +28,7 @@ from tidelog.config.definition import ConfigError
 from tidelog.config.topic import validate_overrides
 from tidelog.controller.deadline import within
 from tidelog.controller.placement import require_valid_assignment
-from tidelog.controller.topic_names import CLUSTER_METADATA
+from tidelog.controller.topic_names import must_not_be_reserved
 from tidelog.controller.topics import PARTITIONS_PER_REQUEST_MAX
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.create_topics import (
@@ -88,11 +88,7 @@ async def _row(
     try:
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        if topic.name == CLUSTER_METADATA:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Creation of internal topic {CLUSTER_METADATA} is prohibited.",
-            )
+        must_not_be_reserved(topic.name)
         if too_many:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,

@@ -4,7 +4,7 @@ Behaviour
 - Offset -1 means the high watermark. An offset above it is OFFSET_OUT_OF_RANGE; one below the
   log start changes nothing and answers the present log start.
 - Internal topics are INVALID_TOPIC_EXCEPTION.
-- Topics that are compacted and not deleted by retention are refused with POLICY_VIOLATION.
+- Topics without the clean-up policy `delete` are refused with POLICY_VIOLATION.
 - The answer waits until every replica that lives has moved its log start, up to timeout_ms, then
   REQUEST_TIMED_OUT. Its low watermark is the lowest log start of them (-1 with an error).
 Versions: v2 flexible.
@@ -74,8 +74,7 @@ def _movable(context: RequestContext, topic: str, index: int) -> Partition:
     if is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = context.broker.replicas.leader(topic, index)
-    config = partition.log.config
-    if config.compact and not config.delete:
+    if not partition.log.config.delete:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     return partition
 

@@ -3,6 +3,7 @@
 Behaviour
 - An unknown group is "Dead" and no error; from v6 on it is GROUP_ID_NOT_FOUND. So is a consumer
   group (KIP-848), which ConsumerGroupDescribe describes.
+- A group named twice is answered once.
 - Protocol, metadata and assignments are shown of a stable group only, as Kafka 3.9 does.
 Checks, in order: coordinator (14, 16).
 Versions: v1 throttle time, v3 authorised operations, v4 instance ids, v5 flexible, v6 messages.
@@ -26,7 +27,7 @@ FIRST_VERSION_WITH_UNKNOWN_GROUPS = 6
 
 
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    rows = [_row(context, group_id) for group_id in request.groups]
+    rows = [_row(context, group_id) for group_id in dict.fromkeys(request.groups)]
     if request.include_authorized_operations:
         for row in rows:
             if not row.error_code:

@@ -6,6 +6,8 @@ Behaviour
   cursor names where the next one begins.
 - Unknown topics are UNKNOWN_TOPIC_OR_PARTITION, bad names INVALID_TOPIC_EXCEPTION; a cursor
   with a negative partition index or a limit below 1 is INVALID_REQUEST for the topics asked.
+- A leader that does not live, or has no such listener as the client came by, is not named. That
+  is no error, unlike in Metadata.
 - Eligible leader replicas, and those that were, are read from the metadata store where replicas
   are not in sync: the controller does not tell brokers of them. Out of its reach, none are shown.
 """
@@ -20,7 +22,7 @@ from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
 from tidelog.broker.context import RequestContext
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import StoreError
-from tidelog.controller.topics import PartitionImage, TopicImage
+from tidelog.controller.topics import NO_LEADER, PartitionImage, TopicImage
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -69,6 +71,8 @@ def _answer(
 def _page(
     context: RequestContext, names: list[str], first: int, room: int
 ) -> DescribeTopicPartitionsResponse:
+    nodes = context.broker.metadata.nodes(context.connection.listener_name)
+    reachable = {node.broker_id for node in nodes}
     rows: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None
     for name in names:
@@ -80,7 +84,7 @@ def _page(
             rows.append(_failed(name, context.broker.topics.missing_topic_error(name)))
             continue
         page = list(enumerate(image.partitions))[first : first + room]
-        rows.append(_row(image, page))
+        rows.append(_row(image, page, reachable))
         room -= len(page)
         if page and page[-1][0] + 1 < len(image.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=page[-1][0] + 1)
@@ -94,7 +98,7 @@ def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _row(
-    image: TopicImage, page: list[tuple[int, PartitionImage]]
+    image: TopicImage, page: list[tuple[int, PartitionImage]], reachable: set[int]
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=image.name,
@@ -102,9 +106,8 @@ def _row(
         is_internal=image.is_internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=partition.leader if partition.leader in reachable else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,

@@ -1,7 +1,8 @@
 """DescribeTransactions v0: the state of transactional ids.
 
 Behaviour
-- Each id has its own error. Answers with an error carry producer id 0, as Kafka's do.
+- Each id has its own error; one named twice is answered once. Answers with an error carry
+  producer id 0, as Kafka's do.
 Checks, in order: id not empty (42), coordinator (14, 16), id known (105).
 """
 
@@ -22,7 +23,9 @@ def handle(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(context, each) for each in request.transactional_ids]
+        transaction_states=[
+            _describe(context, each) for each in dict.fromkeys(request.transactional_ids)
+        ]
     )
 
 

@@ -5,7 +5,7 @@ Behaviour
   done only where there is no leader. Null stands for all partitions; those that need no election
   are then left out of the answer.
 - In a cluster the active controller elects; everybody else answers NOT_CONTROLLER. A lone broker
-  leads whatever it can lead: no election is ever needed.
+  leads whatever it can lead, so that an election is not needed or has nobody to elect.
 Checks, in order: election type (42), partition exists (3), topic is not being deleted (17),
 election is needed (84), somebody to elect (80 preferred, 83 unclean).
 Versions: v1 election type and error code of the whole, v2 flexible.
@@ -15,6 +15,7 @@ Not done: waiting until all brokers know the new leaders; the answer comes when 
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
+from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from tidelog.types import TopicPartition
@@ -34,14 +35,29 @@ def _of_lone_broker(context: RequestContext, request: ElectLeadersRequest) -> El
 
     if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-    partitions = named_partitions(request) or ()
-    return election_results({tp: _refusal(context, tp) for tp in partitions})
+    images = {image.name: image for image in context.broker.metadata.all_topics()}
+    partitions = named_partitions(request)
+    if partitions is None:
+        partitions = [
+            TopicPartition(image.name, index)
+            for image in images.values()
+            for index in range(len(image.partitions))
+        ]
+    preferred = request.election_type == PREFERRED_ELECTION
+    return election_results(
+        {tp: _refusal(images.get(tp.topic), tp.partition, preferred) for tp in partitions},
+        everything=request.topic_partitions is None,
+    )
 
 
-def _refusal(context: RequestContext, partition: TopicPartition) -> KafkaError:
-    image = context.broker.topics.topics.get(partition.topic)
-    if image is None or not 0 <= partition.partition < len(image.partitions):
+def _refusal(image: TopicImage | None, index: int, preferred: bool) -> KafkaError:
+    if image is None or not 0 <= index < len(image.partitions):
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-    if image.partitions[partition.partition].leader < 0:
-        return KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
-    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+    partition = image.partitions[index]
+    is_led = partition.leader == partition.replicas[0] if preferred else partition.leader >= 0
+    if is_led:
+        return KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+    failure = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    if preferred:
+        failure = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    return KafkaError(failure, f"Failed to elect leader for partition {image.name}-{index}.")

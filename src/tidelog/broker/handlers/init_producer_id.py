@@ -1,7 +1,8 @@
 """InitProducerId v0-v6: a producer id and epoch.
 
 Behaviour
-- Without a transactional id every call gets a new id with epoch 0, whatever id the client had.
+- Without a transactional id every call gets a new id with epoch 0, whatever id the client had;
+  COORDINATOR_LOAD_IN_PROGRESS while no block of ids is to be had.
 - With one: the id that belongs to it, with the next epoch, which fences producers of older ones. A
   transaction they left open is aborted first, which takes an epoch too; while its markers are being
   written the answer is CONCURRENT_TRANSACTIONS. Used-up epochs bring a new id.
@@ -39,10 +40,10 @@ FIRST_VERSION_WITH_FENCED: Final = 4
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _failed(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is None:
-        producer_id = await context.broker.producer_ids.next()
-        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
     try:
+        if request.transactional_id is None:
+            producer_id = await context.broker.producer_ids.next()
+            return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
         return await _transactional(context, request, request.transactional_id)
     except KafkaError as error:
         return _failed(

@@ -4,10 +4,13 @@ Behaviour
 - No topics: v0 an empty list means all, v1+ null means all and an empty list none.
 - A topic that does not exist is created where auto.create.topics.enable and (v4+) the request
   allow it, and answered as it then is. A bad name is INVALID_TOPIC_EXCEPTION, a topic that is
-  not created UNKNOWN_TOPIC_OR_PARTITION, an id nobody has UNKNOWN_TOPIC_ID (v12).
+  not created, as __cluster_metadata never is, UNKNOWN_TOPIC_OR_PARTITION, an id
+  nobody has UNKNOWN_TOPIC_ID (v12).
 - A topic named twice is answered once; an id, or no name, before v12 is INVALID_REQUEST.
 - A partition whose log directory has failed has no leader: LEADER_NOT_AVAILABLE, and the replica
   is among the offline ones.
+- A leader that does not live is not named: LEADER_NOT_AVAILABLE. Nor is one that lives without
+  the listener the client came by: LISTENER_NOT_FOUND (v6+).
 - Authorised operations are the whole set while no authoriser is configured; the smallest
   integer when not asked for.
 Versions: v1 controller, rack, internal flag; v2 cluster id; v4 auto-creation flag; v5 offline
@@ -26,7 +29,8 @@ from tidelog.broker.authorized_operations import (
     TOPIC_OPERATIONS,
 )
 from tidelog.broker.context import RequestContext
-from tidelog.controller.topics import TopicImage
+from tidelog.controller.topic_names import CLUSTER_METADATA
+from tidelog.controller.topics import NO_LEADER, TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -39,7 +43,9 @@ from tidelog.protocol.messages.metadata import (
 from tidelog.types import ZERO_UUID
 
 FIRST_VERSION_WITH_CREATION_FLAG = 4
+FIRST_VERSION_WITH_LISTENER_ERROR = 6
 FIRST_VERSION_BY_ID = 12
+LEADER_NOT_AVAILABLE = ErrorCode.LEADER_NOT_AVAILABLE  # looked at once a partition
 
 
 def handle(
@@ -48,7 +54,8 @@ def handle(
     topics = request.topics
     if topics is None or (context.api_version == 0 and not topics):
         images = context.broker.metadata.all_topics()
-        return _response(context, request, [_row(image, request) for image in images])
+        errors = _leader_errors(context)
+        return _response(context, request, [_row(image, request, errors) for image in images])
     if context.api_version < FIRST_VERSION_BY_ID and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in topics
     ):
@@ -57,7 +64,7 @@ def handle(
     missing = _to_create(context, request, topics)
     if missing:
         return _create_then_answer(context, request, missing)
-    return _response(context, request, [_named(context, request, topic, {}) for topic in topics])
+    return _response(context, request, _named_rows(context, request, topics, {}))
 
 
 def _distinct(topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
@@ -87,6 +94,7 @@ def _to_create(
         for topic in topics
         if topic.name is not None
         and topic.topic_id == ZERO_UUID
+        and topic.name != CLUSTER_METADATA
         and metadata.topic(topic.name) is None
     ]
 
@@ -94,34 +102,52 @@ def _to_create(
 async def _create_then_answer(
     context: RequestContext, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
-    errors: dict[str, ErrorCode] = {}
+    refused: dict[str, ErrorCode] = {}
     for name in missing:
         try:
             await context.broker.topics.auto_create(name)
         except KafkaError as error:
-            errors[name] = error.code
-    rows = [_named(context, request, topic, errors) for topic in request.topics or ()]
-    return _response(context, request, rows)
+            refused[name] = error.code
+    return _response(context, request, _named_rows(context, request, request.topics or [], refused))
+
+
+def _leader_errors(context: RequestContext) -> dict[int, int]:
+    """By broker, the error of the partitions that it leads; see `MetadataCache`."""
+    without_listener = LEADER_NOT_AVAILABLE
+    if context.api_version >= FIRST_VERSION_WITH_LISTENER_ERROR:
+        without_listener = ErrorCode.LISTENER_NOT_FOUND
+    return context.broker.metadata.leader_errors(context.connection.listener_name, without_listener)
+
+
+def _named_rows(
+    context: RequestContext,
+    request: MetadataRequest,
+    topics: list[MetadataRequestTopic],
+    refused: dict[str, ErrorCode],
+) -> list[MetadataResponseTopic]:
+    errors = _leader_errors(context)
+    return [_named(context, request, topic, refused, errors) for topic in topics]
 
 
 def _named(
     context: RequestContext,
     request: MetadataRequest,
     topic: MetadataRequestTopic,
-    errors: dict[str, ErrorCode],
+    refused: dict[str, ErrorCode],
+    errors: dict[int, int],
 ) -> MetadataResponseTopic:
     if topic.name is None or topic.topic_id != ZERO_UUID:
         image = context.broker.topics.by_id.get(topic.topic_id)
         if image is None:
             return _failed(None, topic, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _row(context.broker.metadata.as_seen(image), request)
+        return _row(context.broker.metadata.as_seen(image), request, errors)
     image = context.broker.metadata.topic(topic.name)
     if image is None:
-        code = errors.get(topic.name)
+        code = refused.get(topic.name)
         if code is None:
             code = context.broker.topics.missing_topic_error(topic.name)
         return _failed(topic.name, topic, code)
-    return _row(image, request)
+    return _row(image, request, errors)
 
 
 def _failed(
@@ -135,16 +161,18 @@ def _failed(
     )
 
 
-def _row(image: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _row(
+    image: TopicImage, request: MetadataRequest, errors: dict[int, int]
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=image.name,
         topic_id=image.topic_id,
         is_internal=image.is_internal,
         partitions=[
             MetadataResponsePartition(
-                error_code=0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=(code := errors.get(partition.leader, LEADER_NOT_AVAILABLE)),
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=NO_LEADER if code else partition.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,

@@ -4,6 +4,7 @@ Behaviour
 - Answered from memory. A partition without an offset, an unknown group and (before v10) an unknown
   topic are no errors: the offset is -1. Null topics (v2+) mean all that the group has.
 - v8+ asks for several groups, each with its own error.
+- Groups, topics and partitions that are named twice are answered once.
 - require_stable (v7+): a partition with an offset in an open transaction is answered with
   UNSTABLE_OFFSET_COMMIT.
 - A member of a consumer group (KIP-848) names itself and its epoch (v9+).
@@ -20,7 +21,7 @@ Member epochs mean nothing to classic groups and are not looked at there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from tidelog.broker.context import RequestContext
@@ -45,15 +46,44 @@ FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 NO_OFFSET = CommittedOffset(-1, -1, "", -1)
 
+Topic = TypeVar("Topic", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
 Row = TypeVar("Row", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
 def handle(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= FIRST_VERSION_WITH_GROUPS:
         return OffsetFetchResponse(
-            groups=[_group(context, group, request.require_stable) for group in request.groups]
+            groups=[
+                _group(context, group, request.require_stable)
+                for group in _distinct_groups(request.groups)
+            ]
         )
     return _single_group(context, request)
+
+
+def _distinct_groups(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """Each with all that is asked of it: an answer must not be many times its request."""
+    merged: dict[tuple[str, str | None, int], OffsetFetchRequestGroup] = {}
+    for group in groups:
+        first = merged.setdefault((group.group_id, group.member_id, group.member_epoch), group)
+        if group.topics is None or first.topics is None:
+            first.topics = None
+        elif first is not group:
+            first.topics.extend(group.topics)
+    for group in merged.values():
+        if group.topics is not None:
+            group.topics = _distinct(group.topics, lambda topic: (topic.name, topic.topic_id))
+    return list(merged.values())
+
+
+def _distinct(topics: Iterable[Topic], key: Callable[[Topic], Hashable]) -> list[Topic]:
+    merged: dict[Hashable, tuple[Topic, dict[int, None]]] = {}
+    for topic in topics:
+        _, indexes = merged.setdefault(key(topic), (topic, {}))
+        indexes.update(dict.fromkeys(topic.partition_indexes))
+    for topic, indexes in merged.values():
+        topic.partition_indexes = list(indexes)
+    return [topic for topic, _ in merged.values()]
 
 
 def _row(
@@ -99,16 +129,18 @@ class _Reading(Generic[Row]):
 
 def _single_group(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     version = context.api_version
+    topics = request.topics
+    if topics is not None:
+        topics = _distinct(topics, lambda topic: topic.name)
     try:
         offsets = context.broker.groups.offsets_of(request.group_id)
     except KafkaError as error:
         if version >= FIRST_VERSION_WITH_GROUP_ERROR:
             return OffsetFetchResponse(error_code=error.code)
-        return OffsetFetchResponse(topics=_failed_topics(request.topics or (), error.code))
+        return OffsetFetchResponse(topics=_failed_topics(topics or (), error.code))
     reading = _Reading(offsets, request.require_stable, OffsetFetchResponsePartition)
     if version == 0:
         reading.absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    topics = request.topics
     if topics is None:
         topics = [
             OffsetFetchRequestTopic(name=name, partition_indexes=list(partitions))

@@ -13,9 +13,10 @@ Behaviour
 - Each partition has its own error; a partition named twice is appended once (the last one).
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
-Checks, in order: transactional id, acks, topic and partition hosted and led here, not a topic of
-the coordinators (17; Kafka's admin client, by its client id, may), the transaction, enough replicas
-in sync, then those of the log's validator.
+Checks, in order: transactional id, topic and partition known, with bad acks one whole batch (87,
+76), acks (21), partition hosted and led here, not a topic of the coordinators (17; Kafka's admin
+client, by its client id, may), the transaction, enough replicas in sync, then those of the log's
+validator.
 Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
 v8 record errors, v9 flexible, v10 the leader where this broker is not it (KIP-951), v11
 TRANSACTION_ABORTABLE, v12 adds partitions to the transaction (KIP-890), v13 topic ids.
@@ -31,6 +32,7 @@ from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.broker.produce_admission import admit_records, is_transactional
 from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log.validator import must_be_one_batch
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -182,7 +184,7 @@ class _Append:
     ) -> PartitionProduceResponse:
         index = row.index
         if self.refusal is not None:
-            return _failed(index, KafkaError(self.refusal))
+            return self._refused(topic, row, unknown, self.refusal)
         partition = self._broker.replicas.get(topic, index)
         if partition is None or not partition.is_leader:
             return self._not_led(topic, index, unknown, is_hosted=partition is not None)
@@ -215,6 +217,24 @@ class _Append:
         elif partition.flush_due:
             self.unflushed.append((answer, partition))
         return answer
+
+    def _refused(
+        self, topic: str, row: PartitionProduceData, unknown: ErrorCode | None, refusal: ErrorCode
+    ) -> PartitionProduceResponse:
+        """As in Kafka, acks are looked at where topic and records are no reason to refuse."""
+        error = KafkaError(refusal)
+        if refusal is ErrorCode.INVALID_REQUIRED_ACKS:
+            replicas = self._broker.replicas
+            if replicas.get(topic, row.index) is None:
+                unknown = unknown or replicas.absent_error(topic, row.index)
+            try:
+                if unknown in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    raise KafkaError(unknown)
+                if row.records is not None:
+                    must_be_one_batch(row.records, self.version)
+            except KafkaError as earlier:
+                error = earlier
+        return _failed(row.index, error)
 
     def _not_led(
         self, topic: str, index: int, unknown: ErrorCode | None, *, is_hosted: bool

@@ -10,7 +10,9 @@ writes:
 
 The controller finds them by its watches and does the rest. The change is done when the image shows
 it, every partition with a leader. Creating and deleting is for the active controller's broker;
-auto-creation works on every broker, which asks the controller.
+auto-creation works on every broker, which asks the controller. What auto-creation cannot bring
+about soon, such as a topic whose name is still being deleted, is LEADER_NOT_AVAILABLE: the client
+asks again.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from tidelog.controller.topics import (
     TopicChange,
     TopicImage,
     TopicImages,
+    TopicPlan,
     increase,
 )
 from tidelog.errors import ErrorCode, KafkaError
@@ -51,6 +54,8 @@ from tidelog.protocol.messages.create_topics import (
 from tidelog.types import Uuid
 
 AUTO_CREATION_TIMEOUT_MS: Final = 5_000
+# Answers to auto-creation that asking again resolves.
+MADE_OR_LEAVING: Final = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT)
 
 Settled = Callable[[TopicImage | None], bool]
 
@@ -187,8 +192,18 @@ class ClusterTopics(TopicImages):
                 )
 
     async def _auto_create(self, name: str) -> TopicImage:
-        self.must_be_creatable(name)
-        plan = self._plan(name)
+        try:
+            self.must_be_creatable(name)
+            async with asyncio.timeout(AUTO_CREATION_TIMEOUT_MS / 1000):
+                return await self._create_by_plan(name, self._plan(name))
+        except TimeoutError as error:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) from error
+        except KafkaError as error:
+            if error.code in MADE_OR_LEAVING:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) from error
+            raise
+
+    async def _create_by_plan(self, name: str, plan: TopicPlan) -> TopicImage:
         if self._controller.is_active:
             assignment = self.place(plan.partition_count, plan.replication_factor)
             return await self.create(name, assignment, plan.configs)
@@ -214,18 +229,13 @@ class ClusterTopics(TopicImages):
         request = CreateTopicsRequest(topics=[topic], timeout_ms=AUTO_CREATION_TIMEOUT_MS)
         try:
             response = await self._peers.call(
-                controller_id, request, timeout_s=2 * AUTO_CREATION_TIMEOUT_MS / 1000
+                controller_id, request, timeout_s=AUTO_CREATION_TIMEOUT_MS / 1000
             )
         except OSError as error:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) from error
         row = response.topics[0]
-        code = ErrorCode.of(row.error_code)
-        if code not in (
-            ErrorCode.NONE,
-            ErrorCode.TOPIC_ALREADY_EXISTS,
-            ErrorCode.REQUEST_TIMED_OUT,
-        ):
-            raise KafkaError(code, row.error_message)
+        if row.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode.of(row.error_code), row.error_message)
 
     def _auto_creation_done(self, name: str, task: asyncio.Task[TopicImage]) -> None:
         del self._auto_created[name]

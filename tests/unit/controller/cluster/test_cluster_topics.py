@@ -13,6 +13,7 @@ import pytest
 from tests.support.fake_cluster import FakeBroker, FakeCluster
 from tests.support.metadata import in_loop, refused
 from tidelog.controller import znodes
+from tidelog.controller.cluster import cluster_topics
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.topics import PartitionImage, TopicChange, TopicImage
@@ -221,6 +222,8 @@ async def test_internal_topics_get_all_the_replicas_they_should_have(tmp_path: P
     [
         (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICATION_FACTOR),
         (ErrorCode.NETWORK_EXCEPTION, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE),
     ],
 )
 @in_loop
@@ -233,3 +236,26 @@ async def test_auto_creation_tells_what_the_controller_says(
             await on.topics.auto_create("t")
         with refused(ErrorCode.INVALID_TOPIC_EXCEPTION):
             await on.topics.auto_create("no good")
+
+
+@in_loop
+async def test_auto_creation_of_a_topic_on_its_way_out_is_to_be_asked_again(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on:
+        await on.cluster.create_topic("t", [[1, 3]])
+        await on.cluster.kill(3)
+        await on.cluster.delete_topic("t")
+        with refused(ErrorCode.LEADER_NOT_AVAILABLE):
+            await on.topics.auto_create("t")
+
+
+@in_loop
+async def test_auto_creation_that_no_metadata_follows_is_given_up_and_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(tmp_path, broker_id=2) as on:
+        with monkeypatch.context() as impatient:
+            impatient.setattr(cluster_topics, "AUTO_CREATION_TIMEOUT_MS", 0)
+            with refused(ErrorCode.LEADER_NOT_AVAILABLE):
+                await asyncio.wait_for(on.topics.auto_create("t"), 5)
+        image = await on.done(on.topics.auto_create("t"))
+        assert image.name == "t"

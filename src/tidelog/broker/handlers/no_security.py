@@ -1,0 +1,206 @@
+"""What a broker answers that has no SASL, no authoriser and no quotas, as Kafka 3.9 without them.
+
+    SaslHandshake v0-v1                 ILLEGAL_SASL_STATE (34): listeners are PLAINTEXT
+    DescribeAcls v0-v3                  SECURITY_DISABLED (54)
+    CreateAcls v0-v3                    SECURITY_DISABLED (54) for each of them
+    DeleteAcls v0-v3                    SECURITY_DISABLED (54) for each filter
+    SaslAuthenticate v0-v2              ILLEGAL_SASL_STATE (34)
+    CreateDelegationToken v0-v3         DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64): tokens are given
+    RenewDelegationToken v0-v2          to those who have authenticated, and nobody has
+    ExpireDelegationToken v0-v2
+    DescribeDelegationToken v0-v3
+    DescribeClientQuotas v0-v1          none, where the filter is one that Kafka takes (42, 35)
+    DescribeUserScramCredentials v0     none; RESOURCE_NOT_FOUND (91) for a user that is named
+
+A client library that asks, or a tool that lists everything, is told so instead of being cut off.
+What would change any of it (AlterClientQuotas, AlterUserScramCredentials) is not served.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.create_acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from tidelog.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from tidelog.protocol.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from tidelog.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from tidelog.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from tidelog.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from tidelog.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from tidelog.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from tidelog.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from tidelog.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+USER_TYPE, ANONYMOUS = "User", "ANONYMOUS"
+USER, CLIENT_ID, IP = "user", "client-id", "ip"  # what quotas are for
+NO_TOKEN: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+NO_TIMESTAMP: Final = -1
+FIRST_VERSION_WITH_REQUESTER: Final = 3  # of CreateDelegationToken
+
+
+def handle(context: RequestContext, request: Any) -> Any:
+    return ANSWERS[type(request)](request, context.api_version)
+
+
+def _describe_acls(request: DescribeAclsRequest, version: int) -> DescribeAclsResponse:
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED,
+        error_message="No Authorizer is configured on the broker",
+    )
+
+
+def _create_acls(request: CreateAclsRequest, version: int) -> CreateAclsResponse:
+    row = AclCreationResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
+    )
+    return CreateAclsResponse(results=[row] * len(request.creations))
+
+
+def _delete_acls(request: DeleteAclsRequest, version: int) -> DeleteAclsResponse:
+    row = DeleteAclsFilterResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
+    )
+    return DeleteAclsResponse(filter_results=[row] * len(request.filters))
+
+
+def _sasl_handshake(request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+
+
+def _sasl_authenticate(request: SaslAuthenticateRequest, version: int) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="This listener asks nobody to authenticate.",
+    )
+
+
+def _create_token(
+    request: CreateDelegationTokenRequest, version: int
+) -> CreateDelegationTokenResponse:
+    owner_type, owner = USER_TYPE, ANONYMOUS
+    if request.owner_principal_name:
+        owner_type, owner = request.owner_principal_type or "", request.owner_principal_name
+    has_requester = version >= FIRST_VERSION_WITH_REQUESTER
+    return CreateDelegationTokenResponse(
+        error_code=NO_TOKEN,
+        principal_type=owner_type,
+        principal_name=owner,
+        token_requester_principal_type=USER_TYPE if has_requester else "",
+        token_requester_principal_name=ANONYMOUS if has_requester else "",
+        issue_timestamp_ms=NO_TIMESTAMP,
+        expiry_timestamp_ms=NO_TIMESTAMP,
+        max_timestamp_ms=NO_TIMESTAMP,
+    )
+
+
+def _renew_token(
+    request: RenewDelegationTokenRequest, version: int
+) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=NO_TOKEN, expiry_timestamp_ms=NO_TIMESTAMP)
+
+
+def _expire_token(
+    request: ExpireDelegationTokenRequest, version: int
+) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=NO_TOKEN, expiry_timestamp_ms=NO_TIMESTAMP)
+
+
+def _describe_tokens(
+    request: DescribeDelegationTokenRequest, version: int
+) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(error_code=NO_TOKEN)
+
+
+def _describe_quotas(
+    request: DescribeClientQuotasRequest, version: int
+) -> DescribeClientQuotasResponse:
+    try:
+        _must_be_a_quota_filter(request.components)
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(
+            error_code=error.code, error_message=error.message, entries=None
+        )
+    return DescribeClientQuotasResponse()
+
+
+def _must_be_a_quota_filter(components: Iterable[ComponentData]) -> None:
+    seen: set[str] = set()
+    for kind in (component.entity_type for component in components):
+        if not kind:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A filter names no entity type.")
+        if kind not in (USER, CLIENT_ID, IP):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"There is no entity type '{kind}'.")
+        if kind in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There are two filters for {kind}.")
+        seen.add(kind)
+    if IP in seen and len(seen) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A filter for ip stands alone.")
+
+
+def _describe_scram(
+    request: DescribeUserScramCredentialsRequest, version: int
+) -> DescribeUserScramCredentialsResponse:
+    times = Counter(user.name for user in request.users or ())
+    return DescribeUserScramCredentialsResponse(
+        results=[_no_credential(name, count) for name, count in times.items()]
+    )
+
+
+def _no_credential(name: str, times: int) -> DescribeUserScramCredentialsResult:
+    code, message = ErrorCode.RESOURCE_NOT_FOUND, f"User '{name}' has no credential."
+    if not name:
+        message = "A user has a name."
+    elif times > 1:
+        code, message = ErrorCode.DUPLICATE_RESOURCE, f"User '{name}' is named twice."
+    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+
+
+ANSWERS: Final[dict[type, Callable[[Any, int], Any]]] = {
+    SaslHandshakeRequest: _sasl_handshake,
+    DescribeAclsRequest: _describe_acls,
+    CreateAclsRequest: _create_acls,
+    DeleteAclsRequest: _delete_acls,
+    SaslAuthenticateRequest: _sasl_authenticate,
+    CreateDelegationTokenRequest: _create_token,
+    RenewDelegationTokenRequest: _renew_token,
+    ExpireDelegationTokenRequest: _expire_token,
+    DescribeDelegationTokenRequest: _describe_tokens,
+    DescribeClientQuotasRequest: _describe_quotas,
+    DescribeUserScramCredentialsRequest: _describe_scram,
+}

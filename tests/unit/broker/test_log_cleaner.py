@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.cleaning import stored_pairs, write
 from tests.support.clock import FakeClock
+from tests.support.log_broker import close_abruptly
 from tidelog.broker.log_cleaner import LogCleaner
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
@@ -34,7 +35,7 @@ def logs(tmp_path: Path) -> Iterator[LogManager]:
     )
     manager.start(lambda _: COMPACTED)
     yield manager
-    manager.close_abruptly()
+    close_abruptly(manager)
 
 
 def dirty_log(logs: LogManager, partition: int = 0) -> PartitionLog:
@@ -104,7 +105,7 @@ def test_the_checkpoint_is_known_after_a_restart(logs: LogManager, tmp_path: Pat
     found = again.get(PARTITION)
     assert found is not None
     assert found.cleaner_offset == log.cleaner_offset == 5
-    again.close_abruptly()
+    close_abruptly(again)
 
 
 def test_switched_off_it_leaves_compacted_topics_to_grow(logs: LogManager) -> None:

@@ -13,11 +13,11 @@ from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 from tests.support.batches import NOW, batches, damaged, simple_batch
 from tests.support.message_sets import message_set_of
+from tests.support.stored_columns import read_columns
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.record import kernel
 from tidelog.record.batch import BatchHeader, Codec, TimestampType
 from tidelog.record.builder import batch_of
-from tidelog.record.columns import read_columns
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
 from tidelog.record.conversion import (
     OVERFLOW_MESSAGE,

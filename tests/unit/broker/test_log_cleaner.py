@@ -230,12 +230,16 @@ def test_a_log_that_goes_meanwhile_is_given_up(
         assert [offset for offset, _, _ in stored_pairs(log)] == [0, 1]
 
 
-def test_new_settings_bring_more_workers(logs: LogManager) -> None:
+def test_new_settings_bring_more_workers_and_fewer(logs: LogManager) -> None:
+    def with_threads(count: int) -> BrokerConfig:
+        return BrokerConfig({"log.cleaner.backoff.ms": "600000", "log.cleaner.threads": str(count)})
+
     async def story(cleaner: LogCleaner) -> None:
-        cleaner.configure(BrokerConfig({**QUICK, "log.cleaner.threads": "2"}))
-        log = dirty_log(logs)
-        await until(lambda: log.cleaner_offset == 5)
-        cleaner.configure(BrokerConfig({**QUICK, "log.cleaner.threads": "1"}))
+        cleaner.configure(with_threads(2))
+        assert list(cleaner._workers) == [0, 1]
+        await asyncio.sleep(0)  # both find nothing to do, and rest
+        cleaner.configure(with_threads(1))
+        await until(lambda: list(cleaner._workers) == [0])
 
     run(logs, story, log_cleaner_backoff_ms="600000")
 

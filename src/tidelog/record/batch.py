@@ -58,9 +58,7 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 
 NO_TIMESTAMP: Final = -1
-NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
-NO_LEADER_EPOCH: Final = -1
 
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")

@@ -31,8 +31,6 @@ from tidelog.record.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
     LOG_OVERHEAD,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     Codec,
 )
@@ -41,6 +39,7 @@ from tidelog.record.columns import legacy_part, part_of
 from tidelog.record.compression import codec_of
 from tidelog.record.errors import InvalidRecords, UnsupportedCodec
 from tidelog.record.legacy import messages_of, run_end
+from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.record.file_records import FileRecords
@@ -90,7 +89,7 @@ def up_convert(
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
         producer_id=NO_PRODUCER_ID,
-        producer_epoch=-1,
+        producer_epoch=NO_PRODUCER_EPOCH,
         base_sequence=NO_SEQUENCE,
         records_count=records_count,
     )

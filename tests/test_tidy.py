@@ -1,4 +1,4 @@
-"""The tree polices itself: names, dead modules, docs that must keep up, and sizes that may only
+"""The tree polices itself: names, dead code, docs that must keep up, and sizes that may only
 shrink.
 
 A ratchet is a number that holds today; a change may lower it, never raise it.
@@ -47,6 +47,13 @@ BROAD_EXCEPT_FILES = {
     "broker/duties.py",
     "broker/log_cleaner.py",
     "tools/cli/main.py",
+}
+
+# Found by name, as dispatch and commands find them: in which folder, or module, what.
+DOORS = {
+    "tidelog.broker.handlers": {"handle"},
+    "tidelog.tools.cli": {"add_arguments", "run", "main"},
+    "tidelog.client": {"__getattr__"},
 }
 
 # Brokers ask them of brokers; the client library that the samples are made with has none of them.
@@ -133,6 +140,48 @@ def test_no_module_is_dead() -> None:
         and module_name(path) not in alive
         and path.stem not in alive
     ]
+    assert dead == []
+
+
+def names_taken_elsewhere() -> set[tuple[str, str]]:
+    """(module, name) of all that some file of the source imports, or may take off a module."""
+    taken: set[tuple[str, str]] = set()
+    for path in SOURCE.parent.rglob("*.py"):
+        nodes = list(ast.walk(tree_of(path)))
+        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                taken.update((node.module, alias.name) for alias in node.names)
+        taken.update((name, each) for name in imported_names(path) for each in attributes)
+    return taken
+
+
+def names_said(node: ast.AST) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            yield each.id
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield each.value
+
+
+def is_door(module: str, name: str) -> bool:
+    return name in DOORS.get(module, set()) | DOORS.get(module.rpartition(".")[0], set())
+
+
+def test_no_function_or_class_is_there_for_the_tests_alone() -> None:
+    """Or for nobody. What a test needs and the source does not belongs into tests/support."""
+    taken = names_taken_elsewhere()
+    dead = []
+    for path in python_files(SOURCE):
+        module, body = module_name(path), tree_of(path).body
+        said = [set(names_said(node)) for node in body]
+        for number, node in enumerate(body):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not (
+                (module, node.name) in taken
+                or is_door(module, node.name)
+                or any(node.name in names for names in said[:number] + said[number + 1 :])
+            ):
+                dead.append(f"{source_name(path)}::{node.name}")
     assert dead == []
 
 

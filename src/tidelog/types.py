@@ -48,3 +48,11 @@ class Uuid(bytes):
 
 
 ZERO_UUID: Final = Uuid(bytes(16))
+
+# Where there is none, Kafka says -1.
+NO_LEADER: Final = -1
+NO_CONTROLLER: Final = -1
+NO_LEADER_EPOCH: Final = -1
+NO_BROKER_EPOCH: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1

@@ -16,6 +16,7 @@ from random import Random
 
 from tests.support import raw_batch
 from tests.support.clock import FakeClock
+from tests.support.log_broker import close_abruptly
 from tests.support.log_builder import ABORT, COMMIT, end_txn
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
@@ -138,7 +139,7 @@ class DamageStage:
                     else:
                         check_log(log, truth, outcome)
             finally:
-                manager.close_abruptly()
+                close_abruptly(manager)
         finally:
             logger.removeHandler(outcome.listener)
         return outcome

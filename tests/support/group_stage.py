@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from tests.support.clock import FakeClock
 from tests.support.fake_topics import FakeTopics
+from tests.support.stored_columns import read_columns
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
@@ -20,7 +21,6 @@ from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.log.log_creation import create_log
 from tidelog.log.log_host import LogHost
 from tidelog.log.partition_log import PartitionLog
-from tidelog.record.columns import read_columns
 from tidelog.replication.flusher import FlushCallback
 from tidelog.replication.partition import Partition
 from tidelog.types import TopicPartition, Uuid

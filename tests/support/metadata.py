@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+import json
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, ParamSpec
@@ -19,6 +20,7 @@ from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.registration import join_cluster
 from tidelog.controller.topics import TopicCatalogue
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.types import TopicPartition
 
 P = ParamSpec("P")
 
@@ -80,3 +82,9 @@ def open_catalogue(
 
 def contents(store: MetadataStore, path: str = "/") -> dict[str, bytes]:
     return {below: data for below, data, _ in store.subtree(path)}
+
+
+def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """What old tools ask to elect leaders for, and old brokers say has another in-sync set."""
+    rows = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return json.dumps({"version": 1, "partitions": rows}).encode()

@@ -40,7 +40,7 @@ from tidelog.record.builder import batch_of
 from tidelog.replication.fetcher_settings import FetcherSettings
 from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
-from tidelog.replication.isr_changes import IsrAlterations
+from tidelog.replication.isr_alterations import IsrAlterations
 from tidelog.replication.partition import Partition, PartitionState
 from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.pending import Pending
@@ -164,11 +164,11 @@ class Node:
         is_new = not self._workshop.folder.exists()
         config = self._cluster.config
         log = self._workshop.create(config) if is_new else self._workshop.load(config)
-        self.isr_changes = IsrAlterations(
+        self.isr_alterations = IsrAlterations(
             self._cluster.alter_partition, lambda: -1, loop=loop, timer=clock
         )
-        self.host = self.isr_changes.host = PartitionHost(
-            self.broker_id, clock, self.isr_changes, replica_lag_time_max_ms=LAG_MAX_MS
+        self.host = self.isr_alterations.host = PartitionHost(
+            self.broker_id, clock, self.isr_alterations, replica_lag_time_max_ms=LAG_MAX_MS
         )
         self.throttles = ReplicationThrottles(BrokerConfig(), self.broker_id, clock)
         self.sessions = FollowerSessions(self._cluster.random_below, self.throttles.leader)
@@ -205,7 +205,7 @@ class Node:
 
     def crash(self) -> None:
         self.is_up = False
-        self.isr_changes.close()
+        self.isr_alterations.close()
         self.fetchers.close()
         for link in [each for each in self._cluster.links if self.broker_id in each_end(each)]:
             link.break_off()

@@ -31,7 +31,7 @@ from tidelog.protocol.messages import (
     produce,
 )
 from tidelog.protocol.registry import request_class
-from tidelog.record.batch import BatchHeader, stamp_base_offset_and_epoch
+from tidelog.record.batch import BatchHeader
 from tidelog.types import Uuid
 
 ALL_VERSIONS: Mapping[ApiKey, tuple[int, int]] = {
@@ -103,7 +103,7 @@ class Partition:
             del known[:-REMEMBERED_BATCHES]
         batch = bytearray(data)
         base_offset = self.next_offset
-        stamp_base_offset_and_epoch(batch, base_offset, 0)
+        struct.pack_into(">qii", batch, 0, base_offset, header.batch_length, 0)
         self.batches.append(bytes(batch))
         self.next_offset += header.last_offset_delta + 1
         return ErrorCode.NONE, base_offset

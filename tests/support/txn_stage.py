@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.stored_columns import read_columns
 from tidelog.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -55,7 +56,6 @@ from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tidelog.record.builder import batch_of
-from tidelog.record.columns import read_columns
 
 TOPIC = "t"
 PARTITIONS = 2

@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tidelog.errors import StartupError
-from tidelog.tools.zookeeper.distribution import missing
+from tidelog.tools.zookeeper.distribution import ZooKeeperMissing, must_find_jars, must_find_java
 from tidelog.tools.zookeeper.server import Member, ServerSettings, ZooKeeperServer, free_port
 
 JVM_PROPERTIES = {"zookeeper.forceSync": "no"}
@@ -33,9 +33,11 @@ _chroot_numbers = itertools.count()
 
 def require_zookeeper() -> None:
     """Skips the test where no server can run."""
-    reason = missing()
-    if reason is not None:
-        pytest.skip(reason)
+    try:
+        must_find_java()
+        must_find_jars()
+    except ZooKeeperMissing as reason:
+        pytest.skip(str(reason))
 
 
 def fresh_chroot(name: str = "t") -> str:

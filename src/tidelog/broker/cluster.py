@@ -43,7 +43,7 @@ from tidelog.protocol.messages.controlled_shutdown import (
 from tidelog.replication.fetcher_settings import FetcherSettings
 from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
-from tidelog.replication.isr_changes import IsrAlterations
+from tidelog.replication.isr_alterations import IsrAlterations
 from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.replication_throttle import ReplicationThrottles
 
@@ -117,12 +117,12 @@ class Cluster:
         self.controller = ClusterController(
             store, broker_id, settings=config, peers=self._controlled, clock=clock, timer=timer
         )
-        self.isr_changes = IsrAlterations(
+        self.isr_alterations = IsrAlterations(
             self._alter_partition, lambda: self.broker_epoch, loop=loop, timer=timer
         )
         lag_ms = config.get_int("replica.lag.time.max.ms")
-        self.host = self.isr_changes.host = PartitionHost(
-            broker_id, clock, self.isr_changes, replica_lag_time_max_ms=lag_ms
+        self.host = self.isr_alterations.host = PartitionHost(
+            broker_id, clock, self.isr_alterations, replica_lag_time_max_ms=lag_ms
         )
         self._throttles = ReplicationThrottles(config, broker_id, clock)
         self.fetchers = self._make_fetchers(flusher)
@@ -265,7 +265,7 @@ class Cluster:
                 and partition.is_leader
                 and leadership.propose_to_remove_laggards()
             ):
-                self.isr_changes.submit(partition)
+                self.isr_alterations.submit(partition)
         self._advance_high_watermarks()
 
     # Orders
@@ -412,7 +412,7 @@ class Cluster:
 
     def quiesce(self) -> None:
         """After `hand_over`: lead and follow nothing, so that those who wait are answered."""
-        self.isr_changes.close()
+        self.isr_alterations.close()
         self.leadership.stop_all()
 
     async def stop(self) -> None:

@@ -8,7 +8,6 @@ move the leaderships, then as a lone broker.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +27,12 @@ from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import StartupError
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.types import NO_CONTROLLER
 
 if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinator.runtime import CoordinatorRuntime
     from tidelog.log.meta_properties import MetaProperties
-
-logger = logging.getLogger(__name__)
-
-NO_CONTROLLER = -1
 
 
 class ClusterServer(Server):

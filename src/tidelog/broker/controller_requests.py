@@ -7,15 +7,14 @@ STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.types import NO_BROKER_EPOCH
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster import Cluster
     from tidelog.broker.context import RequestContext
-
-NO_BROKER_EPOCH: Final = -1
 
 
 def must_be_in_cluster(context: RequestContext) -> Cluster:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.types import NO_LEADER
+
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.metadata_cache import Node
-
-NO_LEADER = -1
 
 
 class CurrentLeader(NamedTuple):

@@ -43,7 +43,6 @@ from tidelog.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_BROKER: Final = "<default>"
 LISTENER_ONLY_PREFIXES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
 # A listener's own values of these may be set for all brokers at once.
 CLUSTER_LEVEL_OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate")
@@ -82,7 +81,7 @@ class DynamicConfig:
         self._replace_layers(
             BrokerLayers(
                 self.layers.static,
-                self._usable_broker_texts(brokers.get(DEFAULT_BROKER, {}), per_broker=False),
+                self._usable_broker_texts(brokers.get(znodes.DEFAULT_ENTITY, {}), per_broker=False),
                 self._usable_broker_texts(brokers.get(str(self._broker_id), {}), per_broker=True),
             )
         )
@@ -121,7 +120,7 @@ class DynamicConfig:
     async def broker_announced(self, name: str) -> None:
         """The overrides of one broker, or of all, have changed elsewhere."""
         old = self.layers
-        if name == DEFAULT_BROKER:
+        if name == znodes.DEFAULT_ENTITY:
             texts = self._usable_broker_texts(await self._read("brokers", name), per_broker=False)
             layers = BrokerLayers(old.static, texts, old.dynamic_broker)
         elif name == str(self._broker_id):
@@ -150,7 +149,7 @@ class DynamicConfig:
     async def _announce(self, entity_type: str, name: str) -> None:
         if self._announces:
             await self._store.create(
-                znodes.CONFIG_CHANGES + "/config_change_",
+                znodes.CONFIG_CHANGE,
                 znodes.encode_config_change(entity_type, name),
                 sequence=True,
                 make_parents=True,
@@ -221,7 +220,7 @@ class DynamicConfig:
         must_keep_cleaning(old.effective, layers.effective)
         if validate_only:
             return
-        name = DEFAULT_BROKER if broker_id is None else str(broker_id)
+        name = znodes.DEFAULT_ENTITY if broker_id is None else str(broker_id)
         await self._write_broker(name, znodes.encode_config(texts))
         self._replace_layers(layers)
         logger.info("broker configuration changed", extra={"broker": name, "overrides": texts})

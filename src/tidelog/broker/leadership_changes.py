@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.partition import Partition, PartitionState
-from tidelog.types import TopicPartition, Uuid
+from tidelog.types import NO_LEADER_EPOCH, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EPOCH_DURING_DELETE = -2
-NO_EPOCH = -1
 
 
 class WantedPartition(NamedTuple):
@@ -117,7 +116,7 @@ class LeadershipChanges:
             partition = replicas.get(*topic_partition)
             if partition is not None:
                 is_newer = leader_epoch >= partition.leader_epoch
-                if not is_newer and leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH):
+                if not is_newer and leader_epoch not in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH):
                     outcomes[topic_partition] = ErrorCode.FENCED_LEADER_EPOCH
                     continue
                 self._fetchers.unfollow(partition)

@@ -33,6 +33,7 @@ from tidelog.controller.metadata_store import (
     StoreError,
 )
 from tidelog.errors import StartupError
+from tidelog.types import NO_BROKER_EPOCH
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer, TimerHandle
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_EPOCH: Final = -1
 FORMER_LIFE_RETRY_S: Final = 0.1
 FORMER_LIFE_MARGIN_S: Final = 5.0
 REGISTRATION_RETRY_S: Final = 0.5
@@ -84,8 +84,8 @@ class Membership:
         self._is_cut_off = False
         self._is_registered = False
         self._is_closed = False
-        self.broker_epoch = NO_EPOCH  # of the last registration
-        self._confirmed_epoch = NO_EPOCH  # the highest that orders have named
+        self.broker_epoch = NO_BROKER_EPOCH  # of the last registration
+        self._confirmed_epoch = NO_BROKER_EPOCH  # the highest that orders have named
 
     @property
     def is_registered(self) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import NamedTuple
 
-from tidelog.controller.topics import NO_LEADER, PartitionImage, TopicImage, TopicImages
+from tidelog.controller.topics import PartitionImage, TopicImage, TopicImages
 from tidelog.errors import ErrorCode
+from tidelog.types import NO_LEADER
 
 
 class Node(NamedTuple):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.controller.topics import NO_LEADER, NO_STATE, PartitionImage, TopicImage
-from tidelog.types import ZERO_UUID
+from tidelog.controller.topics import NO_STATE, PartitionImage, TopicImage
+from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,4 +63,4 @@ def _image_of(row: UpdateMetadataPartitionState) -> PartitionImage:
 
 def _unknown(partition: int) -> PartitionImage:
     """A partition that the controller has not told of yet, below one that it has."""
-    return PartitionImage(partition, NO_LEADER, -1, [], [], NO_STATE)
+    return PartitionImage(partition, NO_LEADER, NO_LEADER_EPOCH, [], [], NO_STATE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tidelog.controller.topic_names import TRANSACTION_STATE
 from tidelog.coordinator.partition_hash import partition_for
@@ -22,13 +22,11 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from tidelog.replication.pending import Pending
-from tidelog.types import TopicPartition
+from tidelog.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.cluster import Cluster
-
-NO_LEADER: Final = -1
 
 
 def admit_wherever(

@@ -24,7 +24,7 @@ from tidelog.client.errors import (
     UnknownTopic,
     refused,
 )
-from tidelog.client.metadata import NO_LEADER, ClusterView, PartitionView, TopicView
+from tidelog.client.metadata import ClusterView, PartitionView, TopicView
 from tidelog.clock import Clock, SystemClock
 from tidelog.config.client import ClientConfig
 from tidelog.errors import ErrorCode
@@ -34,6 +34,7 @@ from tidelog.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tidelog.types import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tidelog.config.client import Address, ClientConfig
 
 API_VERSIONS_FIRST_TRY: Final = 3
-ANSWER_BYTES_MAX: Final = (1 << 31) - 1
 
 # The kernel refuses longer vectors (UIO_MAXIOV).
 _SEND_PARTS_MAX = 1024

@@ -16,8 +16,6 @@ from tidelog.types import ZERO_UUID, Uuid
 if TYPE_CHECKING:
     from tidelog.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
-NO_LEADER = -1
-
 
 class PartitionView(NamedTuple):
     partition: int

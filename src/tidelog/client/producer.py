@@ -65,9 +65,16 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.record import kernel
-from tidelog.record.batch import HEADER_SIZE, NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, Codec
+from tidelog.record.batch import HEADER_SIZE, NO_SEQUENCE, BatchHeader, Codec
 from tidelog.record.builder import finish_batch
-from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+from tidelog.types import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ZERO_UUID,
+    TopicPartition,
+    Uuid,
+)
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -128,7 +135,7 @@ class Producer:
         self._batch_bytes = max(1, min(config.integer("batch.size"), batch_bytes_max))
         self._delivery_timeout_s = config.integer("delivery.timeout.ms") / 1000
         self._producer_id = NO_PRODUCER_ID
-        self._producer_epoch = -1
+        self._producer_epoch = NO_PRODUCER_EPOCH
         self._failure: ClientError | None = None
         self._partitioners: dict[str, TopicPartitioner] = {}
         self._queues: dict[TopicPartition, PartitionQueue] = {}
@@ -241,7 +248,7 @@ class Producer:
             codec=self._codec,
             level=self._level,
             base_offset=0,
-            leader_epoch=-1,
+            leader_epoch=NO_LEADER_EPOCH,
             attributes=0,
             last_offset_delta=records_count - 1,
             base_timestamp=base_timestamp,

@@ -337,11 +337,6 @@ class ClientConfig:
     def __repr__(self) -> str:
         return f"ClientConfig({self.given})"
 
-    def with_options(self, **options: object) -> ClientConfig:
-        """The same with some keys changed; underscores stand for dots."""
-        changed = {name.replace("_", "."): value for name, value in options.items()}
-        return ClientConfig({**self.given, **changed})
-
     def integer(self, name: str) -> int:
         value = self.values[name]
         assert isinstance(value, int), (name, value)

@@ -47,11 +47,10 @@ from tidelog.controller.topic_names import (
     reason_invalid,
 )
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000  # what KRaft's controller takes in one go
 
-NO_LEADER: Final = -1
 NO_STATE: Final = -1  # partition_epoch while there is no state node
 
 T = TypeVar("T")
@@ -533,7 +532,7 @@ def _partition_images(
         known = states.get(partition)
         if known is None:
             image = PartitionImage(
-                partition, NO_LEADER, -1, list(replicas[partition]), [], NO_STATE
+                partition, NO_LEADER, NO_LEADER_EPOCH, list(replicas[partition]), [], NO_STATE
             )
         else:
             state, version = known

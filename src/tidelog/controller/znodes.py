@@ -18,18 +18,10 @@
     /admin/reassign_partitions                  version 1: partitions to replicas (before 2.4)
     /admin/preferred_replica_election           version 1: partitions (tools before 2.4)
     /feature                                    version 2: status, features (KIP-584)
-    /migration                                  version 0: the KRaft controller that takes over
-    /kafka-acl/TYPE/NAME                        version 1: acls of a literal resource
-    /kafka-acl-extended/prefixed/TYPE/NAME      the same, of a prefixed one
-    /kafka-acl-changes/acl_changes_N            TYPE:NAME as text
-    /kafka-acl-extended-changes/acl_changes_N   version 1: resourceType, name, patternType
-    /delegation_token/tokens/ID                 version 3: owner, renewers, timestamps
-    /delegation_token/token_changes/token_change_N  the id as text
-    /consumers/GROUP/offsets/T/P                an offset of before 0.9, as text
 
-Every node is a path function or constant with its encode and decode beside it. The bytes are those
-of Kafka 3.9, down to the order of the fields. Decoding accepts what any Kafka since 0.8 has
-written; a node that is not JSON of the right shape is a ValueError.
+Every node is a path function or constant, beside it the encode and decode that are needed. The
+bytes are those of Kafka 3.9, down to the order of the fields. Decoding accepts what any Kafka since
+0.8 has written; a node that is not JSON of the right shape is a ValueError.
 
 Three fields are tidelog's own; Kafka passes over them. `clean_shutdown` of a broker: whether its
 last stop was clean. `elr` and `last_known_elr` of a partition's state: its eligible leader replicas
@@ -39,7 +31,7 @@ last stop was clean. `elr` and `last_known_elr` of a partition's state: its elig
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -60,22 +52,11 @@ PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
 ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 FEATURE: Final = "/feature"
-MIGRATION: Final = "/migration"
-ACLS: Final = "/kafka-acl"
-PREFIXED_ACLS: Final = "/kafka-acl-extended/prefixed"
-ACL_CHANGES: Final = "/kafka-acl-changes"
-PREFIXED_ACL_CHANGES: Final = "/kafka-acl-extended-changes"
-DELEGATION_TOKENS: Final = "/delegation_token/tokens"
-DELEGATION_TOKEN_CHANGES: Final = "/delegation_token/token_changes"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 # Where notifications are made, as sequence nodes.
 CONFIG_CHANGE: Final = f"{CONFIG_CHANGES}/config_change_"
-ISR_CHANGE: Final = f"{ISR_CHANGES}/isr_change_"
 LOG_DIR_EVENT: Final = f"{LOG_DIR_EVENTS}/log_dir_event_"
-ACL_CHANGE: Final = f"{ACL_CHANGES}/acl_changes_"
-PREFIXED_ACL_CHANGE: Final = f"{PREFIXED_ACL_CHANGES}/acl_changes_"
-DELEGATION_TOKEN_CHANGE: Final = f"{DELEGATION_TOKEN_CHANGES}/token_change_"
 
 # What a Kafka broker expects to find, or makes, when it starts.
 PERSISTENT_PATHS: Final = (
@@ -325,19 +306,6 @@ def decode_state(data: bytes) -> PartitionState:
 DEFAULT_ENTITY: Final = "<default>"  # in place of a name: for all that have none of their own
 
 
-def sanitize(name: str) -> str:
-    """The names of users and clients in paths, as Java's URL encoder has them."""
-    from urllib.parse import quote
-
-    return quote(name, safe="").replace("~", "%7E")
-
-
-def desanitize(name: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(name)
-
-
 def config_path(entity_type: str, name: str) -> str:
     """entity_type is topics, brokers, clients, users or ips; the name of the last three sanitized.
 
@@ -370,11 +338,6 @@ def decode_config_change(data: bytes) -> str:
     return str(value["entity_path"])
 
 
-def sequence_number(path: str) -> int:
-    """Of a notification: its order among its siblings."""
-    return int(path[-10:])
-
-
 def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 
@@ -398,13 +361,8 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
     }
 
 
-def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """Of /admin/preferred_replica_election and the nodes below /isr_change_notification."""
-    rows = [{"topic": topic, "partition": partition} for topic, partition in partitions]
-    return _encode({"version": 1, "partitions": rows})
-
-
 def decode_partitions(data: bytes) -> list[TopicPartition]:
+    """Of /admin/preferred_replica_election and the nodes below /isr_change_notification."""
     return [TopicPartition(row["topic"], row["partition"]) for row in _decode(data)["partitions"]]
 
 
@@ -417,53 +375,9 @@ def decode_log_dir_event(data: bytes) -> int:
     return int(_decode(data)["broker"])
 
 
-class Features(NamedTuple):
-    enabled: bool  # brokers before 2.7 do not take part
-    finalized: Mapping[str, int]  # to the highest version in use
-
-
-def encode_features(features: Features) -> bytes:
-    levels = {name: {"max_version_level": level} for name, level in features.finalized.items()}
-    return _encode({"features": levels, "version": 2, "status": int(features.enabled)})
-
-
 def encode_no_features() -> bytes:
     """Versioned features are in use, and none is finalized."""
-    return encode_features(Features(True, {}))
-
-
-def decode_features(data: bytes) -> Features:
-    value = _decode(data)
-    if value["version"] not in (1, 2) or value["status"] not in (0, 1):
-        raise ValueError(f"not a version or status that is known: {data!r}")
-    levels = {name: int(row["max_version_level"]) for name, row in value["features"].items()}
-    return Features(value["status"] == 1, levels)
-
-
-class Migration(NamedTuple):
-    """How far a KRaft controller has taken the metadata over."""
-
-    kraft_controller_id: int
-    kraft_controller_epoch: int
-    kraft_metadata_offset: int
-    kraft_metadata_epoch: int
-
-
-def encode_migration(migration: Migration) -> bytes:
-    return _encode(
-        {
-            "version": 0,
-            "kraft_metadata_offset": migration.kraft_metadata_offset,
-            "kraft_controller_id": migration.kraft_controller_id,
-            "kraft_metadata_epoch": migration.kraft_metadata_epoch,
-            "kraft_controller_epoch": migration.kraft_controller_epoch,
-        }
-    )
-
-
-def decode_migration(data: bytes) -> Migration:
-    value = _decode(data)
-    return Migration(*(int(value[field]) for field in Migration._fields))
+    return _encode({"features": {}, "version": 2, "status": 1})
 
 
 class ProducerIdBlock(NamedTuple):
@@ -489,138 +403,3 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock | None:
         return None
     value = _decode(data)
     return ProducerIdBlock(value["broker"], int(value["block_start"]), int(value["block_end"]))
-
-
-class Acl(NamedTuple):
-    principal: str
-    permission_type: str  # Allow or Deny
-    host: str
-    operation: str  # Read, Write, ..., All
-
-
-class ResourcePattern(NamedTuple):
-    resource_type: str  # Topic, Group, Cluster, TransactionalId, DelegationToken, User
-    name: str
-    is_prefixed: bool = False
-
-
-# As in paths, to as in notifications.
-RESOURCE_TYPES: Final = MappingProxyType(
-    {
-        "Topic": "TOPIC",
-        "Group": "GROUP",
-        "Cluster": "CLUSTER",
-        "TransactionalId": "TRANSACTIONAL_ID",
-        "DelegationToken": "DELEGATION_TOKEN",
-        "User": "USER",
-    }
-)
-
-
-def acl_path(resource: ResourcePattern) -> str:
-    root = PREFIXED_ACLS if resource.is_prefixed else ACLS
-    return f"{root}/{resource.resource_type}/{resource.name}"
-
-
-def encode_acls(acls: Iterable[Acl]) -> bytes:
-    rows = [
-        {
-            "principal": acl.principal,
-            "permissionType": acl.permission_type,
-            "host": acl.host,
-            "operation": acl.operation,
-        }
-        for acl in acls
-    ]
-    return _encode({"acls": rows, "version": 1})
-
-
-def decode_acls(data: bytes) -> list[Acl]:
-    if not data:
-        return []
-    return [
-        Acl(row["principal"], row["permissionType"], row["host"], row["operation"])
-        for row in _decode(data)["acls"]
-    ]
-
-
-def encode_acl_change(resource: ResourcePattern) -> bytes:
-    """For ACL_CHANGE, or for PREFIXED_ACL_CHANGE."""
-    resource_type = RESOURCE_TYPES[resource.resource_type]
-    if not resource.is_prefixed:
-        return f"{resource_type}:{resource.name}".encode()
-    return _encode(
-        {
-            "version": 1,
-            "resourceType": resource_type,
-            "name": resource.name,
-            "patternType": "PREFIXED",
-        }
-    )
-
-
-def decode_acl_change(data: bytes, *, is_prefixed: bool) -> ResourcePattern:
-    if is_prefixed:
-        value = _decode(data)
-        resource_type, name = value["resourceType"], value["name"]
-    else:
-        resource_type, _, name = data.decode().partition(":")
-    for in_path, in_notification in RESOURCE_TYPES.items():
-        if resource_type.replace("_", "").upper() == in_notification.replace("_", ""):
-            return ResourcePattern(in_path, name, is_prefixed)
-    raise ValueError(f"not a type of resource: {data!r}")
-
-
-class DelegationToken(NamedTuple):
-    token_id: str
-    owner: str
-    token_requester: str
-    renewers: tuple[str, ...]
-    issue_timestamp_ms: int
-    max_timestamp_ms: int
-    expiry_timestamp_ms: int
-
-
-def delegation_token_path(token_id: str) -> str:
-    return f"{DELEGATION_TOKENS}/{token_id}"
-
-
-def encode_delegation_token(token: DelegationToken) -> bytes:
-    return _encode(
-        {
-            "issueTimestamp": token.issue_timestamp_ms,
-            "renewers": [sanitize(renewer) for renewer in token.renewers],
-            "tokenRequester": sanitize(token.token_requester),
-            "tokenId": token.token_id,
-            "owner": sanitize(token.owner),
-            "expiryTimestamp": token.expiry_timestamp_ms,
-            "maxTimestamp": token.max_timestamp_ms,
-            "version": 3,
-        }
-    )
-
-
-def decode_delegation_token(data: bytes) -> DelegationToken:
-    """Before version 3 the owner had asked for it."""
-    value = _decode(data)
-    return DelegationToken(
-        value["tokenId"],
-        desanitize(value["owner"]),
-        desanitize(value.get("tokenRequester", value["owner"])),
-        tuple(desanitize(renewer) for renewer in value["renewers"]),
-        int(value["issueTimestamp"]),
-        int(value["maxTimestamp"]),
-        int(value["expiryTimestamp"]),
-    )
-
-
-def consumer_offset_path(group: str, topic: str, partition: int) -> str:
-    return f"{CONSUMERS}/{group}/offsets/{topic}/{partition}"
-
-
-def encode_consumer_offset(offset: int) -> bytes:
-    return b"%d" % offset
-
-
-def decode_consumer_offset(data: bytes) -> int | None:
-    return int(data) if data else None

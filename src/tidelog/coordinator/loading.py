@@ -11,10 +11,11 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidelog.record import kernel
-from tidelog.record.batch import CONTROL_BIT, NO_PRODUCER_ID, TRANSACTIONAL_BIT
+from tidelog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tidelog.record.columns import Columns, columns_of, part_of
 from tidelog.record.control import ControlType, read_marker
 from tidelog.record.errors import CorruptRecords
+from tidelog.types import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.coordinator.stored_record import CoordinatorRecord, RecordTypes

@@ -32,10 +32,11 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError, EncodeError
-from tidelog.record.batch import NO_PRODUCER_ID, NO_SEQUENCE, Codec
+from tidelog.record.batch import NO_SEQUENCE, Codec
 from tidelog.record.builder import batch_of
 from tidelog.replication.awaited_commit import await_commit
 from tidelog.replication.pending import Pending
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -213,7 +214,7 @@ class CoordinatorRuntime(Generic[S]):
         records: Sequence[CoordinatorRecord],
         *,
         producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = -1,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
         base_sequence: int = NO_SEQUENCE,
     ) -> Pending[ErrorCode] | None:
         """Appends one batch to partition `index` and replays it. None: it is committed; else the

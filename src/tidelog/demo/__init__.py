@@ -3,6 +3,7 @@
     shop             orders and payments, late and broken ones too, and the ledger of what was sent
     event_feed       writes the shop's events to the topics, at a steady pace
     broker_child     the broker, in a process of its own
+    serving_process  `tidelog serve` as a child that dies with its parent
     ledger_check     what came out, against the ledger and against Spark's batch answer
     story            the run from beginning to end, and what it prints
 

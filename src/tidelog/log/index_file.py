@@ -17,6 +17,7 @@ import contextlib
 import errno
 import mmap
 import os
+from abc import ABC, abstractmethod
 from typing import Final
 
 RESERVE_STEP_BYTES: Final = 16384
@@ -26,7 +27,7 @@ class CorruptIndex(Exception):
     """The entries cannot be right; the index is to be rebuilt from the segment."""
 
 
-class IndexFile:
+class IndexFile(ABC):
     __slots__ = (
         "_longer_than_entries",
         "_map",
@@ -142,9 +143,9 @@ class IndexFile:
             raise CorruptIndex(f"{self.path} is shorter than its {self.entries} entries")
         return found
 
+    @abstractmethod
     def check(self) -> None:
         """CorruptIndex unless the entries are sorted; called once for every map of an old file."""
-        raise NotImplementedError
 
     def keep_entries(self, count: int) -> None:
         """Forget the entries from `count` on; the file stays as long as it is."""

@@ -321,11 +321,6 @@ class LogManager:
                 failed.append((log.topic_partition, str(problem)))
         return failed
 
-    def close_abruptly(self) -> None:
-        """Give the directories free and write nothing, as if the process had been killed."""
-        self._logs.clear()
-        self._unlock_all()
-
     # Directories that fail
 
     def expect(self, topic_partitions: Iterable[TopicPartition]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.log.time_index import ENTRY as TIME_INDEX_ENTRY
 from tidelog.record import kernel
+from tidelog.types import NO_LEADER_EPOCH
 
 PIECE_BYTES: Final = 4 << 20
 BATCHES_MAX: Final = 1 << 16
@@ -84,7 +85,7 @@ class SegmentScan:
         self.offset_of_max_timestamp = -1
         self._bytes_since_last_index_entry = 0
         self._last_time_index_timestamp = -1
-        self._leader_epoch = -1
+        self._leader_epoch = NO_LEADER_EPOCH
         self.offset_index = bytearray()
         self.time_index = bytearray()
         self.epochs: list[tuple[int, int]] = []

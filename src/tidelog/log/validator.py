@@ -36,7 +36,6 @@ from tidelog.record.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
     LOG_OVERHEAD,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
@@ -54,6 +53,7 @@ from tidelog.record.errors import (
     UnsupportedCodec,
 )
 from tidelog.record.kernel import check_batch
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -583,7 +583,7 @@ class _Append:
         check: tuple[int, ...] | None,
         records_count: int = 0,
     ) -> ValidBatch:
-        producer_id, producer_epoch, base_sequence = NO_PRODUCER_ID, -1, NO_SEQUENCE
+        producer_id, producer_epoch, base_sequence = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
         if check is not None:
             producer_id, producer_epoch, base_sequence, records_count = check[8:12]
         return ValidBatch(

@@ -69,10 +69,6 @@ class MemoryPool:
         self._favoured: MemoryHolder | None = None
         self._favoured_at = 0.0
 
-    @property
-    def parked_count(self) -> int:
-        return len(self._parked)
-
     def allowance(self, holder: MemoryHolder, now: float) -> int | None:
         """Asked before a read while memory is short: how many bytes; 0 = parked, None = any."""
         if holder is self._favoured:

@@ -12,7 +12,6 @@ transactions have a directory each; fetchers have connections of their own (`ope
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -20,8 +19,6 @@ from tidelog.clock import Clock, Timer
 from tidelog.network.peer_connection import PeerConnection, connect
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.message import Message
-
-logger = logging.getLogger(__name__)
 
 RECONNECT_BACKOFF_S: Final = 0.05
 RECONNECT_BACKOFF_MAX_S: Final = 1.0

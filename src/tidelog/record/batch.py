@@ -58,11 +58,8 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 
 NO_TIMESTAMP: Final = -1
-NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
-NO_LEADER_EPOCH: Final = -1
 
-_OFFSET_LENGTH_EPOCH = Struct(">qii")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
@@ -164,23 +161,10 @@ class BatchHeader:
     def is_control(self) -> bool:
         return self.attributes & CONTROL_BIT != 0
 
-    @property
-    def has_delete_horizon(self) -> bool:
-        return self.attributes & DELETE_HORIZON_BIT != 0
-
 
 def increment_sequence(sequence: int, increment: int) -> int:
     """Sequences wrap to 0 after 2^31 - 1."""
     return (sequence + increment) % _SEQUENCES
-
-
-def stamp_base_offset_and_epoch(
-    batch: bytearray | memoryview, base_offset: int, leader_epoch: int
-) -> None:
-    """Neither field is covered by the checksum."""
-    _OFFSET_LENGTH_EPOCH.pack_into(
-        batch, 0, base_offset, int.from_bytes(batch[8:12], "big"), leader_epoch
-    )
 
 
 def stamp_timestamps(
@@ -193,10 +177,6 @@ def stamp_timestamps(
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     _TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
     stamp_crc(batch)
-
-
-def stamp_append_time(batch: bytearray | memoryview, append_time_ms: int) -> None:
-    stamp_timestamps(batch, TimestampType.LOG_APPEND_TIME, append_time_ms)
 
 
 def stamp_crc(batch: bytearray | memoryview) -> None:

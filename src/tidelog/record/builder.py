@@ -15,13 +15,12 @@ from tidelog.record.batch import (
     HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     Codec,
     stamp_crc,
 )
+from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +37,7 @@ def batch_of(
     level: int | None = None,
     append_time_ms: int | None = None,
     producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = -1,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
     is_control: bool = False,

@@ -1,10 +1,9 @@
 """Records of any format as columns: the way out for readers that want the records themselves.
 
-`read_columns` takes what a Fetch answers or a segment holds, decompresses where needed, and decodes
-it with one call of the kernel. `Columns` gives rows of it one at a time for the small readers
-(console, coordinators loading their topics); others take the buffers as they are, laid out as
+`part_of` and `legacy_part` make parts of batches, decompressing where needed; `columns_of` decodes
+all of them with one call of the kernel. `Columns` gives rows of it one at a time for the small
+readers (dump, coordinators loading their topics); others take the buffers as they are, laid out as
 Arrow does.
-A batch cut off at the end is left aside; control batches are skipped unless asked for.
 """
 
 from __future__ import annotations
@@ -12,15 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.record import kernel
-from tidelog.record.batch import APPEND_TIME_BIT, CODEC_MASK, CONTROL_BIT, HEADER_SIZE
-from tidelog.record.errors import CorruptRecords, InvalidRecords
+from tidelog.record.batch import APPEND_TIME_BIT, CODEC_MASK, HEADER_SIZE
+from tidelog.record.errors import InvalidRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidelog.record.kernel import Buffer, ColumnsTuple, RecordsPart
-
-_BATCHES_MAX = 1 << 31
 
 
 class StoredRecord(NamedTuple):
@@ -85,24 +82,6 @@ class Columns:
                 self.value(row),
                 self.headers(row),
             )
-
-
-def read_columns(data: Buffer, *, with_control: bool = False) -> Columns:
-    view = memoryview(data).cast("B")
-    _, why, batches = kernel.list_batches(view, 0, len(view), _BATCHES_MAX)
-    if why not in (kernel.AT_END, kernel.INCOMPLETE):
-        raise CorruptRecords("Batches end in bytes that are none.")
-    parts: list[RecordsPart] = []
-    run_end = 0
-    for position, size, magic, attributes, base_offset, *_, in_batch in batches:
-        batch = view[position : position + size]
-        if magic < 2:
-            if position >= run_end:
-                part, run_end = legacy_part(view, position, size, attributes)
-                parts.append(part)
-        elif with_control or not attributes & CONTROL_BIT:
-            parts.append(part_of(batch, attributes, base_offset, in_batch))
-    return columns_of(parts)
 
 
 def columns_of(parts: list[RecordsPart]) -> Columns:

@@ -11,9 +11,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.record import kernel
-from tidelog.record.batch import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
+from tidelog.record.batch import HEADER_SIZE, BatchHeader
 from tidelog.record.builder import batch_of
 from tidelog.record.errors import InvalidRecords
+from tidelog.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from tidelog.record.kernel import Buffer

@@ -31,8 +31,6 @@ from tidelog.record.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
     LOG_OVERHEAD,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     Codec,
 )
@@ -41,6 +39,7 @@ from tidelog.record.columns import legacy_part, part_of
 from tidelog.record.compression import codec_of
 from tidelog.record.errors import InvalidRecords, UnsupportedCodec
 from tidelog.record.legacy import messages_of, run_end
+from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.record.file_records import FileRecords
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
 OVERFLOW_MESSAGE: Final = Struct(">qi").pack(-1, HEADER_SIZE)
 
-_NO_BOUND = 1 << 62
 _READ_BYTES = 128 * 1024
 _DROPPED_BYTES_MAX = 16 * 1024 * 1024
 _BATCHES_A_LIST = 64
@@ -91,26 +89,11 @@ def up_convert(
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
         producer_id=NO_PRODUCER_ID,
-        producer_epoch=-1,
+        producer_epoch=NO_PRODUCER_EPOCH,
         base_sequence=NO_SEQUENCE,
         records_count=records_count,
     )
     return batch, max_timestamp
-
-
-def down_convert(
-    data: Buffer,
-    to_magic: int,
-    first_offset: int,
-    bytes_max: int = _NO_BOUND,
-    *,
-    cut_overflows: bool = False,
-) -> bytes:
-    """The whole batches of `data` for a reader that knows `to_magic` and asked for first_offset."""
-    view = memoryview(data).cast("B")
-    down = _DownConversion(to_magic, first_offset, bytes_max)
-    taken_bytes = down.take(view)
-    return down.answer(was_there=taken_bytes > 0 or (cut_overflows and len(view) > 0))
 
 
 def down_convert_file(
@@ -121,7 +104,9 @@ def down_convert_file(
     *,
     cut_overflows: bool = False,
 ) -> bytes:
-    """The same for a slice of a segment, read only as far as bytes_max needs."""
+    """The whole batches of a slice of a segment, for a reader that knows `to_magic` and asked for
+    first_offset; read only as far as bytes_max needs.
+    """
     down = _DownConversion(to_magic, first_offset, bytes_max)
     position, wanted_bytes = 0, _READ_BYTES
     while position < len(records) and not down.is_full:

@@ -19,11 +19,6 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def size_of_varint(value: int) -> int:
-    rest = value << 1 if value >= 0 else (-value << 1) - 1
-    return max(1, (rest.bit_length() + 6) // 7)
-
-
 def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """(value, position after it); IndexError past the end, ValueError when it does not stop."""
     return _decode(buffer, position, 28, 0xFFFFFFFF)

@@ -14,12 +14,9 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_manager import LogManager
 from tidelog.replication.partition import Partition, PartitionState
 from tidelog.replication.partition_host import PartitionHost
-from tidelog.types import TopicPartition, Uuid
+from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
-
-NO_LEADER = -1
-NO_EPOCH = -1
 
 
 class ReplicaManager:
@@ -171,7 +168,7 @@ class ReplicaManager:
             topic_id,
             log,
             leader_id=NO_LEADER,
-            leader_epoch=NO_EPOCH,
+            leader_epoch=NO_LEADER_EPOCH,
             replicas=(),
             isr=(),
             is_leader=False,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.failing_disk import FailingDisk
-from tests.support.log_broker import LogBroker
+from tests.support.log_broker import LogBroker, close_abruptly
 from tests.support.log_builder import fill
 from tidelog.broker.housekeeping import write_checkpoints
 from tidelog.types import TopicPartition, Uuid
@@ -23,4 +23,4 @@ def test_checkpoints_of_a_dead_disk_do_not_keep_the_others(
     write_checkpoints(manager.pending_checkpoints(), manager.failures.report)
     assert str(broker.paths[0]) in manager.failures
     assert "t 1 3" in (broker.paths[1] / "replication-offset-checkpoint").read_text()
-    manager.close_abruptly()
+    close_abruptly(manager)

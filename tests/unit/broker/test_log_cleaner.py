@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.cleaning import stored_pairs, write
 from tests.support.clock import FakeClock
+from tests.support.log_broker import close_abruptly
 from tidelog.broker.log_cleaner import LogCleaner
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
@@ -34,7 +35,7 @@ def logs(tmp_path: Path) -> Iterator[LogManager]:
     )
     manager.start(lambda _: COMPACTED)
     yield manager
-    manager.close_abruptly()
+    close_abruptly(manager)
 
 
 def dirty_log(logs: LogManager, partition: int = 0) -> PartitionLog:
@@ -104,7 +105,7 @@ def test_the_checkpoint_is_known_after_a_restart(logs: LogManager, tmp_path: Pat
     found = again.get(PARTITION)
     assert found is not None
     assert found.cleaner_offset == log.cleaner_offset == 5
-    again.close_abruptly()
+    close_abruptly(again)
 
 
 def test_switched_off_it_leaves_compacted_topics_to_grow(logs: LogManager) -> None:
@@ -229,12 +230,16 @@ def test_a_log_that_goes_meanwhile_is_given_up(
         assert [offset for offset, _, _ in stored_pairs(log)] == [0, 1]
 
 
-def test_new_settings_bring_more_workers(logs: LogManager) -> None:
+def test_new_settings_bring_more_workers_and_fewer(logs: LogManager) -> None:
+    def with_threads(count: int) -> BrokerConfig:
+        return BrokerConfig({"log.cleaner.backoff.ms": "600000", "log.cleaner.threads": str(count)})
+
     async def story(cleaner: LogCleaner) -> None:
-        cleaner.configure(BrokerConfig({**QUICK, "log.cleaner.threads": "2"}))
-        log = dirty_log(logs)
-        await until(lambda: log.cleaner_offset == 5)
-        cleaner.configure(BrokerConfig({**QUICK, "log.cleaner.threads": "1"}))
+        cleaner.configure(with_threads(2))
+        assert list(cleaner._workers) == [0, 1]
+        await asyncio.sleep(0)  # both find nothing to do, and rest
+        cleaner.configure(with_threads(1))
+        await until(lambda: list(cleaner._workers) == [0])
 
     run(logs, story, log_cleaner_backoff_ms="600000")
 

@@ -101,14 +101,6 @@ def test_a_configuration_survives_pickling() -> None:
     assert again.warnings == config.warnings
 
 
-def test_changing_an_option_keeps_the_others() -> None:
-    config = ClientConfig({**BOOTSTRAP, "client.id": "me"}).with_options(
-        isolation_level="read_committed"
-    )
-    assert config.text("client.id") == "me"
-    assert config.isolation_level == READ_COMMITTED
-
-
 def test_an_address_may_carry_a_protocol() -> None:
     assert parse_address("PLAINTEXT://h:1") == Address("h", 1)
     assert str(Address("::1", 5)) == "[::1]:5"

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from tidelog.client.errors import InvalidRow
-from tidelog.client.metadata import NO_LEADER, PartitionView, TopicView
+from tidelog.client.metadata import PartitionView, TopicView
 from tidelog.client.partitioner import TopicPartitioner
-from tidelog.types import ZERO_UUID
+from tidelog.types import NO_LEADER, ZERO_UUID
 
 
 def topic_of(count: int, *, leaderless: tuple[int, ...] = ()) -> TopicView:

@@ -20,7 +20,6 @@ from tests.support.metadata import (
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import Create
 from tidelog.controller.topics import (
-    NO_LEADER,
     FoundTopic,
     PartitionImage,
     TopicCatalogue,
@@ -28,7 +27,7 @@ from tidelog.controller.topics import (
     TopicImage,
 )
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.types import Uuid
+from tidelog.types import NO_LEADER, Uuid
 
 TOPIC_ID = Uuid.parse("qaAWHYOVSP-HRC6iO0I1wA")
 

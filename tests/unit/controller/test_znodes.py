@@ -11,14 +11,9 @@ import pytest
 
 from tidelog.controller import znodes
 from tidelog.controller.znodes import (
-    Acl,
-    DelegationToken,
     Endpoint,
-    Features,
-    Migration,
     PartitionState,
     ProducerIdBlock,
-    ResourcePattern,
     TopicAssignment,
 )
 from tidelog.types import TopicPartition, Uuid
@@ -199,7 +194,7 @@ class TestConfig:
         [
             (znodes.config_path("topics", "t"), "/config/topics/t"),
             (znodes.config_path("brokers", znodes.DEFAULT_ENTITY), "/config/brokers/<default>"),
-            (znodes.config_path("clients", znodes.sanitize("c 1")), "/config/clients/c%201"),
+            (znodes.config_path("clients", "c%201"), "/config/clients/c%201"),
             (
                 znodes.config_path("users", f"bob/clients/{znodes.DEFAULT_ENTITY}"),
                 "/config/users/bob/clients/<default>",
@@ -209,24 +204,11 @@ class TestConfig:
     def test_path(self, path: str, expected: str) -> None:
         assert path == expected
 
-    @pytest.mark.parametrize(
-        ("name", "sanitized"),
-        [
-            ("a b", "a%20b"),
-            ("a~*+/%é_.-", "a%7E%2A%2B%2F%25%C3%A9_.-"),
-            ("<default>", "%3Cdefault%3E"),
-        ],
-    )
-    def test_names_of_users_and_clients_are_made_safe(self, name: str, sanitized: str) -> None:
-        assert znodes.sanitize(name) == sanitized
-        assert znodes.desanitize(sanitized) == name
-
     def test_notification(self) -> None:
         encoded = znodes.encode_config_change("topics", "t")
         assert encoded == b'{"version":2,"entity_path":"topics/t"}'
         assert znodes.decode_config_change(encoded) == "topics/t"
         assert znodes.CONFIG_CHANGE == "/config/changes/config_change_"
-        assert znodes.sequence_number("/config/changes/config_change_0000000013") == 13
 
     def test_notification_of_an_older_kafka(self) -> None:
         data = b'{"version":1,"entity_type":"clients","entity_name":"c1"}'
@@ -241,12 +223,9 @@ def test_producer_id_block() -> None:
 
 
 def test_partitions_of_a_change_of_isrs_or_of_a_preferred_election() -> None:
-    encoded = znodes.encode_partitions(PARTITIONS)
-    assert encoded == (
-        b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"u","partition":3}]}'
-    )
-    assert znodes.decode_partitions(encoded) == PARTITIONS
-    assert znodes.ISR_CHANGE == "/isr_change_notification/isr_change_"
+    data = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"u","partition":3}]}'
+    assert znodes.decode_partitions(data) == PARTITIONS
+    assert znodes.ISR_CHANGES == "/isr_change_notification"
     assert znodes.PREFERRED_REPLICA_ELECTION == "/admin/preferred_replica_election"
 
 
@@ -267,96 +246,8 @@ def test_log_dir_event() -> None:
     assert znodes.LOG_DIR_EVENT == "/log_dir_event_notification/log_dir_event_"
 
 
-class TestFeatures:
-    def test_as_they_are_written(self) -> None:
-        assert znodes.encode_no_features() == b'{"features":{},"version":2,"status":1}'
-        features = Features(True, {"metadata.version": 7})
-        encoded = znodes.encode_features(features)
-        assert encoded == (
-            b'{"features":{"metadata.version":{"max_version_level":7}},"version":2,"status":1}'
-        )
-        assert znodes.decode_features(encoded) == features
-
-    def test_of_an_older_kafka(self) -> None:
-        level = b'{"max_version_level":7,"min_version_level":7}'
-        data = b'{"features":{"metadata.version":%s},"version":1,"status":1}' % level
-        assert znodes.decode_features(data) == Features(True, {"metadata.version": 7})
-        data = b'{"features":{},"version":1,"status":0}'
-        assert znodes.decode_features(data) == Features(False, {})
-
-
-def test_migration() -> None:
-    migration = Migration(3000, 2, 118, 2)
-    encoded = znodes.encode_migration(migration)
-    assert encoded == (
-        b'{"version":0,"kraft_metadata_offset":118,"kraft_controller_id":3000,'
-        b'"kraft_metadata_epoch":2,"kraft_controller_epoch":2}'
-    )
-    assert znodes.decode_migration(encoded) == migration
-
-
-class TestAcls:
-    def test_as_they_are_written(self) -> None:
-        acls = [Acl("User:alice", "Allow", "*", "Read")]
-        encoded = znodes.encode_acls(acls)
-        assert encoded == (
-            b'{"acls":[{"principal":"User:alice","permissionType":"Allow","host":"*",'
-            b'"operation":"Read"}],"version":1}'
-        )
-        assert znodes.decode_acls(encoded) == acls
-        assert znodes.decode_acls(b"") == []
-
-    def test_paths(self) -> None:
-        assert znodes.acl_path(ResourcePattern("Topic", "t")) == "/kafka-acl/Topic/t"
-        prefixed = ResourcePattern("Group", "g", is_prefixed=True)
-        assert znodes.acl_path(prefixed) == "/kafka-acl-extended/prefixed/Group/g"
-
-    @pytest.mark.parametrize(
-        ("resource", "data"),
-        [
-            (ResourcePattern("Topic", "t"), b"TOPIC:t"),
-            (ResourcePattern("TransactionalId", "a:b"), b"TRANSACTIONAL_ID:a:b"),
-            (
-                ResourcePattern("Group", "g", is_prefixed=True),
-                b'{"version":1,"resourceType":"GROUP","name":"g","patternType":"PREFIXED"}',
-            ),
-        ],
-    )
-    def test_notification(self, resource: ResourcePattern, data: bytes) -> None:
-        assert znodes.encode_acl_change(resource) == data
-        decoded = znodes.decode_acl_change(data, is_prefixed=resource.is_prefixed)
-        assert decoded == resource
-
-    def test_notification_of_before_prefixed_resources(self) -> None:
-        decoded = znodes.decode_acl_change(b"Topic:t", is_prefixed=False)
-        assert decoded == ResourcePattern("Topic", "t")
-
-
-class TestDelegationToken:
-    def test_as_it_is_written(self) -> None:
-        token = DelegationToken("id1", "User:al ice", "User:req", ("User:bob",), 1, 3, 2)
-        encoded = znodes.encode_delegation_token(token)
-        assert encoded == (
-            b'{"issueTimestamp":1,"renewers":["User%3Abob"],"tokenRequester":"User%3Areq",'
-            b'"tokenId":"id1","owner":"User%3Aal%20ice","expiryTimestamp":2,"maxTimestamp":3,'
-            b'"version":3}'
-        )
-        assert znodes.decode_delegation_token(encoded) == token
-        assert znodes.delegation_token_path("id1") == "/delegation_token/tokens/id1"
-
-    def test_of_an_older_kafka_the_owner_had_asked_for_it(self) -> None:
-        data = (
-            b'{"version":1,"owner":"User%3Aalice","renewers":[],"issueTimestamp":1,'
-            b'"maxTimestamp":3,"expiryTimestamp":2,"tokenId":"id1"}'
-        )
-        assert znodes.decode_delegation_token(data).token_requester == "User:alice"
-
-
-def test_offset_of_a_consumer_of_long_ago() -> None:
-    assert znodes.consumer_offset_path("g", "t", 3) == "/consumers/g/offsets/t/3"
-    assert znodes.encode_consumer_offset(42) == b"42"
-    assert znodes.decode_consumer_offset(b"42") == 42
-    assert znodes.decode_consumer_offset(b"") is None
+def test_that_no_feature_is_finalized() -> None:
+    assert znodes.encode_no_features() == b'{"features":{},"version":2,"status":1}'
 
 
 def test_text_beyond_ascii_is_utf8_and_not_escaped() -> None:
@@ -381,10 +272,6 @@ def test_what_is_not_a_json_object_is_a_value_error(data: bytes) -> None:
         znodes.decode_partitions,
         znodes.decode_reassignment,
         znodes.decode_log_dir_event,
-        znodes.decode_features,
-        znodes.decode_migration,
-        znodes.decode_acls,
-        znodes.decode_delegation_token,
     ],
 )
 def test_an_object_of_another_shape_is_a_value_error(decode: Callable[[bytes], object]) -> None:

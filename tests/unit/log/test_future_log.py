@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import raw_batch
 from tests.support.failing_disk import FailingDisk
-from tests.support.log_broker import LogBroker
+from tests.support.log_broker import LogBroker, close_abruptly
 from tests.support.log_builder import ABORT, COMMIT, end_txn, fill, offsets, produce, read_all
 from tests.support.message_sets import message_set_of
 from tidelog.config.topic import LogConfig
@@ -35,7 +35,7 @@ def broker(tmp_path: Path) -> Iterator[LogBroker]:
     broker = LogBroker(tmp_path, directories=2)
     yield broker
     if broker.manager is not None:
-        broker.manager.close_abruptly()
+        close_abruptly(broker.manager)
 
 
 def log_of(manager: LogManager) -> PartitionLog:
@@ -451,7 +451,7 @@ class TestRestarts:
         log = log_of(manager)
         fill(log, 5)
         copy_all(begin(manager))
-        manager.close_abruptly()
+        close_abruptly(manager)
         path = broker.paths[0] / "events-0" / f"{0:020d}.log"
         path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 5])
         manager = broker.start()
@@ -468,7 +468,7 @@ class TestRestarts:
         manager = broker.start()
         fill(log_of(manager), 3)
         copy_all(begin(manager))
-        manager.close_abruptly()
+        close_abruptly(manager)
         (broker.paths[0] / "events-0").rename(broker.paths[0].parent / "gone")
         manager = broker.start()
         assert manager.futures.get(PARTITION) is None
@@ -478,7 +478,7 @@ class TestRestarts:
         manager = broker.start()
         log_of(manager)
         begin(manager)
-        manager.close_abruptly()
+        close_abruptly(manager)
         for path in (broker.paths[0] / "events-0").iterdir():
             path.unlink()
         (broker.paths[0] / "events-0").rmdir()
@@ -534,7 +534,7 @@ class TestRestarts:
             "events-0-future",
             "events-0-delete",
         ]
-        manager.close_abruptly()
+        close_abruptly(manager)
 
     def test_a_deleted_log_forgets_its_copy(self, broker: LogBroker) -> None:
         manager = broker.start()

@@ -24,7 +24,7 @@ from tidelog.config.topic import LogConfig
 from tidelog.log.cleaner.errors import CannotClean
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_snapshot import decode_snapshot
-from tidelog.record.batch import Codec
+from tidelog.record.batch import DELETE_HORIZON_BIT, Codec
 from tidelog.record.legacy import LegacyRecord, read_messages, records_of
 
 COMPACTED = LogConfig(
@@ -121,7 +121,7 @@ def test_tombstones_stay_for_delete_retention_ms_after_they_are_first_cleaned(
     clean(log, workshop.clock)
     (batch,) = stored_batches(log)
     assert [record.value for record in batch.records] == [None, b"1"]
-    assert batch.header.has_delete_horizon
+    assert batch.header.attributes & DELETE_HORIZON_BIT
     assert batch.header.base_timestamp == HORIZON
     for elapsed, left in ((4999, 2), (1, 1)):
         workshop.clock.advance(ms=elapsed)
@@ -192,7 +192,7 @@ def test_a_marker_outlives_its_records_by_delete_retention_ms(workshop: LogWorks
         clean(log, workshop.clock)
         batches = [batch.header for batch in stored_batches(log) if batch.header.base_offset < 4]
         offsets.append([header.base_offset for header in batches])
-        horizons.append([header.has_delete_horizon for header in batches])
+        horizons.append([bool(header.attributes & DELETE_HORIZON_BIT) for header in batches])
         workshop.clock.advance(ms=3000)
         write(log, (b"other", b"v"))
     # 2 is the producer's last data batch, which stays as an empty one

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.failing_disk import FailingDisk
-from tests.support.log_broker import LogBroker
+from tests.support.log_broker import LogBroker, close_abruptly
 from tests.support.log_builder import fill, offsets, produce
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, StartupError
@@ -31,7 +31,7 @@ def broker(tmp_path: Path) -> Iterator[LogBroker]:
     broker = LogBroker(tmp_path, directories=2)
     yield broker
     if broker.manager is not None:
-        broker.manager.close_abruptly()
+        close_abruptly(broker.manager)
 
 
 def two_logs(manager: LogManager) -> tuple[PartitionLog, PartitionLog]:
@@ -240,7 +240,7 @@ class TestAtTheStart:
     ) -> None:
         two_logs(broker.start())
         assert broker.manager is not None
-        broker.manager.close_abruptly()
+        close_abruptly(broker.manager)
         FailingDisk(broker.paths[1], monkeypatch).fail(errno.EROFS)
         manager = broker.start()
         assert failed(manager) == ["data1"]
@@ -273,7 +273,7 @@ class TestAtTheStart:
     def test_a_log_that_must_be_somewhere_is_not_made_anew(self, broker: LogBroker) -> None:
         two_logs(broker.start())
         assert broker.manager is not None
-        broker.manager.close_abruptly()
+        close_abruptly(broker.manager)
         os.rename(broker.paths[1], broker.paths[1].with_name("away"))
         broker.paths[1].write_text("no directory")
         manager = broker.start()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.clock import FakeClock
 from tests.support.log_broker import LogBroker as Broker
+from tests.support.log_broker import close_abruptly
 from tests.support.log_builder import fill, offsets, produce
 from tests.support.syncs import record_syncs
 from tidelog.config.broker import BrokerConfig
@@ -30,7 +31,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     broker = Broker(tmp_path)
     yield broker
     if broker.manager is not None:
-        broker.manager.close_abruptly()
+        close_abruptly(broker.manager)
 
 
 def partition(number: int, topic: str = "events") -> TopicPartition:
@@ -95,7 +96,7 @@ def test_a_new_log_goes_to_the_directory_with_the_fewest(tmp_path: Path) -> None
     assert log.directory.parent == broker.paths[0]
     manager = broker.restart()
     assert len(manager.all_logs()) == 6
-    manager.close_abruptly()
+    close_abruptly(manager)
 
 
 def test_one_log_lives_in_one_directory(tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_a_directory_serves_one_broker_at_a_time(tmp_path: Path) -> None:
         Broker(tmp_path).start()
     manager.shutdown()
     second = Broker(tmp_path)
-    second.start().close_abruptly()
+    close_abruptly(second.start())
 
 
 def test_a_failed_lock_gives_the_others_free(tmp_path: Path) -> None:
@@ -253,8 +254,8 @@ def test_a_failed_lock_gives_the_others_free(tmp_path: Path) -> None:
         both.lock()
     other = Broker(tmp_path)
     other.paths = [tmp_path / "data0"]
-    other.start().close_abruptly()
-    manager.close_abruptly()
+    close_abruptly(other.start())
+    close_abruptly(manager)
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -288,7 +289,7 @@ def test_the_folder_of_a_kraft_controller_is_left_alone(tmp_path: Path) -> None:
     manager = broker.start()
     assert not manager.all_logs()
     assert folder.exists()
-    manager.close_abruptly()
+    close_abruptly(manager)
 
 
 def test_a_deleted_log_is_renamed_and_removed_after_the_delay(broker: Broker) -> None:
@@ -433,7 +434,7 @@ def test_an_unreadable_segment_takes_only_its_own_log_out(
     for number in range(2):
         fill(manager.get_or_create(partition(number), TOPIC_ID), 3)
     checkpoint(manager, HIGH_WATERMARK_FILE)
-    manager.close_abruptly()
+    close_abruptly(manager)
     real_preadv = os.preadv
 
     def bad_sector(descriptor: int, buffers: list[memoryview], position: int) -> int:

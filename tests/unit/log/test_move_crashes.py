@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.crashing_disk import CrashingDisk
-from tests.support.log_broker import LogBroker
+from tests.support.log_broker import LogBroker, close_abruptly
 from tests.support.log_builder import fill, produce
 from tidelog.config.topic import LogConfig
 from tidelog.errors import StartupError
@@ -76,7 +76,7 @@ def operations(root: Path) -> int:
     assert broker.manager is not None
     with CrashingDisk(root) as disk:
         move(broker.manager)
-    broker.manager.close_abruptly()
+    close_abruptly(broker.manager)
     shutil.rmtree(root)
     return len(disk.operations)
 
@@ -110,7 +110,7 @@ def test_a_move_survives_a_crash_at_every_file_operation(tmp_path: Path) -> None
         assert log.log_end_offset == end_offset + 1
         folders = [p.name for path in broker.paths for p in path.iterdir() if p.is_dir()]
         assert folders.count("events-0") == 1, folders
-        manager.close_abruptly()
+        close_abruptly(manager)
         shutil.rmtree(root)
     assert homes == {"data0", "data1"}
 
@@ -128,10 +128,10 @@ class TestRenamingsLostWithThePower:
         future.make_ready()
         future.save_state()
         manager.replace_with_future(future)
-        manager.close_abruptly()
+        close_abruptly(manager)
         yield broker
         assert broker.manager is not None
-        broker.manager.close_abruptly()
+        close_abruptly(broker.manager)
 
     def restore_old(self, broker: LogBroker) -> None:
         (away,) = broker.paths[0].glob("events-0.*-delete")

@@ -21,13 +21,13 @@ from tests.support.batches import (
     with_payload_bytes,
 )
 from tests.support.message_sets import message_set_of
+from tests.support.stored_columns import read_columns
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.validator import AppendOrigin, ValidBatch, validate_for_append
 from tidelog.record import kernel
 from tidelog.record.batch import BatchHeader, Codec, TimestampType
 from tidelog.record.builder import batch_of
-from tidelog.record.columns import read_columns
 from tidelog.record.compression import compress
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
 from tidelog.record.errors import InvalidRecords

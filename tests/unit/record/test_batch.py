@@ -4,14 +4,12 @@ import struct
 
 import pytest
 
-from tests.support.batches import NOW, simple_batch, with_fields
+from tests.support.batches import NOW, simple_batch
 from tidelog.record import kernel
 from tidelog.record.batch import (
     BatchHeader,
     TimestampType,
     increment_sequence,
-    stamp_append_time,
-    stamp_base_offset_and_epoch,
     stamp_timestamps,
 )
 
@@ -35,7 +33,6 @@ def test_the_header_is_read_field_by_field() -> None:
     assert (header.base_sequence, header.last_sequence) == (50, 52)
     assert header.is_transactional
     assert not header.is_control
-    assert not header.has_delete_horizon
     assert header.codec_id == 0
     assert header.timestamp_type == TimestampType.CREATE_TIME
 
@@ -51,18 +48,9 @@ def test_sequences_wrap_to_zero() -> None:
     assert BatchHeader(simple_batch()).last_sequence == -1
 
 
-def test_offset_and_epoch_are_stamped_outside_the_checksum() -> None:
-    batch = simple_batch()
-    stamp_base_offset_and_epoch(batch, 1 << 40, 7)
-    header = BatchHeader(batch)
-    assert (header.base_offset, header.partition_leader_epoch) == (1 << 40, 7)
-    assert header.size == len(batch)
-    assert kernel.check_batch(batch)[0] == kernel.OK
-
-
 def test_append_time_changes_type_timestamp_and_checksum() -> None:
     batch = simple_batch(is_transactional=True)
-    stamp_append_time(batch, NOW + 99)
+    stamp_timestamps(batch, TimestampType.LOG_APPEND_TIME, NOW + 99)
     header = BatchHeader(batch)
     assert header.timestamp_type == TimestampType.LOG_APPEND_TIME
     assert header.max_timestamp == NOW + 99
@@ -74,7 +62,3 @@ def test_create_time_takes_the_type_back() -> None:
     batch = simple_batch(append_time_ms=5)
     stamp_timestamps(batch, TimestampType.CREATE_TIME, NOW + 2)
     assert bytes(batch) == bytes(simple_batch())
-
-
-def test_delete_horizon_bit() -> None:
-    assert BatchHeader(with_fields(simple_batch(), attributes=0x40)).has_delete_horizon

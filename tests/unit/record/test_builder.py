@@ -12,10 +12,10 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 from tests.support.batches import NOW, codecs, record_lists
+from tests.support.stored_columns import read_columns
 from tidelog.record import kernel
 from tidelog.record.batch import BatchHeader, Codec
 from tidelog.record.builder import batch_of, finish_batch
-from tidelog.record.columns import read_columns
 
 RECORDS: list[Any] = [
     (b"key", b"value", [("name", b"content"), ("null", None)], NOW),

@@ -4,11 +4,11 @@ import pytest
 
 from tests.support.batches import NOW, records_of, simple_batch, with_payload_bytes
 from tests.support.message_sets import message_set_of
+from tests.support.stored_columns import read_columns
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
-from tidelog.record.columns import StoredRecord, read_columns
-from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
-from tidelog.record.errors import CorruptRecords, InvalidRecords
+from tidelog.record.columns import StoredRecord
+from tidelog.record.errors import InvalidRecords
 from tidelog.record.legacy import LegacyRecord
 
 
@@ -34,24 +34,6 @@ def test_a_row_is_a_record() -> None:
     ]
 
 
-def test_control_batches_are_skipped_unless_asked_for() -> None:
-    data = simple_batch(1) + marker_batch(
-        EndTransactionMarker(ControlType.ABORT, 0),
-        producer_id=1,
-        producer_epoch=0,
-        timestamp=NOW,
-        base_offset=1,
-    )
-    assert read_columns(data).offsets.tolist() == [0]
-    assert read_columns(data, with_control=True).offsets.tolist() == [0, 1]
-
-
-def test_a_batch_cut_at_the_end_is_left_aside() -> None:
-    data = simple_batch(2) + simple_batch(2, base_offset=2)
-    assert len(read_columns(data[:-1])) == 2
-    assert len(read_columns(data[:40])) == 0
-
-
 def test_offsets_of_a_compacted_batch_keep_their_gaps() -> None:
     from tidelog.record import kernel
 
@@ -60,11 +42,6 @@ def test_offsets_of_a_compacted_batch_keep_their_gaps() -> None:
     tail, _, _ = kernel.encode_columns(columns, 4, 6, 0, 0)
     batch = with_payload_bytes(simple_batch(2), bytes(tail))
     assert read_columns(batch).offsets.tolist() == [4, 5]
-
-
-def test_bytes_that_are_no_batches_are_corrupt() -> None:
-    with pytest.raises(CorruptRecords):
-        read_columns(simple_batch(1) + bytes(100))
 
 
 def test_malformed_records_are_invalid() -> None:

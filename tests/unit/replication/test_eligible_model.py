@@ -23,10 +23,11 @@ from tidelog.controller.cluster.eligible_replicas import (
     after_unclean_restart,
     eligible_after,
 )
-from tidelog.controller.cluster.leader_and_isr import NO_LEADER, LeaderAndIsr
+from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 from tidelog.controller.cluster.leader_election import Candidates, ElectionStrategy, elect
 from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
 from tidelog.replication.partition import PartitionState
+from tidelog.types import NO_LEADER
 
 MIN_INSYNC_REPLICAS = 2
 

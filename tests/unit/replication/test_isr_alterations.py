@@ -16,7 +16,7 @@ from tidelog.protocol.messages.alter_partition import (
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
-from tidelog.replication.isr_changes import IsrAlterations
+from tidelog.replication.isr_alterations import IsrAlterations
 from tidelog.replication.leadership import Leadership
 from tidelog.replication.partition import Partition, PartitionState
 from tidelog.replication.partition_host import PartitionHost

@@ -62,7 +62,7 @@ async def test_a_follower_that_lags_leaves_the_in_sync_set_and_comes_back(tmp_pa
     leadership = cluster.leader.partition.leadership
     assert leadership is not None
     assert leadership.propose_to_remove_laggards()
-    cluster.leader.isr_changes.submit(cluster.leader.partition)
+    cluster.leader.isr_alterations.submit(cluster.leader.partition)
     await cluster.run()
     assert (cluster.state.isr, outcomes) == ((1, 2), [ErrorCode.NONE])
     cluster.nodes[3].start()

@@ -45,9 +45,10 @@ def test_a_pyspark_without_jars_is_told_from_none_at_all(
         distribution.must_find_jars()
 
 
-def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_java_is_missing_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distribution, "java_command", lambda: None)
-    assert "there is no java on the PATH" in (distribution.missing() or "")
+    with pytest.raises(distribution.ZooKeeperMissing, match="there is no java on the PATH"):
+        distribution.must_find_java()
 
 
 def test_the_configuration_binds_to_the_loopback_address(tmp_path: Path) -> None:

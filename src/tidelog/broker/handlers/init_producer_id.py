@@ -31,9 +31,8 @@ from tidelog.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
 FIRST_VERSION_WITH_FENCED: Final = 4
 
 

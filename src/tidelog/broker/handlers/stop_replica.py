@@ -17,14 +17,14 @@ from typing import Final
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.controller_requests import must_be_in_cluster, must_obey
-from tidelog.broker.leadership_changes import NO_EPOCH, StoppedPartition
+from tidelog.broker.leadership_changes import StoppedPartition
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from tidelog.types import TopicPartition
+from tidelog.types import NO_LEADER_EPOCH, TopicPartition
 
 FIRST_VERSION_BY_TOPIC: Final = 1
 FIRST_VERSION_WITH_EPOCHS: Final = 3
@@ -60,9 +60,9 @@ def _stopped(request: StopReplicaRequest, version: int) -> Iterator[StoppedParti
     if version >= FIRST_VERSION_BY_TOPIC:
         for topic in request.topics:
             for index in topic.partition_indexes:
-                yield StoppedPartition(TopicPartition(topic.name, index), NO_EPOCH, delete)
+                yield StoppedPartition(TopicPartition(topic.name, index), NO_LEADER_EPOCH, delete)
         return
     for partition in request.ungrouped_partitions:
         yield StoppedPartition(
-            TopicPartition(partition.topic_name, partition.partition_index), NO_EPOCH, delete
+            TopicPartition(partition.topic_name, partition.partition_index), NO_LEADER_EPOCH, delete
         )

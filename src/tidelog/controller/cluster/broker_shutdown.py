@@ -8,7 +8,7 @@ from tidelog.controller.cluster.draft import Draft
 from tidelog.controller.cluster.leader_election import ElectionStrategy
 from tidelog.controller.cluster.replica_state import ReplicaState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.types import TopicPartition
+from tidelog.types import NO_BROKER_EPOCH, TopicPartition
 
 
 def shut_down(draft: Draft, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
@@ -20,7 +20,8 @@ def shut_down(draft: Draft, broker_id: int, broker_epoch: int) -> list[TopicPart
     broker = state.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker_id} does not exist.")
-    if broker_epoch != -1 and broker_epoch < broker.epoch:  # before v2 there is no epoch
+    # Before v2 a request has no epoch.
+    if broker_epoch != NO_BROKER_EPOCH and broker_epoch < broker.epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
     state.shutting_down.add(broker_id)
     movable = [

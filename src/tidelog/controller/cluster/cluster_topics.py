@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tidelog.controller import znodes
-from tidelog.controller.cluster.controller import NO_CONTROLLER, ClusterController
+from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.peers import PeerDirectory
 from tidelog.controller.metadata_store import (
     BadVersion,
@@ -37,7 +37,6 @@ from tidelog.controller.metadata_store import (
 from tidelog.controller.placement import RandomBelow
 from tidelog.controller.topic_names import collision_form
 from tidelog.controller.topics import (
-    NO_LEADER,
     Settings,
     TopicChange,
     TopicImage,
@@ -51,7 +50,7 @@ from tidelog.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from tidelog.types import Uuid
+from tidelog.types import NO_CONTROLLER, NO_LEADER, Uuid
 
 AUTO_CREATION_TIMEOUT_MS: Final = 5_000
 # Answers to auto-creation that asking again resolves.

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 from typing import Final, NamedTuple
 
 from tidelog.controller import znodes
-from tidelog.controller.cluster.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH, LeaderAndIsr
+from tidelog.controller.cluster.leader_and_isr import EPOCH_DURING_DELETE, LeaderAndIsr
 from tidelog.controller.cluster.overlay import Overlay
 from tidelog.controller.cluster.partition_state import PartitionState
 from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
 from tidelog.controller.cluster.replica_state import ReplicaState
 from tidelog.controller.cluster.topic_settings import TopicSettings
-from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
 # A broker that announces it moves the high watermark only while the in-sync set has at least
 # min.insync.replicas members (KIP-966).
@@ -239,4 +239,4 @@ class ClusterContext:
         if self.is_to_be_deleted(partition.topic):
             return EPOCH_DURING_DELETE
         state = self.leadership.get(partition)
-        return NO_EPOCH if state is None else state.leader_epoch
+        return NO_LEADER_EPOCH if state is None else state.leader_epoch

@@ -56,10 +56,10 @@ from tidelog.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from tidelog.types import NO_CONTROLLER
 
 logger = logging.getLogger(__name__)
 
-NO_CONTROLLER: Final = -1
 RETRY_BACKOFF_S: Final = 0.5
 NEWS_TIMEOUT_S: Final = 0.5  # a broker that does not answer holds up no other's stop for longer
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
-from tidelog.controller.cluster.leader_and_isr import NO_LEADER, LeaderAndIsr
+from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
+from tidelog.types import NO_LEADER
 
 
 class Eligibility(NamedTuple):

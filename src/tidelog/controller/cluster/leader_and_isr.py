@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tidelog.controller import znodes
+from tidelog.types import NO_LEADER
 
 logger = logging.getLogger(__name__)
 
-NO_LEADER: Final = -1
-NO_EPOCH: Final = -1
 RECOVERED: Final = 0
 RECOVERING: Final = 1  # elected uncleanly, and not yet done with what this means for the log
 

@@ -12,10 +12,9 @@ from typing import Final
 from tidelog.controller.cluster import partition_machine
 from tidelog.controller.cluster.context import ClusterContext
 from tidelog.controller.cluster.draft import Draft
-from tidelog.controller.cluster.leader_and_isr import NO_LEADER
 from tidelog.controller.cluster.leader_election import ElectionStrategy
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.types import TopicPartition
+from tidelog.types import NO_LEADER, TopicPartition
 
 PREFERRED_ELECTION: Final = 0
 UNCLEAN_ELECTION: Final = 1

@@ -20,8 +20,8 @@ from typing import Final
 
 from tidelog.controller.cluster.context import Replica
 from tidelog.controller.cluster.draft import Draft
-from tidelog.controller.cluster.leader_and_isr import NO_LEADER
 from tidelog.controller.cluster.replica_state import ALLOWED_FROM, ReplicaState
+from tidelog.types import NO_LEADER
 
 logger = logging.getLogger(__name__)
 

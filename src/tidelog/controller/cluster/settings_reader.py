@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from tidelog.controller import znodes
 from tidelog.controller.cluster.fence import Fence
@@ -24,8 +24,6 @@ from tidelog.controller.cluster.topic_settings import (
 from tidelog.controller.metadata_store import Watcher
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_BROKER: Final = "<default>"
 
 
 class Settings(Protocol):
@@ -47,7 +45,7 @@ class SettingsReader:
 
     async def read_defaults(self) -> TopicSettings:
         own = await self._read("brokers", str(self._broker_id))
-        common = await self._read("brokers", DEFAULT_BROKER)
+        common = await self._read("brokers", znodes.DEFAULT_ENTITY)
         self.defaults = self._static.overridden(own, common)
         return self.defaults
 

@@ -40,9 +40,9 @@ from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
-from tidelog.record.batch import NO_PRODUCER_ID, Codec
+from tidelog.record.batch import Codec
 from tidelog.replication.pending import Pending
-from tidelog.types import TopicPartition
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -370,7 +370,7 @@ class GroupCoordinator:
         group_id: str,
         offsets: Sequence[NewOffset],
         producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = -1,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> Pending[ErrorCode] | None:
         batch = [
             records.offset_commit(group_id, topic, partition, committed)

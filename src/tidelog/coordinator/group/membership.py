@@ -10,7 +10,6 @@ A refusal is a KafkaError; the caller makes the answer of it.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from tidelog.coordinator.runtime import CoordinatorRuntime
     from tidelog.protocol.messages.classic_group_records import GroupMetadataValue
     from tidelog.protocol.messages.sync_group import SyncGroupRequest
-
-logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9

@@ -23,7 +23,7 @@ from tidelog.protocol.messages.classic_group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tidelog.record.batch import NO_PRODUCER_ID
+from tidelog.types import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock

@@ -19,9 +19,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from tidelog.coordinator.txn.states import PREPARED, TransactionState
-from tidelog.coordinator.txn.transaction import EPOCH_MAX, NO_EPOCH, Transaction
+from tidelog.coordinator.txn.transaction import EPOCH_MAX, Transaction
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.record.batch import NO_PRODUCER_ID
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 
 class ProducerIdentity(NamedTuple):
@@ -37,7 +37,9 @@ class Begin(Enum):
 
 def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int) -> Transaction:
     """Before its first record, which gives it epoch 0."""
-    return Transaction(transactional_id, producer_id, NO_EPOCH, timeout_ms, TransactionState.EMPTY)
+    return Transaction(
+        transactional_id, producer_id, NO_PRODUCER_EPOCH, timeout_ms, TransactionState.EMPTY
+    )
 
 
 def decide_begin(transaction: Transaction, expected: ProducerIdentity | None) -> Begin:
@@ -47,7 +49,7 @@ def decide_begin(transaction: Transaction, expected: ProducerIdentity | None) ->
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     is_stale = (
         expected is not None
-        and transaction.producer_epoch != NO_EPOCH
+        and transaction.producer_epoch != NO_PRODUCER_EPOCH
         and expected.producer_epoch != transaction.producer_epoch
     )
     if transaction.state is TransactionState.ONGOING:
@@ -68,7 +70,7 @@ def begun(
     spare_producer_id: int | None,
     now_ms: int,
 ) -> Transaction:
-    last_producer_epoch = NO_EPOCH if expected is None else transaction.producer_epoch
+    last_producer_epoch = NO_PRODUCER_EPOCH if expected is None else transaction.producer_epoch
     if not transaction.is_epoch_exhausted:
         return transaction.with_next_epoch(last_producer_epoch, timeout_ms, now_ms)
     if spare_producer_id is None:  # it was not used up when the id was asked for
@@ -80,7 +82,7 @@ def begun(
 
 def _may_be(transaction: Transaction, expected: ProducerIdentity) -> bool:
     return (
-        transaction.producer_epoch == NO_EPOCH
+        transaction.producer_epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == transaction.producer_id
         or (
             expected.producer_id == transaction.previous_producer_id != NO_PRODUCER_ID

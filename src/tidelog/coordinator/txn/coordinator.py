@@ -39,10 +39,10 @@ from tidelog.coordinator.txn.records import (
 from tidelog.coordinator.txn.settings import TransactionSettings
 from tidelog.coordinator.txn.shard import TransactionShard
 from tidelog.coordinator.txn.states import PREPARED, SETTLED, TransactionState
-from tidelog.coordinator.txn.transaction import NO_EPOCH, Transaction
+from tidelog.coordinator.txn.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.record.batch import NO_PRODUCER_ID
 from tidelog.replication.pending import Pending
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -167,7 +167,7 @@ class TransactionCoordinator:
             )
         decision = decide_begin(transaction, expected)
         if decision is Begin.FENCE:
-            last_epoch = NO_EPOCH if expected is None else expected.producer_epoch
+            last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
             self._end(shard, transaction.fenced(last_epoch, self._clock.time_ms()))
             transaction = shard.transactions[transactional_id]
             decision = decide_begin(transaction, expected)  # refuses while it is not complete
@@ -347,7 +347,7 @@ class TransactionCoordinator:
             "timeout_ms": transaction.timeout_ms,
         }
         try:
-            self._end(shard, transaction.fenced(NO_EPOCH, now_ms))
+            self._end(shard, transaction.fenced(NO_PRODUCER_EPOCH, now_ms))
         except KafkaError as error:
             logger.error(
                 "cannot abort a transaction past its timeout; it is tried again",
@@ -420,7 +420,7 @@ class TransactionCoordinator:
             written = self.runtime.write(shard.index, [transaction_record(transaction)])
         except KafkaError as error:
             raise KafkaError(write_error(error.code), error.message) from error
-        if transaction.last_producer_epoch != NO_EPOCH:
+        if transaction.last_producer_epoch != NO_PRODUCER_EPOCH:
             shard.remember_last_epoch(transaction.transactional_id, transaction.last_producer_epoch)
         if written is None:
             return None

@@ -30,7 +30,7 @@ from tidelog.protocol.messages.write_txn_markers import (
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
 from tidelog.replication.awaited_commit import await_commit
 from tidelog.replication.pending import Pending
-from tidelog.types import TopicPartition
+from tidelog.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
@@ -45,7 +45,6 @@ logger = logging.getLogger(__name__)
 _OVERTAKEN: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
-NO_LEADER: Final = -1
 
 Answered = Callable[[WriteTxnMarkersResponse | None], object]
 

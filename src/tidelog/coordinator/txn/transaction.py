@@ -11,10 +11,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tidelog.coordinator.txn.states import ALLOWED_FROM, TransactionState
-from tidelog.record.batch import NO_PRODUCER_ID
-from tidelog.types import TopicPartition
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
-NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 32767
 NO_TIMESTAMP: Final = -1
 # The level of transaction.version from which on each end of a transaction takes an epoch.
@@ -38,7 +36,7 @@ class Transaction(NamedTuple):
     client_transaction_version: int = 0
     # The producer's epoch before it asked for a new one, so that a repeated request is known. Not
     # in the log: after a restart nobody can be sure that no other producer came in between.
-    last_producer_epoch: int = NO_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
 
     @property
     def is_epoch_exhausted(self) -> bool:

@@ -18,8 +18,6 @@ from tidelog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC_POSITION,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     BatchHeader,
     stamp_crc,
@@ -28,6 +26,7 @@ from tidelog.record.compression import codec_of, compress, decompress
 from tidelog.record.errors import InvalidRecords
 from tidelog.record.inflation import InflationBudget
 from tidelog.record.legacy import Message, inner_of, messages_of
+from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.record.kernel import Buffer, RecordsPart
@@ -111,7 +110,7 @@ def _from_wrapper(batch: memoryview, keep_old_tombstones: bool) -> bytearray:
         base_timestamp,
         base_timestamp if append_time is None else append_time,
         NO_PRODUCER_ID,
-        -1,
+        NO_PRODUCER_EPOCH,
         NO_SEQUENCE,
         count,
     )

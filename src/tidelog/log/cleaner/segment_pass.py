@@ -9,6 +9,7 @@ damage behind a right checksum.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
@@ -28,7 +29,7 @@ _LAST_OFFSET_DELTA_POSITION: Final = 23
 _PROBLEMS: Final = {**WHY_STOPPED, kernel.BAD_RECORDS: "a batch with malformed records"}
 
 
-class SegmentPass:
+class SegmentPass(ABC):
     """What is common to building the map and to filtering. One thread, one log, one round."""
 
     def __init__(
@@ -106,16 +107,17 @@ class SegmentPass:
                 self._verdicts = self._verdicts[1:]
         self._next_offset = last_offset + 1
 
+    @abstractmethod
     def _judge(self, rows: Sequence[TransactionalRow]) -> bytes:
-        raise NotImplementedError
+        """A verdict a row, in their order."""
 
+    @abstractmethod
     def _take(self, position: int, end: int) -> tuple[int, int]:
         """Batches from `position` on: (where it stopped, why)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take_compressed(self, batch: memoryview) -> int:
         """One batch that the kernel has left to us: why it cannot be taken, or AT_END."""
-        raise NotImplementedError
 
 
 def _damaged(source: SourceSegment, position: int, why: int) -> CannotClean:

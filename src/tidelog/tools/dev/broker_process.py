@@ -1,29 +1,19 @@
-"""One broker of a development cluster: `tidelog serve` in a child process.
+"""One broker of a development cluster, in a process of its own.
 
-The child has a session of its own, so that Ctrl-C reaches only the parent, and dies with it. What
-it logs goes to the parent's standard error, each line under the broker's name.
+What it logs goes to the parent's standard error, each line under the broker's name.
 """
 
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from typing import IO, Final
 
+from tidelog.demo import serving_process
 from tidelog.errors import StartupError
 
 STOP_TIMEOUT_S: Final = 30.0
-# On Linux the kernel sends SIGTERM (15) when the parent is gone, however it went.
-_SERVE: Final = """\
-import sys
-if sys.platform == "linux":
-    import ctypes
-    ctypes.CDLL(None).prctl(1, 15)
-from tidelog.tools.cli.main import main
-sys.exit(main())
-"""
 
 
 class BrokerProcess:
@@ -40,17 +30,8 @@ class BrokerProcess:
         return f"broker {self.broker_id}"
 
     def spawn(self, log: IO[str], log_level: str) -> None:
-        command = [sys.executable, "-c", _SERVE, "serve", "--log-level", log_level]
-        for key, value in self._overrides.items():
-            command += ["--override", f"{key}={value}"]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
+        self._process = serving_process.spawn(
+            self._overrides, "--log-level", log_level, stderr=subprocess.PIPE
         )
         assert self._process.stderr is not None
         self._copier = threading.Thread(
@@ -81,19 +62,10 @@ class BrokerProcess:
         return None if self._process is None else self._process.poll()
 
     def stop(self) -> int:
-        """SIGTERM, and SIGKILL if that does not help; the exit code."""
-        process = self._process
-        if process is None:
+        """Its exit code."""
+        if self._process is None:
             return 0
-        if process.poll() is None:
-            process.terminate()
-        try:
-            code = process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
+        code = serving_process.stop(self._process, STOP_TIMEOUT_S)
         assert self._copier is not None
         self._copier.join()
-        assert process.stdout is not None
-        process.stdout.close()
         return code

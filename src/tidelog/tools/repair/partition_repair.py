@@ -6,7 +6,6 @@ is put right first.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,8 +23,6 @@ from tidelog.log.segment import LOG_SUFFIX
 from tidelog.tools.repair.backup import Backup
 from tidelog.tools.verify.finding import Finding, Kind
 from tidelog.types import TopicPartition
-
-logger = logging.getLogger(__name__)
 
 EPOCH_POSITION = 12  # of the leader epoch in a batch
 NEVER_EXPIRE_MS = 1 << 62

@@ -55,13 +55,3 @@ def must_find_jars() -> list[Path]:
             )
         jars.append(found[-1])
     return jars
-
-
-def missing() -> str | None:
-    """Why no server can run here and what to do about it, in one line."""
-    try:
-        must_find_java()
-        must_find_jars()
-    except ZooKeeperMissing as error:
-        return str(error)
-    return None

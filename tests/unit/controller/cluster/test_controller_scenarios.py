@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_cluster import FakeCluster
-from tests.support.metadata import in_loop
+from tests.support.metadata import encode_partitions, in_loop
 from tidelog.controller import znodes
 from tidelog.controller.cluster import broker_changes
 from tidelog.controller.cluster.draft import Draft
@@ -620,7 +620,7 @@ async def test_the_election_node_of_old_tools_elects_preferred_leaders_and_goes(
             await cluster.kill(2)
             await cluster.start(2)
             await cluster.alter_isr("t", [3, 2])
-            wanted = znodes.encode_partitions([T0, TopicPartition("gone", 0)])
+            wanted = encode_partitions([T0, TopicPartition("gone", 0)])
             await cluster.store.create("/admin/preferred_replica_election", wanted)
             await cluster.settle()
             assert (await cluster.state("t")).leader == 2
@@ -767,7 +767,7 @@ async def test_in_sync_sets_written_by_old_brokers_are_noticed(tmp_path: Path) -
         await cluster.create_topic("t", [[2, 3]])
         await cluster.store.set(znodes.state_path("t", 0), znodes.encode_state(2, 0, 1, [2]))
         await cluster.store.create(
-            "/isr_change_notification/isr_change_", znodes.encode_partitions([T0]), sequence=True
+            "/isr_change_notification/isr_change_", encode_partitions([T0]), sequence=True
         )
         await cluster.settle()
         assert cluster.brokers[1].metadata[T0].isr == [2]

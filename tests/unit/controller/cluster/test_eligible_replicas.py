@@ -10,7 +10,8 @@ from tidelog.controller.cluster.eligible_replicas import (
     after_unclean_restart,
     eligible_after,
 )
-from tidelog.controller.cluster.leader_and_isr import NO_LEADER, LeaderAndIsr
+from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
+from tidelog.types import NO_LEADER
 
 REPLICAS = (1, 2, 3)
 

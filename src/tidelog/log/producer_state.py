@@ -38,7 +38,6 @@ from tidelog.record import kernel
 
 BATCHES_KEPT: Final = 5
 NO_OFFSET: Final = -1
-NO_EPOCH: Final = -1
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
 _SEQUENCES = 1 << 31

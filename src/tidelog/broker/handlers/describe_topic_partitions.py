@@ -22,7 +22,7 @@ from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
 from tidelog.broker.context import RequestContext
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import StoreError
-from tidelog.controller.topics import NO_LEADER, PartitionImage, TopicImage
+from tidelog.controller.topics import PartitionImage, TopicImage
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -31,6 +31,7 @@ from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from tidelog.types import NO_LEADER
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker

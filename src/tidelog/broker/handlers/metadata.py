@@ -30,7 +30,7 @@ from tidelog.broker.authorized_operations import (
 )
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import CLUSTER_METADATA
-from tidelog.controller.topics import NO_LEADER, TopicImage
+from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -40,7 +40,7 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tidelog.types import ZERO_UUID
+from tidelog.types import NO_LEADER, ZERO_UUID
 
 FIRST_VERSION_WITH_CREATION_FLAG = 4
 FIRST_VERSION_WITH_LISTENER_ERROR = 6

@@ -29,13 +29,13 @@ from tidelog.log.epoch_cache import EpochCache, EpochEntry
 from tidelog.log.fetched_batches import FetchedBatches
 from tidelog.log.flush_ticket import FlushTicket, SyncState
 from tidelog.log.index_file import CorruptIndex
-from tidelog.log.log_errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
+from tidelog.log.log_errors import OffsetOutOfRange, StorageError
 from tidelog.log.log_host import LogHost
 from tidelog.log.log_reader import LogReader
 from tidelog.log.log_reader import ReadResult as ReadResult
 from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
 from tidelog.log.producer_state import ProducerStateTable
-from tidelog.log.recalled_batches import recall_batches
+from tidelog.log.recalled_batches import find_duplicate
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_creation import new_segment
 from tidelog.log.segment_swap import swap_in
@@ -199,12 +199,8 @@ class PartitionLog:
         )
         has_producer = batch.producer_id >= 0
         if has_producer:
-            try:
-                duplicate = self.producers.check_batch(batch, origin == AppendOrigin.CLIENT)
-            except OutOfOrderSequence:
-                if not self._recall_batches(batch.producer_id):
-                    raise
-                duplicate = self.producers.check_batch(batch, True)
+            is_client = origin == AppendOrigin.CLIENT
+            duplicate = find_duplicate(batch, self.producers, self.segments, is_client)
             if duplicate is not None:
                 return AppendInfo.of_duplicate(duplicate, self.log_start_offset, leader_epoch)
         if leader_epoch != self._appended_epoch:
@@ -243,18 +239,6 @@ class PartitionLog:
             leader_epoch,
             batch.records_count,
         )
-
-    def _recall_batches(self, producer_id: int) -> bool:
-        """Whether the producer may have batches that were not known before."""
-        entry = self.producers.producers[producer_id]
-        if not entry.is_from_snapshot:
-            return False
-        entry.is_from_snapshot = False
-        try:
-            recall_batches(self.segments, producer_id, entry)
-        except OSError as error:
-            raise self._storage_error("read", error) from error
-        return True
 
     def _index_aborted(self, segment: LogSegment, aborted: AbortedTxn) -> None:
         try:
@@ -573,10 +557,8 @@ class PartitionLog:
         )
 
     def remove_expired_producers(self) -> None:
-        if self.producers.producers:
-            self.producers.remove_expired(
-                self._host.clock.time_ms(), self._host.producer_expiration_ms
-            )
+        now_ms = self._host.clock.time_ms()
+        self.producers.remove_expired(now_ms, self._host.producer_expiration_ms)
 
     # Durability
 

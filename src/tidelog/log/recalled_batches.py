@@ -9,36 +9,70 @@ first such batch comes, once for each producer of a snapshot.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tidelog.log.producer_state import BATCHES_KEPT, BatchMetadata, ProducerEntry
+from tidelog.log.log_errors import OutOfOrderSequence
+from tidelog.log.producer_state import (
+    BATCHES_KEPT,
+    BatchMetadata,
+    ProducerEntry,
+    ProducerStateTable,
+)
 from tidelog.log.segment import LogSegment
+from tidelog.log.validator import ValidBatch
 from tidelog.record.batch import CONTROL_BIT
+
+logger = logging.getLogger(__name__)
 
 # Five batches of a megabyte, and what others wrote between them.
 RECALLED_BYTES: Final = 8 << 20
 
 
-def recall_batches(segments: Sequence[LogSegment], producer_id: int, entry: ProducerEntry) -> None:
-    """Give the entry its batches before those it knows, as far as the end of the log has them."""
-    if not entry.batches:
-        return
-    known_from = entry.batches[0].base_offset
+def find_duplicate(
+    batch: ValidBatch,
+    producers: ProducerStateTable,
+    segments: Sequence[LogSegment],
+    check_sequence: bool,
+) -> BatchMetadata | None:
+    """As `ProducerStateTable.check_batch`, with what the log knows beyond the table."""
+    try:
+        return producers.check_batch(batch, check_sequence)
+    except OutOfOrderSequence:
+        entry = producers.producers[batch.producer_id]
+        if not entry.is_from_snapshot:
+            raise
+        entry.is_from_snapshot = False
+        entry.batches[:0] = _batches_before(entry, batch.producer_id, segments)
+    return producers.check_batch(batch, check_sequence)
+
+
+def _batches_before(
+    entry: ProducerEntry, producer_id: int, segments: Sequence[LogSegment]
+) -> Sequence[BatchMetadata]:
+    """Of its epoch, the last ones before those it knows."""
     found: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT - len(entry.batches))
-    for segment, position in _last_stretch(segments, known_from):
-        for piece in segment.scan(verify_crc=True, position=position):
-            for row in piece.producers:
-                is_data = not row[7] & CONTROL_BIT
-                if row[:2] == (producer_id, entry.producer_epoch) and is_data:
-                    if row[4] >= known_from:
-                        break
-                    found.append(BatchMetadata(*row[2:7]))
-            if piece.next_offset > known_from:
-                break
-    entry.batches[:0] = found
+    if not entry.batches:
+        return found
+    end_offset = entry.batches[0].base_offset
+    try:
+        for segment, position in _last_stretch(segments, end_offset):
+            for piece in segment.scan(verify_crc=True, position=position):
+                found.extend(
+                    BatchMetadata(*row[2:7])
+                    for row in piece.producers
+                    if row[:2] == (producer_id, entry.producer_epoch)
+                    and row[4] < end_offset
+                    and not row[7] & CONTROL_BIT
+                )
+                if piece.next_offset > end_offset:
+                    break
+    except OSError as error:
+        logger.warning("cannot look for batches of producer %d: %s", producer_id, error)
+    return found
 
 
 def _last_stretch(

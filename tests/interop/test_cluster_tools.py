@@ -365,7 +365,7 @@ class Znodes:
     """All nodes of a ZooKeeper, as far as two clusters can have them in common."""
 
     VOLATILE = frozenset({"brokerid", "timestamp", "port", "endpoints", "topic_id", "id"})
-    OURS = frozenset({"clean_shutdown"})  # Kafka does not look at it
+    OURS = frozenset({"clean_shutdown", "min_insync_replicas"})  # Kafka does not look at them
 
     def __init__(self, address: str) -> None:
         from kazoo.client import KazooClient

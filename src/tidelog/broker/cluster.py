@@ -199,7 +199,12 @@ class Cluster:
 
     async def start(self, endpoints: list[Endpoint], *, clean_shutdown: bool) -> None:
         """Until the controller has told this broker of the cluster; StartupError if it cannot."""
-        await self._membership.join(endpoints, clean_shutdown=clean_shutdown)
+        static = self._broker.dynamic_config.layers.static
+        await self._membership.join(
+            endpoints,
+            clean_shutdown=clean_shutdown,
+            min_insync_replicas=static.get_int("min.insync.replicas"),
+        )
         await self.controller.start()
         try:
             await asyncio.wait_for(self._welcome.wait(), WELCOME_TIMEOUT_S)

@@ -77,6 +77,7 @@ class Membership:
         self._timer = timer
         self._endpoints: Sequence[Endpoint] = ()
         self._clean_shutdown = False
+        self._min_insync_replicas = 1
         self._cut_off_changed: Callable[[bool], object] = lambda is_cut_off: None
         self._session_listener: SessionListener = lambda state: None
         self._timeout: TimerHandle | None = None
@@ -99,10 +100,16 @@ class Membership:
         """As the store's, but told of a new session only when it is registered."""
         self._session_listener = listener
 
-    async def join(self, endpoints: Sequence[Endpoint], *, clean_shutdown: bool) -> None:
-        """Registers; StartupError if another broker has the id."""
+    async def join(
+        self, endpoints: Sequence[Endpoint], *, clean_shutdown: bool, min_insync_replicas: int
+    ) -> None:
+        """Registers; StartupError if another broker has the id.
+
+        min_insync_replicas is the static one: the controller knows what is dynamic by itself.
+        """
         self._endpoints = endpoints
         self._clean_shutdown = clean_shutdown
+        self._min_insync_replicas = min_insync_replicas
         patience_s = 2 * self._session_timeout_s + FORMER_LIFE_MARGIN_S
         await self._register(self._clock.monotonic() + patience_s)
         self._store.on_session(self._session_changed)
@@ -132,6 +139,7 @@ class Membership:
             rack=self._rack,
             features=FEATURES,
             clean_shutdown=self._clean_shutdown,
+            min_insync_replicas=self._min_insync_replicas,
         )
         waited = False
         while True:

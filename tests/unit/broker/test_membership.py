@@ -95,7 +95,7 @@ class Stage:
         self.membership.on_session(self.sessions.append)
 
     async def join(self, *, clean_shutdown: bool = False) -> None:
-        await self.membership.join(ENDPOINTS, clean_shutdown=clean_shutdown)
+        await self.membership.join(ENDPOINTS, clean_shutdown=clean_shutdown, min_insync_replicas=2)
 
     async def pass_time(self, ms: int) -> None:
         for _ in range(ms // 100):
@@ -120,7 +120,9 @@ async def test_a_broker_announces_that_it_keeps_strict_min_isr() -> None:
     """KIP-966: the controller keeps eligible replicas only under leaders that do."""
     stage = Stage()
     await stage.join()
-    assert BrokerRegistration.decode(stage.store.data, 1).keeps_strict_min_isr
+    registered = BrokerRegistration.decode(stage.store.data, 1)
+    assert registered.keeps_strict_min_isr
+    assert registered.min_insync_replicas == 2
 
 
 @in_loop

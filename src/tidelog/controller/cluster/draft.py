@@ -11,7 +11,7 @@ epoch is known beforehand: one more than the node's version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tidelog.controller import znodes
 from tidelog.controller.cluster.context import ClusterContext
@@ -24,8 +24,9 @@ from tidelog.types import TopicPartition
 
 
 class Draft:
-    def __init__(self, context: ClusterContext) -> None:
+    def __init__(self, context: ClusterContext, gone_topics: Collection[str] = ()) -> None:
         self._context = context
+        self.gone_topics = gone_topics  # not in the store any more, whatever was read before
         self.state = context.draft()
         self.requests = RequestPlan()
         self.deleted_topics: set[str] = set()  # to be taken out of the store once all is told

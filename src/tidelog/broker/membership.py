@@ -3,7 +3,8 @@
     registered   the ephemeral node /brokers/ids/N is this session's; its zxid is the broker epoch
                  (KIP-380)
     cut off      the connection has been lost for so long that the session may be over, or it is:
-                 another leader may be elected by now
+                 another leader may be elected by now. An order does not end this while the
+                 connection is lost; having it again does
     again        a new session: registered anew, with a new epoch; a member again once the
                  controller has given an order for that epoch
 
@@ -80,7 +81,7 @@ class Membership:
         self._min_insync_replicas = 1
         self._cut_off_changed: Callable[[bool], object] = lambda is_cut_off: None
         self._session_listener: SessionListener = lambda state: None
-        self._timeout: TimerHandle | None = None
+        self._timeout: TimerHandle | None = None  # while the connection is lost
         self._again: asyncio.Task[None] | None = None
         self._is_cut_off = False
         self._is_registered = False
@@ -120,8 +121,7 @@ class Membership:
         It may know of a registration before this broker has heard that it was made.
         """
         self._confirmed_epoch = max(self._confirmed_epoch, broker_epoch)
-        if self._is_registered and broker_epoch == self.broker_epoch:
-            self._set_cut_off(False)
+        self._maybe_be_member_again()
 
     def close(self) -> None:
         self._is_closed = True
@@ -167,8 +167,7 @@ class Membership:
             await pause(self._timer, FORMER_LIFE_RETRY_S)
         self.broker_epoch = stat.czxid
         self._is_registered = True
-        if self._confirmed_epoch == self.broker_epoch:
-            self._set_cut_off(False)
+        self._maybe_be_member_again()
         logger.info("registered", extra={"path": self._path, "broker_epoch": stat.czxid})
 
     async def _remove_former_life(self) -> bool:
@@ -217,6 +216,14 @@ class Membership:
             self._set_cut_off(False)
         elif self._again is None or self._again.done():
             self._again = asyncio.get_running_loop().create_task(self._register_again())
+
+    def _maybe_be_member_again(self) -> None:
+        """Not while the connection is lost: what held when the order was given may be over the next
+        moment, and nothing would tell.
+        """
+        is_confirmed = self._is_registered and self._confirmed_epoch == self.broker_epoch
+        if is_confirmed and self._timeout is None:
+            self._set_cut_off(False)
 
     def _set_cut_off(self, is_cut_off: bool) -> None:
         if is_cut_off != self._is_cut_off:

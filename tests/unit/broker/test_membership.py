@@ -179,6 +179,20 @@ async def test_a_long_loss_of_the_connection_cuts_the_broker_off_until_it_is_bac
 
 
 @in_loop
+async def test_an_order_does_not_make_a_broker_without_a_connection_a_member_again() -> None:
+    """The session may end the next moment, and this broker would not hear of it."""
+    stage = Stage()
+    await stage.join()
+    stage.store.tell(SessionState.DISCONNECTED)
+    await stage.pass_time(SESSION_TIMEOUT_MS // 3 + 100)
+    stage.membership.confirmed(stage.membership.broker_epoch)
+    await stage.pass_time(SESSION_TIMEOUT_MS)
+    assert stage.cut_off == [True]
+    stage.store.tell(SessionState.CONNECTED)
+    assert stage.cut_off == [True, False]
+
+
+@in_loop
 async def test_after_an_expired_session_it_registers_anew_and_waits_for_an_order() -> None:
     stage = Stage()
     await stage.join()

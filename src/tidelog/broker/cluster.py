@@ -226,7 +226,7 @@ class Cluster:
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
             # Others lead. What this broker leads in its next life it is told anew.
-            self.leadership.resign_all()
+            self.leadership.resign_all(self.broker_epoch)
         self.controller.on_broker_session(state)
 
     def _cut_off_changed(self, is_cut_off: bool) -> None:

@@ -368,7 +368,7 @@ class Znodes:
     VOLATILE = frozenset(
         {"brokerid", "timestamp", "port", "endpoints", "topic_id", "id", "features"}
     )
-    OURS = frozenset({"clean_shutdown"})  # Kafka does not look at it
+    OURS = frozenset({"clean_shutdown", "min_insync_replicas"})  # Kafka does not look at them
 
     def __init__(self, address: str) -> None:
         from kazoo.client import KazooClient

@@ -194,6 +194,7 @@ class FakeCluster:
         *broker_ids: int,
         racks: Mapping[int, str] | None = None,
         strict_min_isr: bool = False,
+        min_insync_replicas: int | None = None,
         clean_shutdown: bool = True,
         settle: bool = True,
     ) -> None:
@@ -204,6 +205,7 @@ class FakeCluster:
                 broker_id,
                 rack=(racks or {}).get(broker_id),
                 strict_min_isr=strict_min_isr,
+                min_insync_replicas=min_insync_replicas,
                 clean_shutdown=clean_shutdown,
             )
             self.peers[broker_id] = FakePeers(self)
@@ -229,6 +231,7 @@ class FakeCluster:
         *,
         rack: str | None = None,
         strict_min_isr: bool = False,
+        min_insync_replicas: int | None = None,
         clean_shutdown: bool = True,
     ) -> None:
         """Begins a life of the broker."""
@@ -239,6 +242,7 @@ class FakeCluster:
             rack=rack,
             features={STRICT_MIN_ISR_FEATURE: 1} if strict_min_isr else {},
             clean_shutdown=clean_shutdown,
+            min_insync_replicas=min_insync_replicas,
         )
         path = znodes.broker_path(broker_id)
         await self.sessions[broker_id].create(path, data, ephemeral=True)
@@ -341,6 +345,15 @@ class FakeCluster:
     async def configure(self, name: str, configs: Mapping[str, str]) -> None:
         await self.store.set(znodes.config_path("topics", name), znodes.encode_config(configs))
         await self.notify_config_change("topics", name)
+
+    async def configure_brokers(self, name: str, configs: Mapping[str, str]) -> None:
+        """One broker, or all of them by DEFAULT_ENTITY."""
+        path, data = znodes.config_path("brokers", name), znodes.encode_config(configs)
+        if await self.store.exists(path) is None:
+            await self.store.create(path, data)
+        else:
+            await self.store.set(path, data)
+        await self.notify_config_change("brokers", name)
 
     async def notify_config_change(self, entity_type: str, name: str) -> None:
         path = f"{znodes.CONFIG_CHANGES}/config_change_"

@@ -199,7 +199,12 @@ class Cluster:
 
     async def start(self, endpoints: list[Endpoint], *, clean_shutdown: bool) -> None:
         """Until the controller has told this broker of the cluster; StartupError if it cannot."""
-        await self._membership.join(endpoints, clean_shutdown=clean_shutdown)
+        static = self._broker.dynamic_config.layers.static
+        await self._membership.join(
+            endpoints,
+            clean_shutdown=clean_shutdown,
+            min_insync_replicas=static.get_int("min.insync.replicas"),
+        )
         await self.controller.start()
         try:
             await asyncio.wait_for(self._welcome.wait(), WELCOME_TIMEOUT_S)
@@ -221,7 +226,7 @@ class Cluster:
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
             # Others lead. What this broker leads in its next life it is told anew.
-            self.leadership.resign_all()
+            self.leadership.resign_all(self.broker_epoch)
         self.controller.on_broker_session(state)
 
     def _cut_off_changed(self, is_cut_off: bool) -> None:

@@ -49,13 +49,15 @@ class LeadershipChanges:
         # taken for in sync again and waited for after its end.
         self.is_leaving = False
 
-    def apply(self, wanted: Collection[WantedPartition]) -> dict[TopicPartition, ErrorCode]:
-        """What became of each partition."""
+    def apply(
+        self, wanted: Collection[WantedPartition], broker_epoch: int
+    ) -> dict[TopicPartition, ErrorCode]:
+        """What became of each partition; `broker_epoch` is the life that the order is for."""
         outcomes: dict[TopicPartition, ErrorCode] = {}
         self._broker.logs.expect(each.topic_partition for each in wanted if not each.state.is_new)
         for each in wanted:
             try:
-                self._broker.replicas.must_accept(*each)
+                self._broker.replicas.must_accept(*each, broker_epoch)
                 if each.state.leader == self._broker.broker_id:
                     self._lead(each)
                 else:
@@ -131,11 +133,13 @@ class LeadershipChanges:
         self._fetchers.close_idle()
         return outcomes
 
-    def resign_all(self) -> None:
-        """The session is over, and others have been elected. What has no other replica stays."""
+    def resign_all(self, broker_epoch: int) -> None:
+        """The session of this life is over, and others have been elected. What has no other replica
+        stays.
+        """
         for partition in tuple(self._broker.replicas):
             if partition.leadership is not None:
-                partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                partition.resign(broker_epoch)
 
     def stop_all(self) -> None:
         """The broker stops: what waits for other replicas waits in vain."""

@@ -3,7 +3,8 @@
     registered   the ephemeral node /brokers/ids/N is this session's; its zxid is the broker epoch
                  (KIP-380)
     cut off      the connection has been lost for so long that the session may be over, or it is:
-                 another leader may be elected by now
+                 another leader may be elected by now. An order does not end this while the
+                 connection is lost; having it again does
     again        a new session: registered anew, with a new epoch; a member again once the
                  controller has given an order for that epoch
 
@@ -77,9 +78,10 @@ class Membership:
         self._timer = timer
         self._endpoints: Sequence[Endpoint] = ()
         self._clean_shutdown = False
+        self._min_insync_replicas = 1
         self._cut_off_changed: Callable[[bool], object] = lambda is_cut_off: None
         self._session_listener: SessionListener = lambda state: None
-        self._timeout: TimerHandle | None = None
+        self._timeout: TimerHandle | None = None  # while the connection is lost
         self._again: asyncio.Task[None] | None = None
         self._is_cut_off = False
         self._is_registered = False
@@ -99,10 +101,16 @@ class Membership:
         """As the store's, but told of a new session only when it is registered."""
         self._session_listener = listener
 
-    async def join(self, endpoints: Sequence[Endpoint], *, clean_shutdown: bool) -> None:
-        """Registers; StartupError if another broker has the id."""
+    async def join(
+        self, endpoints: Sequence[Endpoint], *, clean_shutdown: bool, min_insync_replicas: int
+    ) -> None:
+        """Registers; StartupError if another broker has the id.
+
+        min_insync_replicas is the static one: the controller knows what is dynamic by itself.
+        """
         self._endpoints = endpoints
         self._clean_shutdown = clean_shutdown
+        self._min_insync_replicas = min_insync_replicas
         patience_s = 2 * self._session_timeout_s + FORMER_LIFE_MARGIN_S
         await self._register(self._clock.monotonic() + patience_s)
         self._store.on_session(self._session_changed)
@@ -113,8 +121,7 @@ class Membership:
         It may know of a registration before this broker has heard that it was made.
         """
         self._confirmed_epoch = max(self._confirmed_epoch, broker_epoch)
-        if self._is_registered and broker_epoch == self.broker_epoch:
-            self._set_cut_off(False)
+        self._maybe_be_member_again()
 
     def close(self) -> None:
         self._is_closed = True
@@ -132,6 +139,7 @@ class Membership:
             rack=self._rack,
             features=FEATURES,
             clean_shutdown=self._clean_shutdown,
+            min_insync_replicas=self._min_insync_replicas,
         )
         waited = False
         while True:
@@ -159,8 +167,7 @@ class Membership:
             await pause(self._timer, FORMER_LIFE_RETRY_S)
         self.broker_epoch = stat.czxid
         self._is_registered = True
-        if self._confirmed_epoch == self.broker_epoch:
-            self._set_cut_off(False)
+        self._maybe_be_member_again()
         logger.info("registered", extra={"path": self._path, "broker_epoch": stat.czxid})
 
     async def _remove_former_life(self) -> bool:
@@ -209,6 +216,14 @@ class Membership:
             self._set_cut_off(False)
         elif self._again is None or self._again.done():
             self._again = asyncio.get_running_loop().create_task(self._register_again())
+
+    def _maybe_be_member_again(self) -> None:
+        """Not while the connection is lost: what held when the order was given may be over the next
+        moment, and nothing would tell.
+        """
+        is_confirmed = self._is_registered and self._confirmed_epoch == self.broker_epoch
+        if is_confirmed and self._timeout is None:
+            self._set_cut_off(False)
 
     def _set_cut_off(self, is_cut_off: bool) -> None:
         if is_cut_off != self._is_cut_off:

@@ -23,9 +23,10 @@ Every node is a path function or constant, beside it the encode and decode that 
 bytes are those of Kafka 3.9, down to the order of the fields. Decoding accepts what any Kafka since
 0.8 has written; a node that is not JSON of the right shape is a ValueError.
 
-Three fields are tidelog's own; Kafka passes over them. `clean_shutdown` of a broker: whether its
-last stop was clean. `elr` and `last_known_elr` of a partition's state: its eligible leader replicas
-(KIP-966) and those that were eligible, left out while there are none.
+Four fields are tidelog's own; Kafka passes over them. `clean_shutdown` of a broker: whether its
+last stop was clean; `min_insync_replicas`: what its server.properties say. `elr` and
+`last_known_elr` of a partition's state: its eligible leader replicas (KIP-966) and those that were
+eligible, left out while there are none.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ BROKER_SEQUENCE_ID: Final = "/brokers/seqid"
 TOPICS: Final = "/brokers/topics"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 TOPIC_CONFIGS: Final = "/config/topics"
+BROKER_CONFIGS: Final = "/config/brokers"
 CONFIG_CHANGES: Final = "/config/changes"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
@@ -72,7 +74,7 @@ PERSISTENT_PATHS: Final = (
     TOPIC_CONFIGS,
     "/config/clients",
     "/config/users",
-    "/config/brokers",
+    BROKER_CONFIGS,
     "/config/ips",
 )
 
@@ -145,6 +147,7 @@ def encode_broker(
     rack: str | None = None,
     features: Mapping[str, int] = MappingProxyType({}),
     clean_shutdown: bool | None = None,
+    min_insync_replicas: int | None = None,
 ) -> bytes:
     """Host and port at the top are the first PLAINTEXT endpoint's, for clients of long ago."""
     plaintext = [e for e in endpoints if e.security_protocol == "PLAINTEXT"]
@@ -166,6 +169,8 @@ def encode_broker(
     }
     if clean_shutdown is not None:
         value["clean_shutdown"] = clean_shutdown
+    if min_insync_replicas is not None:
+        value["min_insync_replicas"] = min_insync_replicas
     return _encode(value)
 
 
@@ -178,6 +183,7 @@ class Broker(NamedTuple):
     rack: str | None
     features: Mapping[str, int] = MappingProxyType({})  # to the highest version supported
     clean_shutdown: bool = False
+    min_insync_replicas: int | None = None
 
 
 def decode_broker(data: bytes) -> Broker:
@@ -193,6 +199,7 @@ def decode_broker(data: bytes) -> Broker:
         value.get("rack"),
         {name: int(versions["max_version"]) for name, versions in features.items()},
         bool(value.get("clean_shutdown", False)),
+        value.get("min_insync_replicas"),
     )
 
 

@@ -193,6 +193,11 @@ class CoordinatorRuntime(Generic[S]):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return hosted
 
+    def is_serving(self, index: int, shard: S) -> bool:
+        """Whether requests are decided by this shard: after another term it is another one."""
+        hosted = self._hosted.get(index)
+        return hosted is not None and hosted.shard is shard and hosted.state is ShardState.ACTIVE
+
     def leader_epoch(self, index: int) -> int:
         """Of a partition that this broker serves."""
         return self._serving(index).partition.leader_epoch

@@ -425,7 +425,8 @@ class ReplicaFetcher:
                 "the leader does not tell its range",
                 extra={"partition": str(log.topic_partition), "error": str(error)},
             )
-            self._pause(key, followed)
+            if self._followed.get(key) is followed:
+                self._pause(key, followed)
             return
         if self._followed.get(key) is not followed:
             return  # led otherwise by now

@@ -93,6 +93,24 @@ class IsrAlterations:
 
     def _begin(self) -> None:
         self._is_due = False
+        if not self._closed:
+            self._under_way = self._loop.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        """Whatever goes wrong, what is proposed still is asked for again."""
+        asked = self._proposals()
+        delay_s = RETRY_S
+        try:
+            if asked:
+                delay_s = self._take(asked, await self._send(self._request(asked)))
+        except (OSError, KafkaError) as error:
+            logger.warning("the controller cannot be asked for ISR changes: %s", error)
+        finally:
+            self._under_way = None
+            self._ask_again(asked, delay_s)
+
+    def _proposals(self) -> dict[tuple[Uuid, int], Proposal]:
+        """To be asked for in this turn of the loop: by the next an order may have ended them."""
         asked: dict[tuple[Uuid, int], Proposal] = {}
         for partition in self._unsent:
             leadership = partition.leadership
@@ -100,20 +118,9 @@ class IsrAlterations:
                 key = (partition.topic_id, partition.topic_partition.partition)
                 asked[key] = (partition, leadership.proposed_isr)
         self._unsent.clear()
-        if asked and not self._closed:
-            self._under_way = self._loop.create_task(self._ask(asked))
+        return asked
 
-    async def _ask(self, asked: dict[tuple[Uuid, int], Proposal]) -> None:
-        delay_s = 0.0
-        try:
-            response = await self._send(self._request(asked))
-        except (OSError, KafkaError) as error:
-            logger.warning("the controller cannot be asked for ISR changes: %s", error)
-            delay_s = RETRY_S
-        else:
-            delay_s = self._take(asked, response)
-        finally:
-            self._under_way = None
+    def _ask_again(self, asked: dict[tuple[Uuid, int], Proposal], delay_s: float) -> None:
         for partition, proposed in asked.values():
             leadership = partition.leadership
             if leadership is not None and leadership.proposed_isr is proposed:

@@ -73,6 +73,7 @@ class Partition:
         "log",
         "partition_epoch",
         "replicas",
+        "resigned_in",
         "topic_id",
         "topic_partition",
     )
@@ -100,6 +101,7 @@ class Partition:
         self.isr = isr  # subset of replicas; holds the leader
         self.is_leader = is_leader
         self.leadership: Leadership | None = None  # where this broker leads others
+        self.resigned_in: int | None = None  # the broker epoch whose end ended its leadership
         self._fetches: set[DelayedFetch] | None = None  # None while nobody waits
         self._unseen_bytes = 0  # appended, but still above the high watermark
         # Those who wait for the high watermark: (offset, number, callback), lowest offset first.
@@ -149,6 +151,14 @@ class Partition:
         self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
         self.replicas, self.isr = state.replicas, state.isr
         self.partition_epoch = state.partition_epoch
+        self.resigned_in = None
+
+    def resign(self, broker_epoch: int) -> None:
+        """That life of this broker is over: it may lead again in the next one, in the same leader
+        epoch where the controller has not seen it go.
+        """
+        self.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.resigned_in = broker_epoch
 
     def retire(self, code: ErrorCode) -> None:
         """This broker leads the partition no more; those who wait are told why."""

@@ -109,10 +109,14 @@ class ReplicaManager:
     # A broker of a cluster
 
     def must_accept(
-        self, topic_partition: TopicPartition, topic_id: Uuid, state: PartitionState
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        state: PartitionState,
+        broker_epoch: int,
     ) -> None:
-        """KafkaError unless what the controller says of the partition is newer than what is
-        known, and about this broker.
+        """KafkaError unless what the controller says of the partition, to that life of the broker,
+        is newer than what is known, and about this broker.
         """
         if topic_partition in self._offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -123,7 +127,10 @@ class ReplicaManager:
                     ErrorCode.INCONSISTENT_TOPIC_ID,
                     f"{topic_partition} has topic id {partition.topic_id}, not {topic_id}",
                 )
-            if state.leader_epoch <= partition.leader_epoch:
+            resigned_in = partition.resigned_in
+            is_in_next_life = resigned_in is not None and broker_epoch > resigned_in
+            is_known = state.leader_epoch == partition.leader_epoch and not is_in_next_life
+            if state.leader_epoch < partition.leader_epoch or is_known:
                 raise KafkaError(
                     ErrorCode.STALE_CONTROLLER_EPOCH,
                     f"{topic_partition} is at leader epoch {partition.leader_epoch} already",

@@ -197,9 +197,32 @@ async def test_a_broker_without_a_session_leads_only_what_nobody_else_has(tmp_pa
     async with cluster_stage(tmp_path) as stage:
         await stage.order(leader=0, epoch=4)
         await stage.order(leader=0, epoch=4, topic="alone", topic_id=OTHER_ID, replicas=(0,))
-        stage.cluster.leadership.resign_all()
+        stage.cluster.leadership.resign_all(50)
         assert not stage.partition.is_leader
         assert stage.handlers.partition("alone").is_leader
+
+
+@in_loop
+async def test_a_broker_leads_again_in_the_old_epoch_where_nobody_has_seen_it_go(
+    tmp_path: Path,
+) -> None:
+    """A Kafka controller that is elected after this broker has registered anew goes by the state
+    nodes as they are.
+    """
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order(leader=0, epoch=4)
+        stage.cluster.leadership.resign_all(50)
+        late = await stage.order(leader=0, epoch=4)
+        assert code_of(late) == ErrorCode.STALE_CONTROLLER_EPOCH, "for the life that is over"
+        assert not stage.partition.is_leader
+        older = await stage.order(leader=0, epoch=3, broker_epoch=51)
+        assert code_of(older) == ErrorCode.STALE_CONTROLLER_EPOCH
+        again = await stage.order(leader=0, epoch=4, broker_epoch=51)
+        assert code_of(again) == ErrorCode.NONE
+        assert stage.partition.is_leader
+        assert stage.partition.leadership is not None
+        once_more = await stage.order(leader=0, epoch=4, broker_epoch=51)
+        assert code_of(once_more) == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 @in_loop

@@ -95,7 +95,7 @@ class Stage:
         self.membership.on_session(self.sessions.append)
 
     async def join(self, *, clean_shutdown: bool = False) -> None:
-        await self.membership.join(ENDPOINTS, clean_shutdown=clean_shutdown)
+        await self.membership.join(ENDPOINTS, clean_shutdown=clean_shutdown, min_insync_replicas=2)
 
     async def pass_time(self, ms: int) -> None:
         for _ in range(ms // 100):
@@ -120,7 +120,9 @@ async def test_a_broker_announces_that_it_keeps_strict_min_isr() -> None:
     """KIP-966: the controller keeps eligible replicas only under leaders that do."""
     stage = Stage()
     await stage.join()
-    assert BrokerRegistration.decode(stage.store.data, 1).keeps_strict_min_isr
+    registered = BrokerRegistration.decode(stage.store.data, 1)
+    assert registered.keeps_strict_min_isr
+    assert registered.min_insync_replicas == 2
 
 
 @in_loop
@@ -171,6 +173,20 @@ async def test_a_long_loss_of_the_connection_cuts_the_broker_off_until_it_is_bac
     await stage.join()
     stage.store.tell(SessionState.DISCONNECTED)
     await stage.pass_time(SESSION_TIMEOUT_MS // 3 + 100)
+    assert stage.cut_off == [True]
+    stage.store.tell(SessionState.CONNECTED)
+    assert stage.cut_off == [True, False]
+
+
+@in_loop
+async def test_an_order_does_not_make_a_broker_without_a_connection_a_member_again() -> None:
+    """The session may end the next moment, and this broker would not hear of it."""
+    stage = Stage()
+    await stage.join()
+    stage.store.tell(SessionState.DISCONNECTED)
+    await stage.pass_time(SESSION_TIMEOUT_MS // 3 + 100)
+    stage.membership.confirmed(stage.membership.broker_epoch)
+    await stage.pass_time(SESSION_TIMEOUT_MS)
     assert stage.cut_off == [True]
     stage.store.tell(SessionState.CONNECTED)
     assert stage.cut_off == [True, False]

@@ -57,7 +57,13 @@ class TestBroker:
             b'"endpoints":["INTERNAL://10.0.0.1:9091","CLIENTS://[::1]:9092"],"rack":"r1",'
             b'"jmx_port":-1,"port":9092,"host":"::1","version":5,"timestamp":"1700000000000"}'
         )
-        assert znodes.decode_broker(encoded) == (ENDPOINTS, "r1", {"metadata.version": 21}, False)
+        assert znodes.decode_broker(encoded) == (
+            ENDPOINTS,
+            "r1",
+            {"metadata.version": 21},
+            False,
+            None,
+        )
 
     def test_without_rack_and_without_a_plaintext_endpoint(self) -> None:
         encoded = znodes.encode_broker(ENDPOINTS[:1], timestamp_ms=1700000000000)
@@ -66,11 +72,15 @@ class TestBroker:
             b'"endpoints":["INTERNAL://10.0.0.1:9091"],"jmx_port":-1,"port":-1,"host":null,'
             b'"version":5,"timestamp":"1700000000000"}'
         )
-        assert znodes.decode_broker(encoded) == (ENDPOINTS[:1], None, {}, False)
+        assert znodes.decode_broker(encoded) == (ENDPOINTS[:1], None, {}, False, None)
 
-    def test_its_own_field_says_how_it_stopped(self) -> None:
-        encoded = znodes.encode_broker(ENDPOINTS, timestamp_ms=1, clean_shutdown=True)
-        assert encoded.endswith(b',"timestamp":"1","clean_shutdown":true}')
+    def test_its_own_fields_say_how_it_stopped_and_what_it_has_for_enough(self) -> None:
+        encoded = znodes.encode_broker(
+            ENDPOINTS, timestamp_ms=1, clean_shutdown=True, min_insync_replicas=2
+        )
+        own = b',"clean_shutdown":true,"min_insync_replicas":2}'
+        assert encoded.endswith(b',"timestamp":"1"' + own)
+        assert znodes.decode_broker(encoded).min_insync_replicas == 2
         assert znodes.decode_broker(encoded).clean_shutdown
 
     @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.support.log_builder import TOPIC_ID, TOPIC_PARTITION, LogWorkshop
 from tests.support.metadata import in_loop
 from tidelog.errors import ErrorCode
+from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -29,7 +32,8 @@ class Stage:
         workshop = LogWorkshop(tmp_path)
         self.clock = workshop.clock
         self.requests: list[AlterPartitionRequest] = []
-        self.answers: list[AlterPartitionResponse | OSError] = []
+        self.answers: list[AlterPartitionResponse | Exception] = []
+        self.before_answer: Callable[[], object] = lambda: None
         self.alterations = IsrAlterations(
             self._answer, lambda: 70, loop=asyncio.get_running_loop(), timer=self.clock
         )
@@ -50,8 +54,9 @@ class Stage:
 
     async def _answer(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         self.requests.append(request)
+        self.before_answer()
         answer = self.answers.pop(0)
-        if isinstance(answer, OSError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -66,6 +71,13 @@ class Stage:
         remote.log_end_offset = 0
         assert self.leadership.propose_to_add(remote)
         self.alterations.submit(self.partition)
+
+    def order(self, *, leader: int, isr: tuple[int, ...], epoch: int = 6) -> None:
+        state = PartitionState(leader, epoch, (1, 2, 3), isr, 10)
+        if leader == 1:
+            self.partition.make_leader(state, self.host)
+        else:
+            self.partition.make_follower(state)
 
     async def run(self, ms: int = 0) -> None:
         self.clock.advance(ms=ms)
@@ -169,7 +181,7 @@ async def test_a_leader_that_knows_too_little_waits_for_orders(
 )
 @in_loop
 async def test_other_failures_are_asked_again(
-    tmp_path: Path, first: AlterPartitionResponse | OSError
+    tmp_path: Path, first: AlterPartitionResponse | Exception
 ) -> None:
     stage = Stage(tmp_path)
     stage.answers = [first, answer()]
@@ -185,9 +197,45 @@ async def test_other_failures_are_asked_again(
 async def test_an_answer_that_comes_after_an_order_does_not_count(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.answers = [answer()]
+    stage.before_answer = lambda: stage.order(leader=1, isr=(1,))
     stage.propose()
-    stage.clock.advance(ms=0)
-    stage.partition.make_leader(PartitionState(1, 6, (1, 2, 3), (1,), 10), stage.host)
     await stage.run()
+    assert len(stage.requests) == 1
     assert stage.leadership.isr == {1}
     assert stage.partition.partition_epoch == 10
+
+
+@pytest.mark.parametrize("leader", [1, 2], ids=["leads on", "follows"])
+@in_loop
+async def test_what_an_order_has_ended_is_not_asked_for(tmp_path: Path, leader: int) -> None:
+    """The order is handled in the turn in which asking is due, and before it."""
+    stage = Stage(tmp_path)
+    stage.propose()
+    stage.clock.advance(ms=0)
+    stage.order(leader=leader, isr=(1,))
+    await stage.run()
+    assert stage.requests == []
+    if leader == 2:
+        stage.order(leader=1, isr=(1, 3), epoch=7)
+    stage.answers = [answer(ErrorCode.INELIGIBLE_REPLICA)]
+    stage.propose()
+    await stage.run()
+    assert len(stage.requests) == 1
+
+
+@in_loop
+async def test_an_unforeseen_error_is_told_and_what_is_proposed_is_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path)
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context.get("exception")))
+    stage.answers = [DecodeError("not an answer"), answer()]
+    stage.propose()
+    await stage.run()
+    await stage.run(ms=100)
+    assert len(stage.requests) == 2
+    assert stage.leadership.isr == {1, 2, 3}
+    gc.collect()
+    assert [type(error) for error in told] == [DecodeError]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.support.metadata import in_loop, refused
-from tests.support.replica_cluster import LAG_MAX_MS, ReplicaCluster, values_in
+from tests.support.replica_cluster import LAG_MAX_MS, Link, ReplicaCluster, values_in
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.record.builder import batch_of
@@ -426,6 +427,38 @@ async def test_a_leader_that_is_out_of_range_without_reason_is_not_asked_over_an
     cluster.tell()
     await cluster.run(rounds=1_000)
     assert asked < 40, "two followers, a second, pauses that grow from 10 ms"
+
+
+@in_loop
+async def test_a_range_that_was_asked_for_in_an_old_epoch_does_not_stop_the_following_of_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await started(tmp_path, broker_count=2)
+    asked: list[asyncio.Future[object]] = []
+
+    def out_of_range(*_: object, **__: object) -> None:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    async def call_later(*_: object) -> object:
+        asked.append(asyncio.get_running_loop().create_future())
+        return await asked[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "follower_fetches", out_of_range)
+        patch.setattr(Link, "call", call_later)
+        cluster.elect(1)
+        cluster.tell()
+        await cluster.run()
+    assert len(asked) == 1
+    cluster.elect(1)
+    cluster.tell()
+    asked[0].set_exception(KafkaError(ErrorCode.FENCED_LEADER_EPOCH))
+    await cluster.run(advance_ms=20)  # past a Fetch that brings nothing
+    outcomes: list[ErrorCode] = []
+    for number in range(3):
+        cluster.produce([b"%d" % number], outcomes)
+        await cluster.run(advance_ms=20)
+    assert outcomes == [ErrorCode.NONE] * 3
 
 
 @in_loop

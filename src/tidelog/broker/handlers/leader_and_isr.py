@@ -51,7 +51,7 @@ async def handle(
             except KafkaError as error:
                 return CloseConnection(f"to be sent again: {error.message}")
             cluster.learn_addresses(request.live_leaders)
-            outcomes = cluster.leadership.apply(wanted)
+            outcomes = cluster.leadership.apply(wanted, request.broker_epoch)
     except KafkaError as error:
         return LeaderAndIsrResponse(error_code=error.code)
     return _response(context.api_version, wanted, outcomes)

@@ -33,6 +33,7 @@ class BrokerRegistration(NamedTuple):
     rack: str | None = None
     keeps_strict_min_isr: bool = False
     clean_shutdown: bool = False  # whether its life before ended cleanly
+    min_insync_replicas: int | None = None  # its static one, if it has announced it
 
     @classmethod
     def decode(cls, data: bytes, epoch: int) -> BrokerRegistration:
@@ -43,6 +44,7 @@ class BrokerRegistration(NamedTuple):
             broker.rack,
             broker.features.get(STRICT_MIN_ISR_FEATURE, 0) >= 1,
             broker.clean_shutdown,
+            broker.min_insync_replicas,
         )
 
     def endpoint(self, listener_name: str) -> znodes.Endpoint:
@@ -88,6 +90,8 @@ class ClusterContext:
     ) -> None:
         self.epoch = epoch
         self.default_settings = default_settings
+        # min.insync.replicas in the dynamic configuration of brokers, and of all of them.
+        self.dynamic_min_isr: Mapping[str, int] = {}
         self.deletion_enabled = deletion_enabled
         self.brokers: MutableMapping[int, BrokerRegistration] = {}
         self.topics: MutableMapping[str, TopicNode] = {}
@@ -109,6 +113,7 @@ class ClusterContext:
         made = ClusterContext(
             self.epoch, self.default_settings, deletion_enabled=self.deletion_enabled
         )
+        made.dynamic_min_isr = self.dynamic_min_isr
         for name in self.MAPPINGS:
             setattr(made, name, Overlay(getattr(self, name)))
         for name in self.SETS:
@@ -170,6 +175,14 @@ class ClusterContext:
 
     def settings_of(self, topic: str) -> TopicSettings:
         return self.topic_settings.get(topic, self.default_settings)
+
+    def stored_min_isr(self, topic: str, leader_id: int) -> int | None:
+        """The min.insync.replicas that the store has for a topic under this leader."""
+        of_topic = self.settings_of(topic).min_insync_replicas
+        if of_topic is not None:
+            return of_topic
+        of_all = self.dynamic_min_isr.get(znodes.DEFAULT_ENTITY)
+        return self.dynamic_min_isr.get(str(leader_id), of_all)
 
     def topic_id(self, topic: str) -> Uuid:
         node = self.topics.get(topic)

@@ -3,7 +3,8 @@
 When the store refuses the writes of a draft, the nodes concerned are read again and the decision
 is made anew on what they say now. A partition whose node turns out to hold something else than was
 known is told to its replicas again: it may be what this controller wrote itself, in a write that
-was done in part or whose answer was lost.
+was done in part or whose answer was lost. A topic whose node turns out to be gone is out of every
+further try; where the nodes say nothing new, there is a pause before it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeVar
 from tidelog.controller import znodes
 from tidelog.controller.cluster import topic_nodes
 from tidelog.controller.cluster.broker_channels import BrokerChannels
-from tidelog.controller.cluster.context import ClusterContext
+from tidelog.controller.cluster.context import ClusterContext, TopicNode
 from tidelog.controller.cluster.control_requests import Sender, control_requests
 from tidelog.controller.cluster.draft import Draft
 from tidelog.controller.cluster.fence import Conflict, Fence
@@ -43,8 +44,9 @@ class DecisionExecutor:
     async def carry_out(self, decide: Callable[[Draft], T]) -> T:
         """What the decision returned; once it returns, the store has it and brokers are told."""
         to_tell: set[TopicPartition] = set()
+        gone: set[str] = set()
         while True:
-            draft = Draft(self._context)
+            draft = Draft(self._context, gone)
             for partition in sorted(to_tell.intersection(self._context.leadership)):
                 draft.requests.tell_replicas(self._context.replicas_of(partition), partition)
             result = decide(draft)
@@ -52,13 +54,30 @@ class DecisionExecutor:
                 await self._fence.write(draft.operations())
             except Conflict as conflict:
                 logger.info("the store has changed meanwhile", extra={"path": str(conflict)})
+                nodes = self._nodes(draft)
                 await self._refresh_topics(draft.topics_assigned)
-                to_tell |= await self.refresh(draft.partitions_led)
+                changed = await self.refresh(draft.partitions_led)
+                fresh_gone = await self._forget_gone(draft) - gone
+                if not changed and not fresh_gone and nodes == self._nodes(draft):
+                    await self._fence.pause()  # nothing that would lead to another decision
+                to_tell |= changed
+                gone |= fresh_gone
                 continue
             self._context.take_over(draft.state)
             self._tell(draft)
             await self._remove_topics(draft.deleted_topics)
             return result
+
+    def _nodes(self, draft: Draft) -> list[TopicNode | None]:
+        return [self._context.topics.get(name) for name in draft.topics_assigned]
+
+    async def _forget_gone(self, draft: Draft) -> set[str]:
+        """The topics of a refused draft that the store has no more."""
+        topics = {*draft.topics_assigned, *(tp.topic for tp in draft.partitions_led)}
+        gone = {name for name in topics if not await self._fence.exists(znodes.topic_path(name))}
+        for name in gone:
+            self._context.remove_topic(name)
+        return gone
 
     def _tell(self, draft: Draft) -> None:
         self._channels.reconcile(self._context.brokers)

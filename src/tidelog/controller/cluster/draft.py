@@ -11,12 +11,12 @@ epoch is known beforehand: one more than the node's version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tidelog.controller import znodes
 from tidelog.controller.cluster.context import ClusterContext
 from tidelog.controller.cluster.eligible_replicas import Eligibility, Eligible, eligible_after
-from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
+from tidelog.controller.cluster.leader_and_isr import NO_LEADER, LeaderAndIsr
 from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
 from tidelog.controller.cluster.request_plan import RequestPlan
 from tidelog.controller.metadata_store import Check, Create, Operation, SetData
@@ -24,8 +24,9 @@ from tidelog.types import TopicPartition
 
 
 class Draft:
-    def __init__(self, context: ClusterContext) -> None:
+    def __init__(self, context: ClusterContext, gone_topics: Collection[str] = ()) -> None:
         self._context = context
+        self.gone_topics = gone_topics  # not in the store any more, whatever was read before
         self.state = context.draft()
         self.requests = RequestPlan()
         self.deleted_topics: set[str] = set()  # to be taken out of the store once all is told
@@ -44,8 +45,7 @@ class Draft:
         self, partition: TopicPartition, before: LeaderAndIsr, decided: LeaderAndIsr
     ) -> Eligible:
         """Who is eligible after a change (KIP-966)."""
-        eligibility = self._eligibility(partition, decided.leader)
-        return eligible_after(before, decided, eligibility)
+        return eligible_after(before, decided, self._eligibility(partition, before, decided))
 
     def set_leadership(self, partition: TopicPartition, decided: LeaderAndIsr) -> LeaderAndIsr:
         """As `lead`, with the eligible replicas as they are given."""
@@ -58,13 +58,23 @@ class Draft:
         self._led[partition] = None
         return made
 
-    def _eligibility(self, partition: TopicPartition, leader_id: int) -> Eligibility:
+    def _eligibility(
+        self, partition: TopicPartition, before: LeaderAndIsr, decided: LeaderAndIsr
+    ) -> Eligibility:
+        """By what the leader goes by, or the last one did: without a leader nothing is appended,
+        and whoever was eligible stays so.
+        """
         state = self.state
-        leader = state.brokers.get(leader_id)
+        replicas = state.replicas_of(partition)
+        leader = state.brokers.get(decided.leader)
+        last_id = before.leader if decided.leader == NO_LEADER else decided.leader
+        last = state.brokers.get(last_id) or self._context.brokers.get(last_id)
+        minimum = state.stored_min_isr(partition.topic, last_id)
+        if minimum is None:
+            minimum = len(replicas) if last is None else last.min_insync_replicas
         return Eligibility(
-            state.replicas_of(partition),
-            state.settings_of(partition.topic).min_insync_replicas,
-            # Without a leader nothing is appended: what held under the last one goes on.
+            replicas,
+            minimum,
             leader_keeps_strict_min_isr=leader is None or leader.keeps_strict_min_isr,
         )
 

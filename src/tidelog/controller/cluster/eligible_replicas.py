@@ -4,7 +4,8 @@ While the in-sync set has fewer than min.insync.replicas members, a leader that 
 ISR does not move the high watermark. So a replica that leaves the set then still holds all that is
 committed, and stays eligible until the set is large enough again. Kafka has this only in KRaft.
 Here the eligible replicas are the field `elr` of the state node. They are kept only for partitions
-whose leader announces strict min ISR.
+whose leader announces strict min ISR, and by the min.insync.replicas that this leader goes by: one
+with less than others think commits alone.
 
 A broker whose life before did not end cleanly may have lost what was not flushed. It stops being
 eligible; and if it was the last one in sync while others are eligible, those take its place in the
@@ -27,7 +28,7 @@ class Eligibility(NamedTuple):
     """What decides on one partition's eligible replicas."""
 
     replicas: tuple[int, ...]
-    min_insync_replicas: int
+    min_insync_replicas: int | None  # the leader's; None if it is not known
     leader_keeps_strict_min_isr: bool
 
 
@@ -43,8 +44,9 @@ def eligible_after(
     before: LeaderAndIsr, decided: LeaderAndIsr, eligibility: Eligibility
 ) -> Eligible:
     """Who is eligible once this leader and in-sync set are decided."""
-    enough = min(eligibility.min_insync_replicas, len(eligibility.replicas))
-    if len(decided.isr) >= enough or not eligibility.leader_keeps_strict_min_isr:
+    if eligibility.min_insync_replicas is None or not eligibility.leader_keeps_strict_min_isr:
+        return NOBODY
+    if len(decided.isr) >= min(eligibility.min_insync_replicas, len(eligibility.replicas)):
         return NOBODY
     eligible = {*before.elr, *before.isr} - set(decided.isr)
     known = before.last_known_elr if decided.leader == NO_LEADER else ()

@@ -87,12 +87,15 @@ class Fence:
         except NoNode:
             return []
 
+    async def pause(self) -> None:
+        await pause(self._timer, RETRY_BACKOFF_S)
+
     async def _persistently(self, call: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
                 return await call()
             except StoreUnavailable:
-                await pause(self._timer, RETRY_BACKOFF_S)
+                await self.pause()
             except StoreClosed as error:
                 raise ControllerMoved from error
 

@@ -1,7 +1,7 @@
 """The settings of topics that elections turn on, read from the store and followed.
 
 /config/topics/T             a topic's overrides
-/config/brokers/N            the dynamic configuration of the controller's broker
+/config/brokers/N            the dynamic configuration of a broker
 /config/brokers/<default>    that of all brokers
 /config/changes              one node for each change of these
 """
@@ -20,6 +20,7 @@ from tidelog.controller.cluster.topic_settings import (
     UNCLEAN_ELECTION,
     Texts,
     TopicSettings,
+    min_insync_replicas_in,
 )
 from tidelog.controller.metadata_store import Watcher
 
@@ -38,16 +39,23 @@ class SettingsReader:
     def __init__(self, fence: Fence, broker_id: int, settings: Settings) -> None:
         self._fence = fence
         self._broker_id = broker_id
-        self._static = TopicSettings(settings[UNCLEAN_ELECTION], settings[MIN_INSYNC_REPLICAS])
+        self._static = TopicSettings(settings[UNCLEAN_ELECTION])
         self._overrides: dict[str, Texts] = {}  # of topics that have some of the two
         self._seen: set[str] = set()  # changes that were there before
-        self.defaults = self._static
+        self.defaults = self._static  # of topics without overrides
+        self.dynamic_min_isr: Mapping[str, int] = {}  # by broker, and DEFAULT_ENTITY
 
-    async def read_defaults(self) -> TopicSettings:
-        own = await self._read("brokers", str(self._broker_id))
-        common = await self._read("brokers", znodes.DEFAULT_ENTITY)
-        self.defaults = self._static.overridden(own, common)
-        return self.defaults
+    async def read_brokers(self) -> None:
+        names = await self._fence.children(znodes.BROKER_CONFIGS)
+        found = await asyncio.gather(*(self._read("brokers", name) for name in names))
+        layers = dict(zip(names, found, strict=True))
+        own = (layers.get(str(self._broker_id), {}), layers.get(znodes.DEFAULT_ENTITY, {}))
+        self.defaults = self._static.overridden(*own)._replace(min_insync_replicas=None)
+        self.dynamic_min_isr = {
+            name: minimum
+            for name, texts in layers.items()
+            if (minimum := min_insync_replicas_in(texts)) is not None
+        }
 
     async def read_topics(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         """Of the topics that have settings of their own."""

@@ -55,7 +55,9 @@ def take_over(draft: Draft, inheritance: Inheritance) -> None:
 def _absorb_missed_restarts(draft: Draft, state_zxids: Mapping[TopicPartition, int]) -> None:
     brokers = draft.state.brokers
     for partition, zxid in state_zxids.items():
-        state = draft.state.leadership[partition]
+        state = draft.state.leadership.get(partition)
+        if state is None:
+            continue  # gone since it was read
         restarted = [
             Replica(partition, broker_id)
             for broker_id in (*state.isr, *state.elr)

@@ -142,7 +142,7 @@ class Term:
         context.brokers.update(await reader.brokers())
         names = await reader.topic_names()
         await self._topic_settings.changes(self._watchers.config_changes)
-        context.default_settings = await self._topic_settings.read_defaults()
+        await self._read_broker_settings()
         context.topic_settings.update(await self._topic_settings.read_topics(names))
         for name, topic in (await reader.topics(names)).items():
             context.put_topic(name, topic.topic_id, topic.version, topic.assignments)
@@ -255,7 +255,7 @@ class Term:
     async def _configuration_changed(self) -> None:
         named = await self._topic_settings.changes(self._watchers.config_changes)
         if any(entity.startswith("brokers/") for entity in named):
-            self.context.default_settings = await self._topic_settings.read_defaults()
+            await self._read_broker_settings()
             self.context.topic_settings.update(self._topic_settings.with_overrides())
             await self._decide(topic_changes.defaults_changed)
         topics = [
@@ -265,6 +265,11 @@ class Term:
         if known:
             settings = {name: await self._topic_settings.read_topic(name) for name in known}
             await self._decide(topic_changes.settings_changed, settings)
+
+    async def _read_broker_settings(self) -> None:
+        await self._topic_settings.read_brokers()
+        self.context.default_settings = self._topic_settings.defaults
+        self.context.dynamic_min_isr = self._topic_settings.dynamic_min_isr
 
     async def _deletions_asked_for(self) -> None:
         names = await self._reader.deletions()

@@ -30,6 +30,8 @@ def topics_changed(draft: Draft, new: Mapping[str, StoredTopic], gone: Iterable[
     for name in gone:
         draft.state.remove_topic(name)
     for name, topic in new.items():
+        if name in draft.gone_topics:
+            continue
         draft.state.put_topic(name, topic.topic_id, topic.version, topic.assignments)
         if topic.settings is not None:
             draft.state.topic_settings[name] = topic.settings
@@ -41,6 +43,8 @@ def partitions_changed(draft: Draft, name: str, topic: StoredTopic) -> None:
 
     What the store says of partitions that are known counts as the controller's own doing.
     """
+    if name in draft.gone_topics:
+        return
     state = draft.state
     known = {tp.partition: state.assignments[tp] for tp in state.partitions_of(name)}
     if not state.is_to_be_deleted(name):

@@ -96,7 +96,6 @@ class TransactionCoordinator:
         self._timer = timer
         # A directory may come with ids that the metadata store has never heard of.
         self._avoid_producer_ids_to = avoid_producer_ids_to
-        self._marking: set[str] = set()  # ids whose markers are being written
         self._retry_is_due = False
         self.runtime = CoordinatorRuntime(
             TRANSACTION_STATE,
@@ -274,22 +273,22 @@ class TransactionCoordinator:
         return _mapped(written, decided)
 
     def _write_markers(self, shard: TransactionShard, transactional_id: str) -> None:
+        if not self.runtime.is_serving(shard.index, shard):
+            return  # whose term is over: who leads next goes on
         prepared = shard.transactions[transactional_id]
-        self._marking.add(transactional_id)
+        shard.marking.add(transactional_id)
         marked = shard.marked.setdefault(transactional_id, set())
 
         def finished(good: bool) -> None:
-            self._marking.discard(transactional_id)
+            shard.marking.discard(transactional_id)
+            if not self.runtime.is_serving(shard.index, shard):
+                return  # an answer to the term before; the transaction may be another by now
             if good and self._complete(shard, prepared):
                 shard.marked.pop(transactional_id, None)
             else:
                 self._retry_soon()
 
-        try:
-            coordinator_epoch = self.runtime.leader_epoch(shard.index)
-        except KafkaError:  # resigned meanwhile: who leads next goes on
-            self._marking.discard(transactional_id)
-            return
+        coordinator_epoch = self.runtime.leader_epoch(shard.index)
         self.markers.append_all(prepared, coordinator_epoch, marked, finished)
 
     def _complete(self, shard: TransactionShard, prepared: Transaction) -> bool:
@@ -310,7 +309,7 @@ class TransactionCoordinator:
 
     def _finish_prepared(self, shard: TransactionShard) -> None:
         for transaction in tuple(shard.transactions.values()):
-            if transaction.state not in PREPARED or transaction.transactional_id in self._marking:
+            if transaction.state not in PREPARED or transaction.transactional_id in shard.marking:
                 continue
             if self._is_settled(shard, transaction.transactional_id):
                 self._write_markers(shard, transaction.transactional_id)

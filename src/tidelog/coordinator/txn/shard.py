@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class TransactionShard:
     """Touched only on the broker loop; changed by replaying alone."""
 
-    __slots__ = ("index", "marked", "transactions", "uncommitted")
+    __slots__ = ("index", "marked", "marking", "transactions", "uncommitted")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -25,6 +25,7 @@ class TransactionShard:
         self.uncommitted: dict[str, int] = {}
         # Ids of transactions being ended, with the partitions that have their markers.
         self.marked: dict[str, set[TopicPartition]] = {}
+        self.marking: set[str] = set()  # those whose markers are being written in this term
 
     def replay(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
         key, value = record.key, record.value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -516,6 +516,82 @@ async def test_lowering_min_insync_replicas_ends_eligibility(tmp_path: Path) -> 
     await cluster.alter_isr("t", [2])
     assert (await cluster.state("t")).elr == [3]
     await cluster.configure("t", {"min.insync.replicas": "1"})
+    assert (await cluster.state("t")).elr == ()
+    await cluster.close()
+
+
+@pytest.mark.parametrize(("leaders", "controllers", "elr"), [(1, 2, ()), (2, 1, [3])])
+@in_loop
+async def test_eligibility_goes_by_the_min_insync_replicas_of_the_leader(
+    tmp_path: Path, leaders: int, controllers: int, elr: Sequence[int]
+) -> None:
+    """In the midst of a rolling change a leader may commit alone where the controller would not."""
+    cluster = FakeCluster(tmp_path, {"min.insync.replicas": str(controllers)})
+    await cluster.start(1, strict_min_isr=True, min_insync_replicas=controllers)
+    await cluster.start(2, 3, strict_min_isr=True, min_insync_replicas=leaders)
+    await cluster.create_topic("t", [[2, 3]])
+    await cluster.alter_isr("t", [2])
+    assert (await cluster.state("t")).elr == elr
+    await cluster.kill(2)
+    assert (await cluster.state("t")).leader == (3 if elr else -1)
+    await cluster.close()
+
+
+@pytest.mark.parametrize(("least", "elr"), [(1, ()), (2, (4,))])
+@in_loop
+async def test_a_leader_that_has_just_gone_still_says_what_is_enough(
+    tmp_path: Path, least: int, elr: tuple[int, ...]
+) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2, 3, 4, strict_min_isr=True, min_insync_replicas=least)
+    await cluster.create_topic("t", [[3, 2, 4]])
+    assert cluster.active._term is not None
+    draft = Draft(cluster.active._term.context)
+    broker_changes.brokers_gone(draft, [2, 3, 4])
+    state = draft.state.leadership[T0]
+    assert (state.leader, state.isr, state.elr) == (-1, (3,), elr)
+    await cluster.close()
+
+
+@in_loop
+async def test_who_is_eligible_by_a_static_minimum_stays_so_under_the_next_controller(
+    tmp_path: Path,
+) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2, 3, strict_min_isr=True, min_insync_replicas=2)
+    await cluster.create_topic("t", [[2, 3]])
+    await cluster.alter_isr("t", [2])
+    await cluster.kill(1, 2)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.elr) == (3, [3], [2])
+    await cluster.close()
+
+
+@in_loop
+async def test_a_leader_whose_minimum_nobody_knows_has_no_eligible_replicas(
+    tmp_path: Path,
+) -> None:
+    cluster = FakeCluster(tmp_path, {"min.insync.replicas": "2"})
+    await cluster.start(1, 2, 3, strict_min_isr=True)
+    await cluster.create_topic("t", [[2, 3]])
+    await cluster.alter_isr("t", [2])
+    assert (await cluster.state("t")).elr == ()
+    await cluster.configure_brokers(znodes.DEFAULT_ENTITY, {"min.insync.replicas": "2"})
+    await cluster.alter_isr("t", [2, 3])
+    await cluster.alter_isr("t", [2])
+    assert (await cluster.state("t")).elr == [3]
+    await cluster.close()
+
+
+@in_loop
+async def test_lowering_the_minimum_of_the_leaders_broker_ends_eligibility(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2, 3, strict_min_isr=True, min_insync_replicas=2)
+    await cluster.create_topic("t", [[2, 3]])
+    await cluster.alter_isr("t", [2])
+    await cluster.configure_brokers("3", {"min.insync.replicas": "1"})
+    assert (await cluster.state("t")).elr == [3], "2 leads, not 3"
+    await cluster.configure_brokers("2", {"min.insync.replicas": "1"})
     assert (await cluster.state("t")).elr == ()
     await cluster.close()
 

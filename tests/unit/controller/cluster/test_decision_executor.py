@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,6 +73,55 @@ async def test_a_new_topic_whose_making_was_not_answered_is_told_to_the_brokers(
     await cluster.meanwhile(making, ms=100)
     assert cluster.brokers[2].hosted[T0].leader == 1
     assert (await cluster.state("t")).leader == 1
+    await cluster.close()
+
+
+class Deleting:
+    """Removes a topic just before its first state is written."""
+
+    def __init__(self, cluster: FakeCluster, session: BrokerSession, topic: str) -> None:
+        self._cluster = cluster
+        self._multi = session.multi
+        self._topic = topic
+        session.multi = self.multi  # type: ignore[method-assign]
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Outcome]:
+        path = znodes.topic_path(self._topic)
+        if Check(path) in operations and await self._cluster.store.exists(path) is not None:
+            await self._cluster.store.delete(path)
+        return await self._multi(operations)
+
+
+@in_loop
+async def test_a_topic_that_goes_before_it_has_a_leader_does_not_keep_the_controller(
+    tmp_path: Path,
+) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2)
+    Deleting(cluster, cluster.sessions[1], "t")
+    making = asyncio.ensure_future(cluster.create_topic("t", [[1, 2]]))
+    await asyncio.wait([making], timeout=2)
+    await cluster.create_topic("u", [[2]])
+    assert cluster.brokers[2].hosted[TopicPartition("u", 0)].leader == 2
+    assert T0 not in cluster.brokers[2].hosted
+    assert not await cluster.topic_exists("t")
+    await cluster.close()
+
+
+@in_loop
+async def test_a_topic_that_goes_as_it_grows_does_not_keep_the_controller(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    await cluster.start(1, 2)
+    await cluster.create_topic("t", [[1, 2]])
+    topic_id = (await cluster.assignment("t")).topic_id
+    assert topic_id is not None
+    for path in ("0/state", "0", ""):
+        await cluster.store.delete(f"/brokers/topics/t/partitions/{path}".rstrip("/"))
+    Deleting(cluster, cluster.sessions[1], "t")
+    await cluster.store.set("/brokers/topics/t", znodes.encode_topic(topic_id, [[1, 2], [2]]))
+    await cluster.settle()
+    await cluster.create_topic("u", [[2]])
+    assert cluster.brokers[2].hosted[TopicPartition("u", 0)].leader == 2
     await cluster.close()
 
 

@@ -1,0 +1,115 @@
+"""A coordinator whose partition goes to another broker and comes back while markers are due."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.support.metadata import in_loop
+from tests.support.txn_stage import TOPIC, Producer, TxnStage, txn_stage
+from tidelog.coordinator.txn.markers import Answered
+from tidelog.coordinator.txn.records import transaction_record
+from tidelog.coordinator.txn.states import TransactionState
+from tidelog.coordinator.txn.transaction import Transaction
+from tidelog.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from tidelog.record.builder import batch_of
+
+OTHER_BROKER = 2
+STATE_TOPIC = "__transaction_state"
+
+
+class SlowBroker:
+    """Leads partition 1 of the topic and writes markers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Answered] = []
+
+    def leader_of(self, topic: str, index: int) -> int | None:
+        return OTHER_BROKER
+
+    def write_markers(
+        self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
+    ) -> None:
+        self.asked.append(answered)
+
+    def answer(self, place: int) -> None:
+        row = WritableTxnMarkerPartitionResult(partition_index=1, error_code=0)
+        topic = WritableTxnMarkerTopicResult(name=TOPIC, partitions=[row])
+        marker = WritableTxnMarkerResult(producer_id=0, topics=[topic])
+        self.asked[place](WriteTxnMarkersResponse(markers=[marker]))
+
+
+@asynccontextmanager
+async def ending(directory: Path) -> AsyncIterator[tuple[TxnStage, Producer, SlowBroker]]:
+    """A transaction that is prepared; its one marker is asked for."""
+    async with txn_stage(directory) as stage:
+        slow = SlowBroker()
+        stage.broker.transactions.markers.others = slow
+        stage.stage.partition(TOPIC, 1).is_leader = False
+        producer = await stage.producer()
+        assert await producer.add(1) == [0]
+        assert await producer.end(committed=True) == 0
+        assert (stage.state(), len(slow.asked)) == ("PrepareCommit", 1)
+        yield stage, producer, slow
+
+
+def transaction(stage: TxnStage) -> Transaction:
+    found = stage.broker.transactions.transaction_or_none("x")
+    assert found is not None
+    return found
+
+
+def lead_again(stage: TxnStage, *meanwhile: Transaction) -> None:
+    """After a term of another broker, which wrote these."""
+    runtime = stage.broker.transactions.runtime
+    partition = stage.stage.partition(STATE_TOPIC, 0)
+    runtime.resign(0)
+    for each in meanwhile:
+        batch = batch_of([(*transaction_record(each).encoded(), (), stage.clock.time_ms())])
+        partition.append_as_coordinator(memoryview(batch))
+    runtime.lead(partition)
+    stage.clock.advance(ms=0)
+
+
+@in_loop
+async def test_a_new_term_asks_for_markers_without_waiting_for_the_answer_to_the_old_one(
+    tmp_path: Path,
+) -> None:
+    async with ending(tmp_path) as (stage, producer, slow):
+        lead_again(stage)
+        assert len(slow.asked) == 2
+        slow.answer(1)
+        assert stage.state() == "CompleteCommit"
+        assert await producer.add(1) == [0]
+        slow.answer(0)
+        assert stage.state() == "Ongoing"
+
+
+@in_loop
+async def test_the_answer_to_an_old_term_does_not_end_the_transaction_of_the_new_one(
+    tmp_path: Path,
+) -> None:
+    async with ending(tmp_path) as (stage, _, slow):
+        completed = transaction(stage).completed(stage.clock.time_ms())
+        lead_again(stage, completed, completed._replace(state=TransactionState.ONGOING))
+        assert stage.state() == "Ongoing"
+        slow.answer(0)
+        assert stage.state() == "Ongoing"
+
+
+@in_loop
+async def test_the_answer_to_an_old_term_is_nothing_to_one_that_loads(tmp_path: Path) -> None:
+    async with ending(tmp_path) as (stage, _, slow):
+        runtime = stage.broker.transactions.runtime
+        runtime.resign(0)
+        runtime.lead(stage.stage.partition(STATE_TOPIC, 0))
+        slow.answer(0)
+        stage.clock.advance(ms=0)
+        assert (stage.state(), len(slow.asked)) == ("PrepareCommit", 2)

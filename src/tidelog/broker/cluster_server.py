@@ -50,7 +50,6 @@ class ClusterServer(Server):
         try:
             self.open()
             self._bind()
-            await self._config_changes.start()
             await self._cluster.start(self._endpoints, clean_shutdown=self._logs.was_clean)
         except StoreError as error:
             self._logs.shutdown()
@@ -61,6 +60,7 @@ class ClusterServer(Server):
             self._logs.shutdown()
             raise
         self._start_background_work()
+        await self._config_changes.start()
 
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""

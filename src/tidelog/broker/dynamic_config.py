@@ -112,9 +112,13 @@ class DynamicConfig:
         topics.on_change(self._cluster_topic_changed)
 
     async def learn_topics(self, names: Iterable[str]) -> None:
-        """Reads the overrides of topics that are not known yet."""
+        """Reads the overrides of topics that are not known yet.
+
+        Those of a topic without an image are of another that had its name and was deleted unseen.
+        """
+        assert self._topics is not None
         for name in names:
-            if name not in self._overrides:
+            if name not in self._overrides or name not in self._topics.topics:
                 await self.topic_announced(name)
 
     async def topic_announced(self, name: str) -> None:

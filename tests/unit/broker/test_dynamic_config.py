@@ -9,6 +9,7 @@ from tests.support.config_broker import (
     ConfigBroker,
     ConfigClusterBroker,
     create_topic,
+    delete_topic,
     found_cluster,
 )
 from tests.support.metadata import in_loop
@@ -346,3 +347,31 @@ async def test_a_change_keeps_what_only_another_kafka_knows(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match=r"from\.the\.future"):
         await broker.dynamic_config.alter_topic("a", lambda before: {"from.the.future": "2"})
     await broker.close()
+
+
+@in_loop
+async def test_a_topic_made_again_has_none_of_the_overrides_it_had_before(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    await create_topic(store, "t", {"retention.ms": "1000"})
+    broker = ConfigClusterBroker(store, 2)  # loads what is being deleted, and never sees its image
+    await delete_topic(store, "t", broker)
+    await create_topic(store, "t", {})
+    told: list[str] = []
+    broker.dynamic_config.on_topic_change(told.append)
+    await broker.dynamic_config.learn_topics(["t"])
+    assert broker.dynamic_config.topic_overrides("t") == {}
+    assert broker.dynamic_config.log_config("t").retention_ms == 604_800_000
+    assert told == ["t"]
+    await store.close()
+
+
+@in_loop
+async def test_the_overrides_of_a_topic_that_is_there_are_read_once(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    broker = ConfigClusterBroker(store, 2)
+    await create_topic(store, "t", {"retention.ms": "1000"}, broker)
+    await broker.dynamic_config.learn_topics(["t"])
+    await store.set(znodes.config_path("topics", "t"), znodes.encode_config({}))
+    await broker.dynamic_config.learn_topics(["t"])
+    assert broker.dynamic_config.log_config("t").retention_ms == 1000
+    await store.close()

@@ -78,7 +78,7 @@ class ClusterServer(Server):
         flusher = LogFlusher(self._loop, partial(flush_failed, replicas))
         producer_ids = ProducerIds(store, broker_id)
         cluster = self._cluster = Cluster(
-            dynamic_config.broker_config,
+            dynamic_config.layers,
             broker_id,
             store,
             flusher,

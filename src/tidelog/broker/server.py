@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
@@ -39,7 +39,7 @@ from tidelog.config.listeners import advertise
 from tidelog.config.topic import log_config
 from tidelog.controller import znodes
 from tidelog.controller.embedded_store import EmbeddedStore
-from tidelog.controller.metadata_store import StoreError
+from tidelog.controller.metadata_store import MetadataStore, StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -60,6 +60,8 @@ from tidelog.replication.replica_moves import ReplicaMoves
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from tidelog.broker.cluster import Cluster
+    from tidelog.controller.cluster.cluster_topics import ClusterTopics
     from tidelog.coordinator.group.consumer.topics import Topics
 
 logger = logging.getLogger(__name__)
@@ -133,6 +135,17 @@ def _settle_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+
+
+class Groundwork(NamedTuple):
+    """What a broker stands on before it knows of topics: its configuration and its logs."""
+
+    broker_id: int
+    store: MetadataStore
+    dynamic_config: DynamicConfig
+    producer_ids: ProducerIds
+    replicas: ReplicaManager
+    flusher: LogFlusher
 
 
 class Server:
@@ -212,48 +225,72 @@ class Server:
             self._clock,
             known_cluster_id=None if meta is None else meta.cluster_id,
         )
-        logs.confirm_identity(broker_id, membership.cluster_id)
-        dynamic_config = DynamicConfig(config, store, broker_id)
-        dynamic_config.load()
+        ground = self._lay_groundwork(store, broker_id, membership.cluster_id)
         topics = TopicCatalogue(store, broker_id, settings=config, rack=config.rack)
         topics.controller_epoch = membership.controller_epoch
         topics.load()
-        logs.configure(dynamic_config.broker_config)
-        logs.start(dynamic_config.log_config)
-        producer_ids = ProducerIds(store, broker_id)
         if store_is_new:
-            _adopt(logs, topics, producer_ids)
+            _adopt(logs, topics, ground.producer_ids)
         else:
             logs.set_aside_strays(topics.knows)
         topics.start_broker_epoch()
+        metadata = MetadataCache(membership.cluster_id, membership.controller_id, topics)
+        self._assemble(ground, topics, metadata)
+        self._host_all(topics.topics.values(), metadata_directory)
+        ground.dynamic_config.follow(topics)
+        topics.on_change(self._topic_changed)
+
+    def _lay_groundwork(self, store: MetadataStore, broker_id: int, cluster_id: str) -> Groundwork:
+        """The configuration comes first: logs are loaded by it."""
+        logs = self._logs
+        logs.confirm_identity(broker_id, cluster_id)
+        dynamic_config = DynamicConfig(self._static_config, store, broker_id)
+        dynamic_config.load()
+        logs.configure(dynamic_config.broker_config)
+        logs.start(dynamic_config.log_config)
         replicas = ReplicaManager(broker_id, logs)
-        flusher = LogFlusher(self._loop, partial(flush_failed, replicas))
+        return Groundwork(
+            broker_id,
+            store,
+            dynamic_config,
+            ProducerIds(store, broker_id),
+            replicas,
+            LogFlusher(self._loop, partial(flush_failed, replicas)),
+        )
+
+    def _assemble(
+        self,
+        ground: Groundwork,
+        topics: TopicCatalogue | ClusterTopics,
+        metadata: MetadataCache,
+        cluster: Cluster | None = None,
+    ) -> None:
+        config = ground.dynamic_config.broker_config
         groups, transactions = self._coordinators(
-            dynamic_config.broker_config, replicas, flusher, producer_ids, topics
+            config, ground.replicas, ground.flusher, ground.producer_ids, topics
         )
         self.broker = Broker(
-            broker_id=broker_id,
-            config=dynamic_config.broker_config,
+            broker_id=ground.broker_id,
+            config=config,
             clock=self._clock,
             timer=self._timer,
-            store=store,
+            store=ground.store,
             topics=topics,
-            dynamic_config=dynamic_config,
-            metadata=MetadataCache(membership.cluster_id, membership.controller_id, topics),
-            logs=logs,
-            replicas=replicas,
-            flusher=flusher,
-            moves=self._moves(flusher, dynamic_config.broker_config),
-            producer_ids=producer_ids,
+            dynamic_config=ground.dynamic_config,
+            metadata=metadata,
+            logs=self._logs,
+            replicas=ground.replicas,
+            flusher=ground.flusher,
+            moves=self._moves(ground.flusher, config),
+            producer_ids=ground.producer_ids,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             groups=groups,
             transactions=transactions,
+            controller=None if cluster is None else cluster.controller,
+            cluster=cluster,
         )
-        self._host_all(topics.topics.values(), metadata_directory)
-        dynamic_config.follow(topics)
-        topics.on_change(self._topic_changed)
-        dynamic_config.on_topic_change(self._topic_config_changed)
-        dynamic_config.on_broker_change(self._broker_config_changed)
+        ground.dynamic_config.on_topic_change(self._topic_config_changed)
+        ground.dynamic_config.on_broker_change(self._broker_config_changed)
 
     def _moves(self, flusher: LogFlusher, config: BrokerConfig) -> ReplicaMoves:
         return ReplicaMoves(self._logs, flusher, config, loop=self._loop, clock=self._clock)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.broker.cluster import Cluster
 from tidelog.broker.config_changes import ConfigChanges
 from tidelog.broker.metadata_cache import MetadataCache
-from tidelog.broker.server import Server
+from tidelog.broker.server import Server, unusable_store
 from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.registration import find_cluster, generate_broker_id
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
@@ -41,19 +41,14 @@ class ClusterServer(Server):
     async def join(self) -> None:
         """Until this broker serves as part of the cluster."""
         try:
-            self.open()
-            self._bind()
             await self._cluster.start(self._endpoints, clean_shutdown=self._logs.was_clean)
         except StoreError as error:
-            self._logs.shutdown()
-            raise StartupError(
-                f"the metadata store cannot be used: {type(error).__name__} {error}"
-            ) from error
-        except BaseException:
-            self._logs.shutdown()
-            raise
-        self._start_background_work()
+            raise unusable_store(error) from error
         await self._config_changes.start()
+
+    def _listen(self) -> None:
+        """Who listens is registered when it joins."""
+        self._bind()
 
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""

@@ -4,7 +4,8 @@ This is a lone broker; `cluster_server.py` has what is different where zookeeper
 Start: lock and load the log directories, open the metadata store, join the cluster, host every
 partition under a new leader epoch, listen, print the ready line. Stop (SIGTERM, SIGINT): take no
 more requests, answer those in hand, flush, checkpoint, write the clean-shutdown marker, exit 0. A
-second signal exits at once, as a crash would.
+second signal exits at once, as a crash would, and so does one while logs are loaded: the next start
+begins that again.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 DRAIN_TIMEOUT_S: Final = 5.0
 HALT_TIMEOUT_S: Final = 10.0
 
@@ -109,25 +111,44 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
         exit_anyway(HALT_TIMEOUT_S)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    server = _new_server(config, loop)
+    server.halt = on_failure
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda number, frame: os._exit(128 + number))
+    server.start()
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
-    server: Server
-    if config["zookeeper.connect"]:
-        from tidelog.broker.cluster_server import ClusterServer  # not needed by a lone broker
-
-        server = cluster_server = ClusterServer(config, loop)
-        server.halt = on_failure
-        await cluster_server.join()
-    else:
-        server = Server(config, loop)
-        server.halt = on_failure
-        server.start()
-    _settle_garbage_collector()
-    sys.stdout.write(server.ready_line() + "\n")
-    sys.stdout.flush()
-    await stop.wait()
-    await server.stop()
+    try:
+        if await _joins(server, stop):
+            _settle_garbage_collector()
+            sys.stdout.write(server.ready_line() + "\n")
+            sys.stdout.flush()
+            await stop.wait()
+    finally:
+        await server.stop()
     return 1 if failures else 0
+
+
+def _new_server(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Server:
+    if not config["zookeeper.connect"]:
+        return Server(config, loop)
+    from tidelog.broker.cluster_server import ClusterServer  # not needed by a lone broker
+
+    return ClusterServer(config, loop)
+
+
+async def _joins(server: Server, stop: asyncio.Event) -> bool:
+    """False if the broker is to stop before it has joined."""
+    joining = asyncio.ensure_future(server.join())
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not stop.is_set():
+        stopping.cancel()
+        await joining
+        return True
+    joining.cancel()
+    await asyncio.gather(joining, return_exceptions=True)
+    return False
 
 
 def _settle_garbage_collector() -> None:
@@ -176,16 +197,20 @@ class Server:
         self._advertised: list[str] = []
 
     def start(self) -> None:
+        """Blocks until all logs are loaded; the broker listens then."""
         try:
             self.open()
             self._listen()
         except StoreError as error:
             self._logs.shutdown()
-            raise StartupError(f"the metadata store cannot be written: {error}") from error
+            raise unusable_store(error) from error
         except BaseException:
             self._logs.shutdown()
             raise
         self._start_background_work()
+
+    async def join(self) -> None:
+        """A lone broker joins nobody."""
 
     def _start_background_work(self) -> None:
         self._housekeeping = Housekeeping(self.broker, self._loop)
@@ -463,6 +488,10 @@ def _adopt(logs: LogManager, topics: TopicCatalogue, producer_ids: ProducerIds) 
         logger.info("adopting topics of the log directories", extra={"topics": len(found)})
         topics.adopt(found)
         producer_ids.start_above(logs.highest_producer_id())
+
+
+def unusable_store(error: StoreError) -> StartupError:
+    return StartupError(f"the metadata store cannot be used: {type(error).__name__} {error}")
 
 
 def flush_failed(replicas: ReplicaManager, log: PartitionLog, error: OSError) -> None:

@@ -37,6 +37,7 @@ class ClusterServer(Server):
 
     _cluster: Cluster
     _config_changes: ConfigChanges
+    _has_joined = False
 
     async def join(self) -> None:
         """Until this broker serves as part of the cluster."""
@@ -44,6 +45,7 @@ class ClusterServer(Server):
             await self._cluster.start(self._endpoints, clean_shutdown=self._logs.was_clean)
         except StoreError as error:
             raise unusable_store(error) from error
+        self._has_joined = True
         await self._config_changes.start()
 
     def _listen(self) -> None:
@@ -139,3 +141,9 @@ class ClusterServer(Server):
     async def close(self) -> None:
         await self._cluster.stop()
         await super().close()
+
+    def _close_logs(self) -> None:
+        """After a crash no stop is clean before the controller has heard of it: it may hold this
+        broker eligible to lead with records that the crash took.
+        """
+        self._logs.shutdown(mark_clean=self._logs.was_clean or self._has_joined)

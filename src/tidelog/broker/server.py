@@ -202,10 +202,10 @@ class Server:
             self.open()
             self._listen()
         except StoreError as error:
-            self._logs.shutdown()
+            self._close_logs()
             raise unusable_store(error) from error
         except BaseException:
-            self._logs.shutdown()
+            self._close_logs()
             raise
         self._start_background_work()
 
@@ -393,7 +393,10 @@ class Server:
         await self.broker.moves.stop()
         await self.broker.store.close()
         await self.broker.flusher.drain()
-        self.broker.logs.shutdown()
+        self._close_logs()
+
+    def _close_logs(self) -> None:
+        self._logs.shutdown()
 
     def _host(self, image: TopicImage) -> None:
         for index, partition in enumerate(image.partitions):

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from tests.support.broker_session import BrokerSession
 from tests.support.config_broker import found_cluster
 from tests.support.metadata import in_loop
@@ -75,6 +77,20 @@ async def test_a_default_that_is_removed_does_not_stay_in_force_at_the_controlle
 async def test_logs_are_loaded_by_what_was_set_while_brokers_ran(tmp_path: Path) -> None:
     async with opened(tmp_path, {"producer.id.expiration.ms": "5000"}) as server:
         assert server.broker.logs._host.producer_expiration_ms == 5000
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+@in_loop
+async def test_a_stop_before_the_controller_has_heard_of_a_crash_is_not_clean(
+    tmp_path: Path, was_clean: bool
+) -> None:
+    marker = tmp_path / "logs" / ".kafka_cleanshutdown"
+    marker.parent.mkdir()
+    if was_clean:
+        marker.write_text("")
+    async with opened(tmp_path, {}):
+        assert not marker.exists()
+    assert marker.exists() is was_clean
 
 
 async def leave_without_leader(

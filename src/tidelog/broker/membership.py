@@ -114,7 +114,7 @@ class Membership:
         """
         self._confirmed_epoch = max(self._confirmed_epoch, broker_epoch)
         if self._is_registered and broker_epoch == self.broker_epoch:
-            self._set_cut_off(False)
+            self._recognized()
 
     def close(self) -> None:
         self._is_closed = True
@@ -160,7 +160,7 @@ class Membership:
         self.broker_epoch = stat.czxid
         self._is_registered = True
         if self._confirmed_epoch == self.broker_epoch:
-            self._set_cut_off(False)
+            self._recognized()
         logger.info("registered", extra={"path": self._path, "broker_epoch": stat.czxid})
 
     async def _remove_former_life(self) -> bool:
@@ -201,7 +201,6 @@ class Membership:
             self._timeout = self._timer.call_later(delay_s, lambda: self._set_cut_off(True))
         elif state is SessionState.EXPIRED:
             self._is_registered = False
-            self._clean_shutdown = True  # nothing was lost: the process has gone on
             self._session_listener(state)
             self._set_cut_off(True)
         elif self._is_registered:
@@ -209,6 +208,11 @@ class Membership:
             self._set_cut_off(False)
         elif self._again is None or self._again.done():
             self._again = asyncio.get_running_loop().create_task(self._register_again())
+
+    def _recognized(self) -> None:
+        """The controller has read this registration, and what it says of the last stop."""
+        self._clean_shutdown = True  # should the session end: the process goes on, nothing is lost
+        self._set_cut_off(False)
 
     def _set_cut_off(self, is_cut_off: bool) -> None:
         if is_cut_off != self._is_cut_off:

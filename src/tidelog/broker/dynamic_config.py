@@ -135,20 +135,24 @@ class DynamicConfig:
 
     async def broker_announced(self, name: str) -> None:
         """The overrides of one broker, or of all, have changed elsewhere."""
-        old = self.layers
-        if name == DEFAULT_BROKER:
-            stored = await self._read("brokers", name)
-            texts = self._usable_broker_texts(stored.texts, per_broker=False)
-            layers = BrokerLayers(old.static, texts, old.dynamic_broker)
-        elif name == str(self._broker_id):
-            stored = await self._read("brokers", name)
-            texts = self._usable_broker_texts(stored.texts, per_broker=True)
-            layers = BrokerLayers(old.static, old.dynamic_default, texts)
-        else:
-            return
+        if name in (DEFAULT_BROKER, str(self._broker_id)):
+            await self._in_turn(self._take_over(name))
+
+    async def _take_over(self, name: str) -> None:
+        per_broker = name != DEFAULT_BROKER
+        stored = await self._read("brokers", name)
+        texts = self._usable_broker_texts(stored.texts, per_broker=per_broker)
+        layers = self._layers_of(texts, per_broker=per_broker)
         self._replace_layers(layers)
         for listener in self._broker_listeners:
             listener(layers.effective)
+
+    def _layers_of(self, texts: Texts, *, per_broker: bool) -> BrokerLayers:
+        """Those of now, with these texts for this broker or for all."""
+        old = self.layers
+        if per_broker:
+            return BrokerLayers(old.static, old.dynamic_default, texts)
+        return BrokerLayers(old.static, texts, old.dynamic_broker)
 
     async def _read(self, entity_type: str, name: str) -> StoredTexts:
         try:
@@ -253,14 +257,9 @@ class DynamicConfig:
         usable = self._usable_broker_texts(before, per_broker=per_broker)
         texts = without_carried(texts, before, usable)
         must_be_dynamic(texts, per_broker=per_broker)
-        old = self.layers
-        layers = (
-            BrokerLayers(old.static, old.dynamic_default, texts)
-            if per_broker
-            else BrokerLayers(old.static, texts, old.dynamic_broker)
-        )
+        layers = self._layers_of(texts, per_broker=per_broker)
         log_config(layers.effective, {})
-        must_keep_cleaning(old.effective, layers.effective)
+        must_keep_cleaning(self.broker_config, layers.effective)
         return layers
 
     async def _write_topic(self, name: str, overrides: Texts, version: int | None) -> bool:

@@ -330,6 +330,21 @@ async def test_a_change_that_another_comes_before_begins_again(tmp_path: Path) -
 
 
 @in_loop
+async def test_a_change_made_elsewhere_meanwhile_is_not_undone_by_ones_own(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    await one.dynamic_config.alter_broker(None, setting(message_max_bytes="100"))
+    own = setting(max_connections="7")
+    change = asyncio.create_task(two.dynamic_config.alter_broker(2, own))
+    for _ in range(3):
+        await asyncio.sleep(0)  # it is being written
+    await two.dynamic_config.broker_announced("<default>")
+    await change
+    assert (two.config["message.max.bytes"], two.config["max.connections"]) == (100, 7)
+    await store.close()
+
+
+@in_loop
 async def test_a_change_keeps_what_only_another_kafka_knows(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path)
     await broker.create_topic("a")

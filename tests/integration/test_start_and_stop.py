@@ -8,9 +8,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from tests.conftest import StartBroker
 from tests.support.broker_process import (
@@ -32,10 +35,23 @@ from tests.support.raw_client import (
     produce,
     produce_request,
 )
+from tests.support.zookeeper import ZooKeeperProcess, fresh_chroot
+from tidelog.controller import znodes
 
 pytestmark = pytest.mark.skipif(EXTERNAL_BOOTSTRAP is not None, reason="starts its own brokers")
 
 ANY_PORT = "PLAINTEXT://127.0.0.1:0"
+
+
+@contextmanager
+def zookeeper_client(connect: str) -> Iterator[KazooClient]:
+    client = KazooClient(connect)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 def test_the_ready_line_is_the_only_line_on_stdout_and_names_the_port(
@@ -126,6 +142,45 @@ def test_a_second_signal_exits_at_once(start_broker: StartBroker) -> None:
     started = time.monotonic()
     broker.process.wait(10)
     assert time.monotonic() - started < 5
+
+
+def test_a_signal_while_the_start_blocks_exits_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        broker = BrokerProcess(tmp_path / "b", {"zookeeper.connect": address})
+        broker.spawn()
+        try:
+            silent.settimeout(30)
+            connection, _ = silent.accept()
+            with connection:
+                broker.signal(signal.SIGTERM)
+                assert broker.process is not None
+                assert broker.process.wait(5) == 128 + signal.SIGTERM
+        finally:
+            broker.kill()
+    assert broker.stdout_path.read_text() == ""
+
+
+def test_a_signal_while_a_broker_waits_for_a_controller_stops_it_cleanly(
+    tmp_path: Path, zookeeper: ZooKeeperProcess
+) -> None:
+    connect = zookeeper.address + fresh_chroot("waits")
+    broker = BrokerProcess(tmp_path / "b", {"zookeeper.connect": connect, "broker.id": "1"})
+    broker.start()
+    broker.stop()
+    with zookeeper_client(connect) as client:
+        client.create(znodes.CONTROLLER, znodes.encode_controller(9, 0))
+        broker.spawn()
+        try:
+            eventually(lambda: client.exists(znodes.broker_path(1)) is not None)
+            broker.signal(signal.SIGTERM)
+            assert broker.process is not None
+            assert broker.process.wait(20) == 0
+        finally:
+            broker.kill()
+        assert client.exists(znodes.broker_path(1)) is None, "its session has ended"
+    assert broker.stdout_path.read_text() == ""
+    assert "Traceback" not in broker.log_text()
 
 
 def test_a_taken_port_is_named(start_broker: StartBroker, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The part of a broker that config handlers touch, over a real embedded store in a directory."""
+"""The part of a broker that config handlers touch, over a real embedded store in a directory.
+
+`ConfigBroker` is a lone broker, `ConfigClusterBroker` one of several on the same store.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,30 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-from tests.support.metadata import open_catalogue, open_store
+from tests.support.metadata import DEFAULT_SETTINGS, open_catalogue, open_store
 from tidelog.broker.context import RequestContext
 from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.config.broker import BrokerConfig
+from tidelog.controller import znodes
+from tidelog.controller.cluster.cluster_topics import ClusterTopics
+from tidelog.controller.cluster.controller import ClusterController
+from tidelog.controller.cluster.peers import PeerDirectory
 from tidelog.controller.embedded_store import EmbeddedStore
-from tidelog.controller.topics import TopicCatalogue
+from tidelog.controller.metadata_store import Create, Delete
+from tidelog.controller.registration import find_cluster
+from tidelog.controller.topics import PartitionImage, TopicCatalogue, TopicImage
+from tidelog.types import Uuid
 
 
-class ConfigBroker:
-    """Opens as a broker starts; close it and open another on the directory to restart."""
+class HasConfig:
+    """What handlers of requests find in a broker."""
 
-    def __init__(
-        self, directory: Path, properties: Mapping[str, str] | None = None, broker_id: int = 0
-    ) -> None:
-        self.broker_id = broker_id
-        self.controller = None  # a lone broker
-        self.may_administer_topics = True
-        self.store: EmbeddedStore = open_store(directory)
-        self.topics: TopicCatalogue = open_catalogue(self.store, broker_id=broker_id)
-        self.metadata = MetadataCache("cluster", broker_id, self.topics)
-        self.dynamic_config = DynamicConfig(BrokerConfig(properties), self.store, broker_id)
-        self.dynamic_config.load()
-        self.dynamic_config.follow(self.topics)
+    broker_id: int
+    controller = None
+    may_administer_topics = True
+    dynamic_config: DynamicConfig
+    metadata: MetadataCache
 
     @property
     def config(self) -> BrokerConfig:
@@ -39,8 +42,73 @@ class ConfigBroker:
     def context(self, api_version: int) -> RequestContext:
         return cast(RequestContext, SimpleNamespace(broker=self, api_version=api_version))
 
+
+class ConfigBroker(HasConfig):
+    """Opens as a broker starts; close it and open another on the directory to restart."""
+
+    def __init__(
+        self, directory: Path, properties: Mapping[str, str] | None = None, broker_id: int = 0
+    ) -> None:
+        self.broker_id = broker_id
+        self.store: EmbeddedStore = open_store(directory)
+        self.topics: TopicCatalogue = open_catalogue(self.store, broker_id=broker_id)
+        self.metadata = MetadataCache("cluster", broker_id, self.topics)
+        self.dynamic_config = DynamicConfig(BrokerConfig(properties), self.store, broker_id)
+        self.dynamic_config.load()
+        self.dynamic_config.follow(self.topics)
+
     async def create_topic(self, name: str, overrides: Mapping[str, str] | None = None) -> None:
         await self.topics.create(name, [[self.broker_id]], overrides)
 
     async def close(self) -> None:
         await self.store.close()
+
+
+class ConfigClusterBroker(HasConfig):
+    """Hosts nothing; `create_topic` and `delete_topic` play the controller's part."""
+
+    def __init__(
+        self, store: EmbeddedStore, broker_id: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        self.broker_id = broker_id
+        self.store = store.new_session()
+        self.topics = ClusterTopics(
+            self.store,
+            broker_id,
+            cast(ClusterController, None),
+            settings=DEFAULT_SETTINGS,
+            peers=cast(PeerDirectory, None),
+        )
+        self.metadata = MetadataCache("cluster", broker_id, self.topics)
+        self.dynamic_config = DynamicConfig(BrokerConfig(properties), self.store, broker_id)
+        self.dynamic_config.load()
+        self.dynamic_config.follow_cluster(self.topics)
+
+
+async def create_topic(
+    store: EmbeddedStore, name: str, overrides: Mapping[str, str], *told: ConfigClusterBroker
+) -> None:
+    """In the store, and in the images of the brokers that are told."""
+    topic_id = Uuid.random()
+    await store.multi(
+        [
+            Create(znodes.config_path("topics", name), znodes.encode_config(overrides)),
+            Create(znodes.topic_path(name), znodes.encode_topic(topic_id, [[1]])),
+        ]
+    )
+    for broker in told:
+        image = TopicImage(name, topic_id, [PartitionImage(0, 1, 0, [1], [1], 0)], {})
+        broker.topics.put(image)
+
+
+async def delete_topic(store: EmbeddedStore, name: str, *told: ConfigClusterBroker) -> None:
+    await store.multi([Delete(znodes.topic_path(name)), Delete(znodes.config_path("topics", name))])
+    for broker in told:
+        broker.topics.drop(name)
+
+
+def found_cluster(directory: Path) -> EmbeddedStore:
+    """A store with the nodes that every cluster has."""
+    store = open_store(directory)
+    find_cluster(store, None)
+    return store

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
+    from tidelog.config.description import BrokerLayers
     from tidelog.controller.znodes import Endpoint
     from tidelog.coordinator.txn.markers import Answered
     from tidelog.protocol.message import Message
@@ -79,7 +80,7 @@ class Cluster:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        layers: BrokerLayers,
         broker_id: int,
         store: ZooKeeperStore,
         flusher: LogFlusher,
@@ -88,7 +89,7 @@ class Cluster:
         clock: Clock,
         timer: Timer,
     ) -> None:
-        self._config = config
+        self._config = config = layers.effective
         self._broker_id = broker_id
         self._store = store
         self._loop = loop
@@ -115,7 +116,12 @@ class Cluster:
             f"controller-{broker_id}", loop=loop, clock=clock, timer=timer
         )
         self.controller = ClusterController(
-            store, broker_id, settings=config, peers=self._controlled, clock=clock, timer=timer
+            store,
+            broker_id,
+            settings=layers.static,
+            peers=self._controlled,
+            clock=clock,
+            timer=timer,
         )
         self.isr_alterations = IsrAlterations(
             self._alter_partition, lambda: self.broker_epoch, loop=loop, timer=timer

@@ -8,25 +8,18 @@ move the leaderships, then as a lone broker.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.broker import Broker
 from tidelog.broker.cluster import Cluster
 from tidelog.broker.config_changes import ConfigChanges
-from tidelog.broker.dynamic_config import DynamicConfig
-from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.metadata_cache import MetadataCache
-from tidelog.broker.server import Server, flush_failed
+from tidelog.broker.server import Server, unusable_store
 from tidelog.controller.metadata_store import SessionState, StoreError
-from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import find_cluster, generate_broker_id
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from tidelog.controller.topics import TopicChange, TopicImage
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import StartupError
-from tidelog.replication.flusher import LogFlusher
-from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.types import NO_CONTROLLER
 
 if TYPE_CHECKING:
@@ -40,82 +33,50 @@ class ClusterServer(Server):
 
     _cluster: Cluster
     _config_changes: ConfigChanges
+    _has_joined = False
 
     async def join(self) -> None:
         """Until this broker serves as part of the cluster."""
         try:
-            self.open()
-            self._bind()
-            await self._config_changes.start()
             await self._cluster.start(self._endpoints, clean_shutdown=self._logs.was_clean)
         except StoreError as error:
-            self._logs.shutdown()
-            raise StartupError(
-                f"the metadata store cannot be used: {type(error).__name__} {error}"
-            ) from error
-        except BaseException:
-            self._logs.shutdown()
-            raise
-        self._start_background_work()
+            raise unusable_store(error) from error
+        self._has_joined = True
+        await self._config_changes.start()
+
+    def _listen(self) -> None:
+        """Who listens is registered when it joins."""
+        self._bind()
 
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""
         self._prepare()
-        config, logs = self._static_config, self._logs
+        config = self._static_config
         store = self._connect(config)
-        meta = logs.stored_identity()
+        meta = self._logs.stored_identity()
         cluster_id = find_cluster(store, None if meta is None else meta.cluster_id)
         broker_id = self._broker_id(config, meta, store)
-        logs.confirm_identity(broker_id, cluster_id)
-        dynamic_config = DynamicConfig(config, store, broker_id)
-        dynamic_config.load()
-        logs.start(dynamic_config.log_config)
-        replicas = ReplicaManager(broker_id, logs)
-        flusher = LogFlusher(self._loop, partial(flush_failed, replicas))
-        producer_ids = ProducerIds(store, broker_id)
+        ground = self._lay_groundwork(store, broker_id, cluster_id)
         cluster = self._cluster = Cluster(
-            dynamic_config.broker_config,
+            ground.dynamic_config.layers,
             broker_id,
             store,
-            flusher,
+            ground.flusher,
             loop=self._loop,
             clock=self._clock,
             timer=self._timer,
         )
-        groups, transactions = self._coordinators(
-            dynamic_config.broker_config, replicas, flusher, producer_ids, cluster.topics
-        )
-        transactions.markers.others = cluster
-        replicas.is_known = lambda topic, index: cluster.leader_of(topic, index) is not None
-        replicas.went_offline = cluster.replica_lost
-        self.broker = Broker(
-            broker_id=broker_id,
-            config=dynamic_config.broker_config,
-            clock=self._clock,
-            timer=self._timer,
-            store=store,
-            topics=cluster.topics,
-            dynamic_config=dynamic_config,
-            metadata=MetadataCache(cluster_id, NO_CONTROLLER, cluster.topics),
-            logs=logs,
-            replicas=replicas,
-            flusher=flusher,
-            moves=self._moves(flusher, dynamic_config.broker_config),
-            producer_ids=producer_ids,
-            fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
-            groups=groups,
-            transactions=transactions,
-            controller=cluster.controller,
-            cluster=cluster,
-        )
+        metadata = MetadataCache(cluster_id, NO_CONTROLLER, cluster.topics)
+        self._assemble(ground, cluster.topics, metadata, cluster)
+        self.broker.transactions.markers.others = cluster
+        ground.replicas.is_known = lambda topic, index: cluster.leader_of(topic, index) is not None
+        ground.replicas.went_offline = cluster.replica_lost
         cluster.attach(self.broker)
         self._watch_directories(metadata_directory=None)
         self.broker.moves.resume()
-        dynamic_config.follow_cluster(cluster.topics)
-        dynamic_config.on_topic_change(self._topic_config_changed)
-        dynamic_config.on_broker_change(self._broker_config_changed)
+        ground.dynamic_config.follow_cluster(cluster.topics)
         cluster.topics.on_change(self._cluster_topic_changed)
-        self._config_changes = ConfigChanges(store, dynamic_config, self._clock)
+        self._config_changes = ConfigChanges(store, ground.dynamic_config, self._clock)
         store.on_session(self._session_changed)
 
     def _connect(self, config: BrokerConfig) -> ZooKeeperStore:
@@ -176,3 +137,9 @@ class ClusterServer(Server):
     async def close(self) -> None:
         await self._cluster.stop()
         await super().close()
+
+    def _close_logs(self) -> None:
+        """After a crash no stop is clean before the controller has heard of it: it may hold this
+        broker eligible to lead with records that the crash took.
+        """
+        self._logs.shutdown(mark_clean=self._logs.was_clean or self._has_joined)

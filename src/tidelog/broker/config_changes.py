@@ -1,8 +1,9 @@
 """Learning of configuration that was changed through another broker (/config/changes).
 
 Whoever changes configuration adds a node with a number there, as Kafka does, and every broker takes
-over what nodes above the last number it has seen tell of. After a lost session all nodes that are
-left are looked at again: a node may have come and gone unseen, but it stays for EXPIRATION_MS.
+over what nodes above the last number it has seen tell of. A broker that starts looks at all that
+are there: it has read the configuration before it loaded its logs, which may have taken long. After
+a lost session it looks again: a node may have come unseen, but it stays for EXPIRATION_MS.
 """
 
 from __future__ import annotations
@@ -38,25 +39,28 @@ class ConfigChanges:
         self._made_ms: dict[str, int] = {}  # of nodes seen, by path
         self._looking: asyncio.Task[None] | None = None
         self._look_again = False
-        self._closed = False
+        self._running = False
 
     async def start(self) -> None:
-        """What is there is known already: configuration was read before."""
-        names = await self._store.children(znodes.CONFIG_CHANGES, watch=self._changed)
-        self._last_number = max(map(_number, names), default=-1)
-        now_ms = self._clock.time_ms()
-        self._made_ms = {f"{znodes.CONFIG_CHANGES}/{name}": now_ms for name in names}
+        """Until all is taken over that can be read now; everything that a change touches is there.
+
+        Nothing is taken over before.
+        """
+        self._running = True
+        self._changed(None)
+        assert self._looking is not None
+        await self._looking
 
     def session_began(self) -> None:
         self._changed(None)
 
     def close(self) -> None:
-        self._closed = True
+        self._running = False
         if self._looking is not None:
             self._looking.cancel()
 
     def _changed(self, _: WatchedEvent | None) -> None:
-        if self._closed:
+        if not self._running:
             return
         self._look_again = True
         if self._looking is None or self._looking.done():

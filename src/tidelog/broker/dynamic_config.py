@@ -6,10 +6,13 @@ Kept in the metadata store as Kafka keeps it, {"version":1,"config":{...}} at
     /config/brokers/N            of one broker
     /config/brokers/<default>    of all brokers
 
-A change is checked by building the configuration it leads to, written, and only then seen: the
-store, `broker_config`, `log_config` and those who asked to be told follow in this order. Changes
-happen one after another; a caller that gives up does not stop one that has begun. What is found in
-the store and does not fit (another Kafka may have put it there) is left out with a warning.
+A change begins with what the store has: this broker knows the overrides only of topics that it
+hosts or has heard of, and others change them too. It is checked by building the configuration it
+leads to, written if the node is still as it was read (else it begins again), and only then seen:
+the store, `broker_config`, `log_config` and those who asked to be told follow in this order.
+Changes happen one after another; a caller that gives up does not stop one that has begun. What is
+found in the store and does not fit (another Kafka may have put it there) is left out with a
+warning, and stays there unless a change names it.
 
 In a cluster a change is announced under /config/changes, and what others announce is taken over
 (`config_changes.py`).
@@ -22,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.config.broker import BROKER_TABLE, BrokerConfig, must_find_key
 from tidelog.config.definition import PER_BROKER, READ_ONLY, ConfigError
@@ -30,10 +33,13 @@ from tidelog.config.description import BrokerLayers, Entry
 from tidelog.config.topic import LogConfig, log_config
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import (
+    BadVersion,
     Check,
     Create,
     MetadataStore,
+    NodeExists,
     NoNode,
+    Operation,
     SetData,
     StoreError,
     StoreUnavailable,
@@ -49,6 +55,11 @@ CLUSTER_LEVEL_OF_LISTENERS: Final = ("max.connections", "max.connection.creation
 
 Texts = Mapping[str, str]
 Edit = Callable[[Texts], dict[str, str]]
+
+
+class StoredTexts(NamedTuple):
+    texts: dict[str, str]
+    version: int | None  # of the node; None if there is none
 
 
 class DynamicConfig:
@@ -100,14 +111,18 @@ class DynamicConfig:
         topics.on_change(self._cluster_topic_changed)
 
     async def learn_topics(self, names: Iterable[str]) -> None:
-        """Reads the overrides of topics that are not known yet."""
+        """Reads the overrides of topics that are not known yet.
+
+        Those of a topic without an image are of another that had its name and was deleted unseen.
+        """
+        assert self._topics is not None
         for name in names:
-            if name not in self._overrides:
+            if name not in self._overrides or name not in self._topics.topics:
                 await self.topic_announced(name)
 
     async def topic_announced(self, name: str) -> None:
         """The overrides of a topic have changed elsewhere, or are not known yet."""
-        texts = await self._read("topics", name)
+        texts = (await self._read("topics", name)).texts
         if texts == self._overrides.get(name):
             return
         is_known = name in self._overrides
@@ -119,32 +134,39 @@ class DynamicConfig:
 
     async def broker_announced(self, name: str) -> None:
         """The overrides of one broker, or of all, have changed elsewhere."""
-        old = self.layers
-        if name == znodes.DEFAULT_ENTITY:
-            texts = self._usable_broker_texts(await self._read("brokers", name), per_broker=False)
-            layers = BrokerLayers(old.static, texts, old.dynamic_broker)
-        elif name == str(self._broker_id):
-            texts = self._usable_broker_texts(await self._read("brokers", name), per_broker=True)
-            layers = BrokerLayers(old.static, old.dynamic_default, texts)
-        else:
-            return
+        if name in (znodes.DEFAULT_ENTITY, str(self._broker_id)):
+            await self._in_turn(self._take_over(name))
+
+    async def _take_over(self, name: str) -> None:
+        per_broker = name != znodes.DEFAULT_ENTITY
+        stored = await self._read("brokers", name)
+        texts = self._usable_broker_texts(stored.texts, per_broker=per_broker)
+        layers = self._layers_of(texts, per_broker=per_broker)
         self._replace_layers(layers)
         for listener in self._broker_listeners:
             listener(layers.effective)
 
-    async def _read(self, entity_type: str, name: str) -> dict[str, str]:
+    def _layers_of(self, texts: Texts, *, per_broker: bool) -> BrokerLayers:
+        """Those of now, with these texts for this broker or for all."""
+        old = self.layers
+        if per_broker:
+            return BrokerLayers(old.static, old.dynamic_default, texts)
+        return BrokerLayers(old.static, texts, old.dynamic_broker)
+
+    async def _read(self, entity_type: str, name: str) -> StoredTexts:
         try:
-            data, _ = await self._store.get(znodes.config_path(entity_type, name))
-            return znodes.decode_config(data)
+            data, stat = await self._store.get(znodes.config_path(entity_type, name))
         except NoNode:
-            return {}
-        except ValueError:
-            logger.warning("configuration left out: not readable", extra={"entity": name})
-            return {}
+            return StoredTexts({}, None)
         except StoreError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The configuration cannot be read: {error}"
             ) from error
+        try:
+            return StoredTexts(znodes.decode_config(data), stat.version)
+        except ValueError:
+            logger.warning("configuration left out: not readable", extra={"entity": name})
+            return StoredTexts({}, stat.version)
 
     async def _announce(self, entity_type: str, name: str) -> None:
         if self._announces:
@@ -180,8 +202,10 @@ class DynamicConfig:
             config = self._log_configs[topic] = log_config(self.broker_config, usable)
         return config
 
-    def describe_topic(self, name: str) -> list[Entry]:
-        return self.layers.describe_topic(self._usable_overrides(name, self.topic_overrides(name)))
+    async def describe_topic(self, name: str) -> list[Entry]:
+        """As the store has it: of a topic that is hosted elsewhere no more may be known here."""
+        stored = await self._read("topics", name)
+        return self.layers.describe_topic(self._usable_overrides(name, stored.texts))
 
     async def alter_topic(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
         """Raises ConfigError if the edited overrides are not valid, KafkaError if it fails."""
@@ -194,13 +218,17 @@ class DynamicConfig:
         await self._in_turn(self._alter_broker(broker_id, edit, validate_only))
 
     async def _alter_topic(self, name: str, edit: Edit, validate_only: bool) -> None:
-        overrides = edit(self.topic_overrides(name))
-        log_config(self.broker_config, overrides)
-        if self._topics is not None and name not in self._topics.topics:
-            raise unknown_topic(name)
-        if validate_only:
-            return
-        await self._write_topic(name, znodes.encode_config(overrides))
+        while True:
+            stored = await self._read("topics", name)
+            overrides = edit(stored.texts)
+            usable = self._usable_overrides(name, stored.texts)
+            log_config(self.broker_config, without_carried(overrides, stored.texts, usable))
+            if self._topics is not None and name not in self._topics.topics:
+                raise unknown_topic(name)
+            if validate_only:
+                return
+            if await self._write_topic(name, overrides, stored.version):
+                break
         self._overrides[name] = overrides
         self._log_configs.pop(name, None)
         logger.info("topic configuration changed", extra={"topic": name, "overrides": overrides})
@@ -208,49 +236,56 @@ class DynamicConfig:
             listener(name)
 
     async def _alter_broker(self, broker_id: int | None, edit: Edit, validate_only: bool) -> None:
-        old = self.layers
-        texts = edit(old.dynamic_default if broker_id is None else old.dynamic_broker)
-        must_be_dynamic(texts, per_broker=broker_id is not None)
-        layers = (
-            BrokerLayers(old.static, texts, old.dynamic_broker)
-            if broker_id is None
-            else BrokerLayers(old.static, old.dynamic_default, texts)
-        )
-        log_config(layers.effective, {})
-        must_keep_cleaning(old.effective, layers.effective)
-        if validate_only:
-            return
         name = znodes.DEFAULT_ENTITY if broker_id is None else str(broker_id)
-        await self._write_broker(name, znodes.encode_config(texts))
+        while True:
+            stored = await self._read("brokers", name)
+            texts = edit(stored.texts)
+            layers = self._layers_with(broker_id, texts, stored.texts)
+            if validate_only:
+                return
+            if await self._write_broker(name, texts, stored.version):
+                break
         self._replace_layers(layers)
         logger.info("broker configuration changed", extra={"broker": name, "overrides": texts})
         for listener in self._broker_listeners:
             listener(layers.effective)
 
-    async def _write_topic(self, name: str, data: bytes) -> None:
+    def _layers_with(self, broker_id: int | None, texts: Texts, before: Texts) -> BrokerLayers:
+        """Raises ConfigError or KafkaError if the texts may not follow those before."""
+        per_broker = broker_id is not None
+        usable = self._usable_broker_texts(before, per_broker=per_broker)
+        texts = without_carried(texts, before, usable)
+        must_be_dynamic(texts, per_broker=per_broker)
+        layers = self._layers_of(texts, per_broker=per_broker)
+        log_config(layers.effective, {})
+        must_keep_cleaning(self.broker_config, layers.effective)
+        return layers
+
+    async def _write_topic(self, name: str, overrides: Texts, version: int | None) -> bool:
         """Writes only while the topic exists: its deletion takes the overrides along."""
         path, topic = znodes.config_path("topics", name), Check(znodes.topic_path(name))
         try:
-            if await self._store.exists(path) is None:
-                await self._store.multi([topic, Create(path, data)])
-            else:
-                await self._store.multi([topic, SetData(path, data)])
-            await self._announce("topics", name)
+            return await self._write("topics", name, [topic, write_of(path, overrides, version)])
         except NoNode:
             raise unknown_topic(name) from None
-        except StoreUnavailable as error:
-            raise not_written() from error
 
-    async def _write_broker(self, name: str, data: bytes) -> None:
+    async def _write_broker(self, name: str, texts: Texts, version: int | None) -> bool:
         path = znodes.config_path("brokers", name)
         try:
-            if await self._store.exists(path) is None:
-                await self._store.create(path, data, make_parents=True)
-            else:
-                await self._store.set(path, data)
-            await self._announce("brokers", name)
+            return await self._write("brokers", name, [write_of(path, texts, version)])
+        except NoNode:
+            return False
+
+    async def _write(self, entity_type: str, name: str, operations: list[Operation]) -> bool:
+        """Whether the node was still as it was read."""
+        try:
+            await self._store.multi(operations)
+            await self._announce(entity_type, name)
+        except (BadVersion, NodeExists):
+            return False
         except StoreUnavailable as error:
             raise not_written() from error
+        return True
 
     async def _in_turn(self, change: Awaitable[None]) -> None:
         async def locked() -> None:
@@ -311,6 +346,18 @@ class DynamicConfig:
             else:
                 usable[name] = text
         return usable
+
+
+def without_carried(texts: Texts, before: Texts, usable: Texts) -> dict[str, str]:
+    """Without what was of no use here before and has not changed."""
+    return {k: text for k, text in texts.items() if k in usable or before.get(k) != text}
+
+
+def write_of(path: str, texts: Texts, version: int | None) -> Operation:
+    data = znodes.encode_config(texts)
+    if version is None:
+        return Create(path, data, make_parents=True)
+    return SetData(path, data, version)
 
 
 def must_be_dynamic(texts: Texts, *, per_broker: bool) -> None:

@@ -121,7 +121,7 @@ class Membership:
         It may know of a registration before this broker has heard that it was made.
         """
         self._confirmed_epoch = max(self._confirmed_epoch, broker_epoch)
-        self._maybe_be_member_again()
+        self._maybe_recognized()
 
     def close(self) -> None:
         self._is_closed = True
@@ -167,7 +167,7 @@ class Membership:
             await pause(self._timer, FORMER_LIFE_RETRY_S)
         self.broker_epoch = stat.czxid
         self._is_registered = True
-        self._maybe_be_member_again()
+        self._maybe_recognized()
         logger.info("registered", extra={"path": self._path, "broker_epoch": stat.czxid})
 
     async def _remove_former_life(self) -> bool:
@@ -208,7 +208,6 @@ class Membership:
             self._timeout = self._timer.call_later(delay_s, lambda: self._set_cut_off(True))
         elif state is SessionState.EXPIRED:
             self._is_registered = False
-            self._clean_shutdown = True  # nothing was lost: the process has gone on
             self._session_listener(state)
             self._set_cut_off(True)
         elif self._is_registered:
@@ -217,13 +216,17 @@ class Membership:
         elif self._again is None or self._again.done():
             self._again = asyncio.get_running_loop().create_task(self._register_again())
 
-    def _maybe_be_member_again(self) -> None:
-        """Not while the connection is lost: what held when the order was given may be over the next
-        moment, and nothing would tell.
+    def _maybe_recognized(self) -> None:
+        """The controller has read this registration, and what it says of the last stop.
+
+        While the connection is lost that makes no member of it: what held when the order was given
+        may be over the next moment, and nothing would tell.
         """
-        is_confirmed = self._is_registered and self._confirmed_epoch == self.broker_epoch
-        if is_confirmed and self._timeout is None:
-            self._set_cut_off(False)
+        if self._is_registered and self._confirmed_epoch == self.broker_epoch:
+            # Should the session end: the process goes on, nothing is lost.
+            self._clean_shutdown = True
+            if self._timeout is None:
+                self._set_cut_off(False)
 
     def _set_cut_off(self, is_cut_off: bool) -> None:
         if is_cut_off != self._is_cut_off:

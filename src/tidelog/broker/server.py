@@ -4,7 +4,8 @@ This is a lone broker; `cluster_server.py` has what is different where zookeeper
 Start: lock and load the log directories, open the metadata store, join the cluster, host every
 partition under a new leader epoch, listen, print the ready line. Stop (SIGTERM, SIGINT): take no
 more requests, answer those in hand, flush, checkpoint, write the clean-shutdown marker, exit 0. A
-second signal exits at once, as a crash would.
+second signal exits at once, as a crash would, and so does one while logs are loaded: the next start
+begins that again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
@@ -39,7 +40,7 @@ from tidelog.config.listeners import advertise
 from tidelog.config.topic import log_config
 from tidelog.controller import znodes
 from tidelog.controller.embedded_store import EmbeddedStore
-from tidelog.controller.metadata_store import StoreError
+from tidelog.controller.metadata_store import MetadataStore, StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -60,10 +61,13 @@ from tidelog.replication.replica_moves import ReplicaMoves
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from tidelog.broker.cluster import Cluster
+    from tidelog.controller.cluster.cluster_topics import ClusterTopics
     from tidelog.coordinator.group.consumer.topics import Topics
 
 logger = logging.getLogger(__name__)
 
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 DRAIN_TIMEOUT_S: Final = 5.0
 HALT_TIMEOUT_S: Final = 10.0
 
@@ -107,25 +111,44 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
         exit_anyway(HALT_TIMEOUT_S)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    server = _new_server(config, loop)
+    server.halt = on_failure
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda number, frame: os._exit(128 + number))
+    server.start()
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
-    server: Server
-    if config["zookeeper.connect"]:
-        from tidelog.broker.cluster_server import ClusterServer  # not needed by a lone broker
-
-        server = cluster_server = ClusterServer(config, loop)
-        server.halt = on_failure
-        await cluster_server.join()
-    else:
-        server = Server(config, loop)
-        server.halt = on_failure
-        server.start()
-    _settle_garbage_collector()
-    sys.stdout.write(server.ready_line() + "\n")
-    sys.stdout.flush()
-    await stop.wait()
-    await server.stop()
+    try:
+        if await _joins(server, stop):
+            _settle_garbage_collector()
+            sys.stdout.write(server.ready_line() + "\n")
+            sys.stdout.flush()
+            await stop.wait()
+    finally:
+        await server.stop()
     return 1 if failures else 0
+
+
+def _new_server(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Server:
+    if not config["zookeeper.connect"]:
+        return Server(config, loop)
+    from tidelog.broker.cluster_server import ClusterServer  # not needed by a lone broker
+
+    return ClusterServer(config, loop)
+
+
+async def _joins(server: Server, stop: asyncio.Event) -> bool:
+    """False if the broker is to stop before it has joined."""
+    joining = asyncio.ensure_future(server.join())
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not stop.is_set():
+        stopping.cancel()
+        await joining
+        return True
+    joining.cancel()
+    await asyncio.gather(joining, return_exceptions=True)
+    return False
 
 
 def _settle_garbage_collector() -> None:
@@ -133,6 +156,17 @@ def _settle_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+
+
+class Groundwork(NamedTuple):
+    """What a broker stands on before it knows of topics: its configuration and its logs."""
+
+    broker_id: int
+    store: MetadataStore
+    dynamic_config: DynamicConfig
+    producer_ids: ProducerIds
+    replicas: ReplicaManager
+    flusher: LogFlusher
 
 
 class Server:
@@ -163,16 +197,20 @@ class Server:
         self._advertised: list[str] = []
 
     def start(self) -> None:
+        """Blocks until all logs are loaded; the broker listens then."""
         try:
             self.open()
             self._listen()
         except StoreError as error:
-            self._logs.shutdown()
-            raise StartupError(f"the metadata store cannot be written: {error}") from error
+            self._close_logs()
+            raise unusable_store(error) from error
         except BaseException:
-            self._logs.shutdown()
+            self._close_logs()
             raise
         self._start_background_work()
+
+    async def join(self) -> None:
+        """A lone broker joins nobody."""
 
     def _start_background_work(self) -> None:
         self._housekeeping = Housekeeping(self.broker, self._loop)
@@ -212,48 +250,72 @@ class Server:
             self._clock,
             known_cluster_id=None if meta is None else meta.cluster_id,
         )
-        logs.confirm_identity(broker_id, membership.cluster_id)
-        dynamic_config = DynamicConfig(config, store, broker_id)
-        dynamic_config.load()
+        ground = self._lay_groundwork(store, broker_id, membership.cluster_id)
         topics = TopicCatalogue(store, broker_id, settings=config, rack=config.rack)
         topics.controller_epoch = membership.controller_epoch
         topics.load()
-        logs.configure(dynamic_config.broker_config)
-        logs.start(dynamic_config.log_config)
-        producer_ids = ProducerIds(store, broker_id)
         if store_is_new:
-            _adopt(logs, topics, producer_ids)
+            _adopt(logs, topics, ground.producer_ids)
         else:
             logs.set_aside_strays(topics.knows)
         topics.start_broker_epoch()
+        metadata = MetadataCache(membership.cluster_id, membership.controller_id, topics)
+        self._assemble(ground, topics, metadata)
+        self._host_all(topics.topics.values(), metadata_directory)
+        ground.dynamic_config.follow(topics)
+        topics.on_change(self._topic_changed)
+
+    def _lay_groundwork(self, store: MetadataStore, broker_id: int, cluster_id: str) -> Groundwork:
+        """The configuration comes first: logs are loaded by it."""
+        logs = self._logs
+        logs.confirm_identity(broker_id, cluster_id)
+        dynamic_config = DynamicConfig(self._static_config, store, broker_id)
+        dynamic_config.load()
+        logs.configure(dynamic_config.broker_config)
+        logs.start(dynamic_config.log_config)
         replicas = ReplicaManager(broker_id, logs)
-        flusher = LogFlusher(self._loop, partial(flush_failed, replicas))
+        return Groundwork(
+            broker_id,
+            store,
+            dynamic_config,
+            ProducerIds(store, broker_id),
+            replicas,
+            LogFlusher(self._loop, partial(flush_failed, replicas)),
+        )
+
+    def _assemble(
+        self,
+        ground: Groundwork,
+        topics: TopicCatalogue | ClusterTopics,
+        metadata: MetadataCache,
+        cluster: Cluster | None = None,
+    ) -> None:
+        config = ground.dynamic_config.broker_config
         groups, transactions = self._coordinators(
-            dynamic_config.broker_config, replicas, flusher, producer_ids, topics
+            config, ground.replicas, ground.flusher, ground.producer_ids, topics
         )
         self.broker = Broker(
-            broker_id=broker_id,
-            config=dynamic_config.broker_config,
+            broker_id=ground.broker_id,
+            config=config,
             clock=self._clock,
             timer=self._timer,
-            store=store,
+            store=ground.store,
             topics=topics,
-            dynamic_config=dynamic_config,
-            metadata=MetadataCache(membership.cluster_id, membership.controller_id, topics),
-            logs=logs,
-            replicas=replicas,
-            flusher=flusher,
-            moves=self._moves(flusher, dynamic_config.broker_config),
-            producer_ids=producer_ids,
+            dynamic_config=ground.dynamic_config,
+            metadata=metadata,
+            logs=self._logs,
+            replicas=ground.replicas,
+            flusher=ground.flusher,
+            moves=self._moves(ground.flusher, config),
+            producer_ids=ground.producer_ids,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             groups=groups,
             transactions=transactions,
+            controller=None if cluster is None else cluster.controller,
+            cluster=cluster,
         )
-        self._host_all(topics.topics.values(), metadata_directory)
-        dynamic_config.follow(topics)
-        topics.on_change(self._topic_changed)
-        dynamic_config.on_topic_change(self._topic_config_changed)
-        dynamic_config.on_broker_change(self._broker_config_changed)
+        ground.dynamic_config.on_topic_change(self._topic_config_changed)
+        ground.dynamic_config.on_broker_change(self._broker_config_changed)
 
     def _moves(self, flusher: LogFlusher, config: BrokerConfig) -> ReplicaMoves:
         return ReplicaMoves(self._logs, flusher, config, loop=self._loop, clock=self._clock)
@@ -331,7 +393,10 @@ class Server:
         await self.broker.moves.stop()
         await self.broker.store.close()
         await self.broker.flusher.drain()
-        self.broker.logs.shutdown()
+        self._close_logs()
+
+    def _close_logs(self) -> None:
+        self._logs.shutdown()
 
     def _host(self, image: TopicImage) -> None:
         for index, partition in enumerate(image.partitions):
@@ -426,6 +491,10 @@ def _adopt(logs: LogManager, topics: TopicCatalogue, producer_ids: ProducerIds) 
         logger.info("adopting topics of the log directories", extra={"topics": len(found)})
         topics.adopt(found)
         producer_ids.start_above(logs.highest_producer_id())
+
+
+def unusable_store(error: StoreError) -> StartupError:
+    return StartupError(f"the metadata store cannot be used: {type(error).__name__} {error}")
 
 
 def flush_failed(replicas: ReplicaManager, log: PartitionLog, error: OSError) -> None:

@@ -264,14 +264,14 @@ class LogManager:
                     if topic_partition in offsets
                 }
 
-    def shutdown(self) -> None:
+    def shutdown(self, *, mark_clean: bool = True) -> None:
         """Close, sync, checkpoint; the marker last, and only where all that worked.
 
         A directory whose logs have not all been loaded stays as it is.
         """
         for directory in self._loaded:
             if self.is_online(directory):
-                self._shutdown_directory(directory)
+                self._shutdown_directory(directory, mark_clean)
         remove_paths(self._take_deletions(None), self.failures.report)
         self._unlock_all()
 
@@ -279,7 +279,7 @@ class LogManager:
         for directory in self._directories:
             directory.unlock()
 
-    def _shutdown_directory(self, directory: LogDirectory) -> None:
+    def _shutdown_directory(self, directory: LogDirectory, mark_clean: bool) -> None:
         logs = [log for log in self._logs.values() if self._is_in(directory, log)]
         for topic_partition, reason in self._close_logs(logs):
             self.take_offline(topic_partition, reason)
@@ -290,7 +290,7 @@ class LogManager:
             for write in self._pending_checkpoints(directory, self._files_to_keep(directory)):
                 write.run()
             offline = any(self._directory_of.get(key) is directory for key in self.offline)
-            if not (unclean or offline):
+            if mark_clean and not (unclean or offline):
                 directory.write_clean_marker()
         except OSError as error:
             logger.error("%s could not be closed cleanly: %s", directory.path, error)

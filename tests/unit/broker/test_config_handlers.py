@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.config_broker import ConfigBroker
+from tests.support.config_broker import (
+    ConfigBroker,
+    ConfigClusterBroker,
+    HasConfig,
+    create_topic,
+    found_cluster,
+)
 from tests.support.metadata import in_loop
 from tidelog.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
 from tidelog.broker.handlers.incremental_alter_configs import Operation
@@ -30,8 +36,8 @@ TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = Operation
 
 
-def describe(
-    broker: ConfigBroker,
+async def describe(
+    broker: HasConfig,
     resource_type: int,
     name: str,
     keys: list[str] | None = None,
@@ -40,7 +46,7 @@ def describe(
     documentation: bool = False,
     version: int = 4,
 ) -> DescribeConfigsResult:
-    response = describe_configs.handle(
+    response = await describe_configs.handle(
         broker.context(version),
         DescribeConfigsRequest(
             resources=[
@@ -121,7 +127,7 @@ async def increment(
 async def test_a_topic_is_described_with_all_keys(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path)
     await broker.create_topic("t", {"segment.bytes": " 5000 "})
-    result = describe(broker, TOPIC, "t")
+    result = await describe(broker, TOPIC, "t")
     assert (result.resource_type, result.resource_name) == (TOPIC, "t")
     assert result.error_message == ""
     described = rows(result)
@@ -136,10 +142,24 @@ async def test_a_topic_is_described_with_all_keys(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_a_topic_that_is_hosted_elsewhere_is_described_as_the_store_has_it(
+    tmp_path: Path,
+) -> None:
+    store = found_cluster(tmp_path)
+    stranger = ConfigClusterBroker(store, 2)
+    await create_topic(store, "t", {"cleanup.policy": "compact"}, stranger)
+    row = rows(await describe(stranger, TOPIC, "t"))["cleanup.policy"]
+    assert (row.value, row.config_source) == ("compact", Source.DYNAMIC_TOPIC)
+    await store.close()
+
+
+@in_loop
 async def test_synonyms_and_documentation_come_when_asked_for(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path, {"log.segment.bytes": "1000"})
     await broker.create_topic("t", {"segment.bytes": "5000"})
-    row = rows(describe(broker, TOPIC, "t", synonyms=True, documentation=True))["segment.bytes"]
+    row = rows(await describe(broker, TOPIC, "t", synonyms=True, documentation=True))[
+        "segment.bytes"
+    ]
     assert [(s.name, s.value, s.source) for s in row.synonyms] == [
         ("segment.bytes", "5000", Source.DYNAMIC_TOPIC),
         ("log.segment.bytes", "1000", Source.STATIC_BROKER),
@@ -152,7 +172,7 @@ async def test_synonyms_and_documentation_come_when_asked_for(tmp_path: Path) ->
 @in_loop
 async def test_the_broker_is_described_with_all_keys_and_types(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path, {"broker.id": "0", "ssl.key.password": "secret"})
-    described = rows(describe(broker, BROKER, "0"))
+    described = rows(await describe(broker, BROKER, "0"))
     assert set(described) == {key.name for key in BROKER_TABLE if not key.internal}
     assert all(row.config_type > 0 for row in described.values())
     assert described["broker.id"].config_source == Source.STATIC_BROKER
@@ -168,9 +188,9 @@ async def test_the_broker_is_described_with_all_keys_and_types(tmp_path: Path) -
 async def test_only_the_keys_asked_for_are_described(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path)
     await broker.create_topic("t")
-    assert set(rows(describe(broker, TOPIC, "t", ["flush.ms", "no.such"]))) == {"flush.ms"}
-    assert rows(describe(broker, BROKER, "0", ["no.such"])) == {}
-    assert len(rows(describe(broker, TOPIC, "t", []))) == len(TOPIC_TABLE)
+    assert set(rows(await describe(broker, TOPIC, "t", ["flush.ms", "no.such"]))) == {"flush.ms"}
+    assert rows(await describe(broker, BROKER, "0", ["no.such"])) == {}
+    assert len(rows(await describe(broker, TOPIC, "t", []))) == len(TOPIC_TABLE)
     await broker.close()
 
 
@@ -184,7 +204,7 @@ async def test_a_resource_named_often_is_described_once(tmp_path: Path) -> None:
             resource_type=TOPIC, resource_name=name, configuration_keys=keys
         )
 
-    response = describe_configs.handle(
+    response = await describe_configs.handle(
         broker.context(4),
         DescribeConfigsRequest(
             resources=[
@@ -197,7 +217,7 @@ async def test_a_resource_named_often_is_described_once(tmp_path: Path) -> None:
     )
     assert [result.resource_name for result in response.results] == ["t", "u"]
     assert sorted(rows(response.results[0])) == ["flush.ms", "retention.ms"]
-    everything = describe_configs.handle(
+    everything = await describe_configs.handle(
         broker.context(4),
         DescribeConfigsRequest(resources=[named("t", ["flush.ms"]), named("t", None)]),
     )
@@ -209,19 +229,19 @@ async def test_a_resource_named_often_is_described_once(tmp_path: Path) -> None:
 @in_loop
 async def test_a_broker_has_one_name(tmp_path: Path, name: str) -> None:
     broker = ConfigBroker(tmp_path)
-    assert describe(broker, BROKER, name).error_code == ErrorCode.INVALID_REQUEST
+    assert (await describe(broker, BROKER, name)).error_code == ErrorCode.INVALID_REQUEST
     await broker.close()
 
 
 @in_loop
 async def test_the_default_broker_shows_what_was_set_for_all(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path, {"message.max.bytes": "1"})
-    assert rows(describe(broker, BROKER, "")) == {}
+    assert rows(await describe(broker, BROKER, "")) == {}
     assert await increment(broker, BROKER, "", ("message.max.bytes", SET, "7")) == (0, None)
-    row = rows(describe(broker, BROKER, "", synonyms=True))["message.max.bytes"]
+    row = rows(await describe(broker, BROKER, "", synonyms=True))["message.max.bytes"]
     assert (row.value, row.config_source) == ("7", Source.DYNAMIC_DEFAULT_BROKER)
     assert [s.source for s in row.synonyms] == [Source.DYNAMIC_DEFAULT_BROKER]
-    row = rows(describe(broker, BROKER, "0"))["message.max.bytes"]
+    row = rows(await describe(broker, BROKER, "0"))["message.max.bytes"]
     assert (row.value, row.config_source) == ("7", Source.DYNAMIC_DEFAULT_BROKER)
     await broker.close()
 
@@ -240,10 +260,11 @@ async def test_the_default_broker_shows_what_was_set_for_all(tmp_path: Path) -> 
         (77, "x", ErrorCode.INVALID_REQUEST, "77"),
     ],
 )
-def test_what_cannot_be_described_says_why(
+@in_loop
+async def test_what_cannot_be_described_says_why(
     resource_type: int, name: str, code: ErrorCode, message: str | None, tmp_path: Path
 ) -> None:
-    result = describe(ConfigBroker(tmp_path), resource_type, name)
+    result = await describe(ConfigBroker(tmp_path), resource_type, name)
     assert result.error_code == code
     assert result.configs == []
     if message is None:
@@ -253,9 +274,12 @@ def test_what_cannot_be_described_says_why(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_of_the_description_goes_over_the_wire(version: int, tmp_path: Path) -> None:
+@in_loop
+async def test_every_version_of_the_description_goes_over_the_wire(
+    version: int, tmp_path: Path
+) -> None:
     broker = ConfigBroker(tmp_path)
-    result = describe(
+    result = await describe(
         broker, BROKER, "0", synonyms=version > 0, documentation=version > 2, version=version
     )
     encoded = DescribeConfigsResponse(results=[result]).encode(version)

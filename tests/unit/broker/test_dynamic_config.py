@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.config_broker import ConfigBroker
+from tests.support.config_broker import (
+    ConfigBroker,
+    ConfigClusterBroker,
+    create_topic,
+    delete_topic,
+    found_cluster,
+)
 from tests.support.metadata import in_loop
 from tidelog.broker.dynamic_config import Edit
 from tidelog.config.broker import BrokerConfig
@@ -261,7 +267,7 @@ async def test_what_does_not_fit_in_the_store_is_left_out(
     config = broker.dynamic_config.log_config("a")
     assert (config.segment_bytes, config.retention_ms) == (5000, 604_800_000)
     assert broker.config["message.max.bytes"] == 7
-    assert len(broker.dynamic_config.describe_topic("a")) == 36
+    assert len(await broker.dynamic_config.describe_topic("a")) == 36
     for word in ("from.the.future", "retention.ms", "log.dirs", "who.knows", "max.connections"):
         assert word in caplog.text
     await broker.close()
@@ -279,3 +285,108 @@ async def test_a_listeners_bound_of_connections_may_be_set_for_all_brokers(tmp_p
 def test_the_brokers_number_may_come_from_elsewhere(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path, broker_id=1001)
     assert broker.config.broker_id == 1001
+
+
+@in_loop
+async def test_a_broker_that_has_not_heard_of_overrides_keeps_them(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    stranger = ConfigClusterBroker(store, 2)
+    await create_topic(store, "t", {"cleanup.policy": "compact"}, stranger)
+    await stranger.dynamic_config.alter_topic("t", setting(retention_ms="7"))
+    data, _ = await store.get(znodes.config_path("topics", "t"))
+    assert znodes.decode_config(data) == {"cleanup.policy": "compact", "retention.ms": "7"}
+    assert stranger.dynamic_config.log_config("t").compact
+    await store.close()
+
+
+@in_loop
+async def test_what_others_have_set_for_all_brokers_is_kept(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    await one.dynamic_config.alter_broker(None, setting(message_max_bytes="100"))
+    await two.dynamic_config.alter_broker(None, setting(log_retention_ms="7"))
+    data, _ = await store.get(znodes.config_path("brokers", "<default>"))
+    assert znodes.decode_config(data) == {"message.max.bytes": "100", "log.retention.ms": "7"}
+    assert two.config["message.max.bytes"] == 100
+    await store.close()
+
+
+@in_loop
+async def test_a_change_that_another_comes_before_begins_again(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    await create_topic(store, "t", {}, one, two)
+    await asyncio.gather(
+        one.dynamic_config.alter_topic("t", setting(retention_ms="7")),
+        two.dynamic_config.alter_topic("t", setting(segment_ms="8")),
+        one.dynamic_config.alter_broker(None, setting(message_max_bytes="100")),
+        two.dynamic_config.alter_broker(None, setting(log_retention_ms="7")),
+    )
+    data, _ = await store.get(znodes.config_path("topics", "t"))
+    assert znodes.decode_config(data) == {"retention.ms": "7", "segment.ms": "8"}
+    data, _ = await store.get(znodes.config_path("brokers", "<default>"))
+    assert znodes.decode_config(data) == {"message.max.bytes": "100", "log.retention.ms": "7"}
+    await store.close()
+
+
+@in_loop
+async def test_a_change_made_elsewhere_meanwhile_is_not_undone_by_ones_own(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    await one.dynamic_config.alter_broker(None, setting(message_max_bytes="100"))
+    own = setting(max_connections="7")
+    change = asyncio.create_task(two.dynamic_config.alter_broker(2, own))
+    for _ in range(3):
+        await asyncio.sleep(0)  # it is being written
+    await two.dynamic_config.broker_announced("<default>")
+    await change
+    assert (two.config["message.max.bytes"], two.config["max.connections"]) == (100, 7)
+    await store.close()
+
+
+@in_loop
+async def test_a_change_keeps_what_only_another_kafka_knows(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("a")
+    foreign = znodes.encode_config({"from.the.future": "1"})
+    await broker.store.set(znodes.config_path("topics", "a"), foreign)
+    await broker.store.create(znodes.config_path("brokers", "0"), foreign)
+    await broker.dynamic_config.alter_topic("a", setting(retention_ms="7"))
+    await broker.dynamic_config.alter_broker(0, setting(max_connections="7"))
+    data, _ = await broker.store.get(znodes.config_path("topics", "a"))
+    assert znodes.decode_config(data) == {"from.the.future": "1", "retention.ms": "7"}
+    data, _ = await broker.store.get(znodes.config_path("brokers", "0"))
+    assert znodes.decode_config(data) == {"from.the.future": "1", "max.connections": "7"}
+    assert broker.dynamic_config.log_config("a").retention_ms == 7
+    assert broker.config["max.connections"] == 7
+    with pytest.raises(ConfigError, match=r"from\.the\.future"):
+        await broker.dynamic_config.alter_topic("a", lambda before: {"from.the.future": "2"})
+    await broker.close()
+
+
+@in_loop
+async def test_a_topic_made_again_has_none_of_the_overrides_it_had_before(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    await create_topic(store, "t", {"retention.ms": "1000"})
+    broker = ConfigClusterBroker(store, 2)  # loads what is being deleted, and never sees its image
+    await delete_topic(store, "t", broker)
+    await create_topic(store, "t", {})
+    told: list[str] = []
+    broker.dynamic_config.on_topic_change(told.append)
+    await broker.dynamic_config.learn_topics(["t"])
+    assert broker.dynamic_config.topic_overrides("t") == {}
+    assert broker.dynamic_config.log_config("t").retention_ms == 604_800_000
+    assert told == ["t"]
+    await store.close()
+
+
+@in_loop
+async def test_the_overrides_of_a_topic_that_is_there_are_read_once(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    broker = ConfigClusterBroker(store, 2)
+    await create_topic(store, "t", {"retention.ms": "1000"}, broker)
+    await broker.dynamic_config.learn_topics(["t"])
+    await store.set(znodes.config_path("topics", "t"), znodes.encode_config({}))
+    await broker.dynamic_config.learn_topics(["t"])
+    assert broker.dynamic_config.log_config("t").retention_ms == 1000
+    await store.close()

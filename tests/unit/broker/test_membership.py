@@ -204,13 +204,25 @@ async def test_after_an_expired_session_it_registers_anew_and_waits_for_an_order
     stage.store.tell(SessionState.CONNECTED)
     await stage.pass_time(100)
     assert stage.membership.broker_epoch > old_epoch
-    assert decode_broker(stage.store.data).clean_shutdown
     assert stage.sessions == [SessionState.EXPIRED, SessionState.CONNECTED]
     assert stage.cut_off == [True]
     stage.membership.confirmed(old_epoch)
     assert stage.cut_off == [True]
     stage.membership.confirmed(stage.membership.broker_epoch)
     assert stage.cut_off == [True, False]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@in_loop
+async def test_a_crash_is_told_of_again_until_the_controller_has_read_it(is_read: bool) -> None:
+    stage = Stage()
+    await stage.join(clean_shutdown=False)
+    if is_read:
+        stage.membership.confirmed(stage.membership.broker_epoch)
+    stage.store.expire()
+    stage.store.tell(SessionState.CONNECTED)
+    await stage.pass_time(100)
+    assert decode_broker(stage.store.data).clean_shutdown is is_read
 
 
 @in_loop

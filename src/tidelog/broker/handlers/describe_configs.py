@@ -32,9 +32,11 @@ from tidelog.protocol.messages.describe_configs import (
 )
 
 
-def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def handle(
+    context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[describe(context, request, each) for each in distinct(request.resources)]
+        results=[await describe(context, request, each) for each in distinct(request.resources)]
     )
 
 
@@ -52,14 +54,14 @@ def distinct(resources: Iterable[DescribeConfigsResource]) -> Iterable[DescribeC
     return found.values()
 
 
-def describe(
+async def describe(
     context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
-        entries = entries_of(context, resource)
+        entries = await entries_of(context, resource)
     except KafkaError as error:
         result.error_code = error.code
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -74,12 +76,12 @@ def describe(
     return result
 
 
-def entries_of(context: RequestContext, resource: DescribeConfigsResource) -> list[Entry]:
+async def entries_of(context: RequestContext, resource: DescribeConfigsResource) -> list[Entry]:
     dynamic_config, name = context.broker.dynamic_config, resource.resource_name
     if resource.resource_type == ResourceType.TOPIC:
         must_be_valid(name)
         context.broker.topics.must_get(name)
-        return dynamic_config.describe_topic(name)
+        return await dynamic_config.describe_topic(name)
     if resource.resource_type == ResourceType.BROKER:
         if this_broker_or_none(name, context.broker.broker_id) is None:
             return dynamic_config.layers.describe_broker_defaults()

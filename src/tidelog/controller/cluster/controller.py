@@ -79,6 +79,7 @@ class ClusterController:
         clock: Clock,
         timer: Timer,
     ) -> None:
+        """The settings are those of the file: a term reads what was changed since by itself."""
         self._store = store
         self._broker_id = broker_id
         self._settings = settings

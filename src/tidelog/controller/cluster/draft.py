@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterator
 from tidelog.controller import znodes
 from tidelog.controller.cluster.context import ClusterContext
 from tidelog.controller.cluster.eligible_replicas import Eligibility, Eligible, eligible_after
-from tidelog.controller.cluster.leader_and_isr import NO_LEADER, LeaderAndIsr
+from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
 from tidelog.controller.cluster.request_plan import RequestPlan
 from tidelog.controller.metadata_store import Check, Create, Operation, SetData
-from tidelog.types import TopicPartition
+from tidelog.types import NO_LEADER, TopicPartition
 
 
 class Draft:

@@ -1,0 +1,113 @@
+"""A broker of a cluster as it opens, over a session with the embedded store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.support.broker_session import BrokerSession
+from tests.support.config_broker import found_cluster
+from tests.support.metadata import in_loop
+from tidelog.broker.cluster_server import ClusterServer
+from tidelog.config.broker import BrokerConfig
+from tidelog.controller import znodes
+from tidelog.controller.embedded_store import EmbeddedStore
+from tidelog.controller.metadata_store import Create, MetadataStore
+from tidelog.controller.zookeeper_store import ZooKeeperStore
+from tidelog.types import Uuid
+
+
+class LastingSession(BrokerSession):
+    """Never ends, so that there is nothing to tell of it."""
+
+    def on_session(self, listener: object) -> None:
+        pass
+
+
+class ServerOnStore(ClusterServer):
+    def __init__(self, config: BrokerConfig, store: EmbeddedStore) -> None:
+        super().__init__(config, asyncio.get_running_loop())
+        self._session = LastingSession(store)
+
+    def _connect(self, config: BrokerConfig) -> ZooKeeperStore:
+        return cast(ZooKeeperStore, self._session)
+
+
+@asynccontextmanager
+async def opened(
+    tmp_path: Path, default_overrides: Mapping[str, str]
+) -> AsyncIterator[ClusterServer]:
+    """A broker that starts where something has been set for all brokers."""
+    metadata, logs = tmp_path / "metadata", tmp_path / "logs"
+    metadata.mkdir()
+    store = found_cluster(metadata)
+    path = znodes.config_path("brokers", "<default>")
+    await store.create(path, znodes.encode_config(default_overrides))
+    server = ServerOnStore(BrokerConfig({"log.dirs": str(logs), "broker.id": "1"}), store)
+    server.open()
+    try:
+        yield server
+    finally:
+        await server.close()
+        await store.close()
+
+
+@in_loop
+async def test_a_default_that_is_removed_does_not_stay_in_force_at_the_controller(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, {"unclean.leader.election.enable": "true"}) as server:
+        store, controller = server.broker.store, server.broker.controller
+        assert controller is not None
+        await store.set(znodes.config_path("brokers", "<default>"), znodes.encode_config({}))
+        await leave_without_leader(store, "t", in_sync=9, other=1)
+        await controller.start()
+        await controller.settled()
+        assert controller.is_active
+        data, _ = await store.get(znodes.state_path("t", 0))
+        assert znodes.decode_state(data).leader == -1, "broker 1 was never in sync"
+
+
+@in_loop
+async def test_logs_are_loaded_by_what_was_set_while_brokers_ran(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"producer.id.expiration.ms": "5000"}) as server:
+        assert server.broker.logs._host.producer_expiration_ms == 5000
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+@in_loop
+async def test_a_stop_before_the_controller_has_heard_of_a_crash_is_not_clean(
+    tmp_path: Path, was_clean: bool
+) -> None:
+    marker = tmp_path / "logs" / ".kafka_cleanshutdown"
+    marker.parent.mkdir()
+    if was_clean:
+        marker.write_text("")
+    async with opened(tmp_path, {}):
+        assert not marker.exists()
+    assert marker.exists() is was_clean
+
+
+async def leave_without_leader(
+    store: MetadataStore, topic: str, *, in_sync: int, other: int
+) -> None:
+    """A partition whose only replica in sync is gone, while another is there."""
+    endpoint = znodes.Endpoint("PLAINTEXT", "127.0.0.1", 1, "PLAINTEXT")
+    await store.multi(
+        [
+            Create(znodes.broker_path(other), znodes.encode_broker([endpoint], timestamp_ms=0)),
+            Create(
+                znodes.topic_path(topic), znodes.encode_topic(Uuid.random(), [[in_sync, other]])
+            ),
+            Create(
+                znodes.state_path(topic, 0),
+                znodes.encode_state(in_sync, 0, 0, [in_sync]),
+                make_parents=True,
+            ),
+        ]
+    )

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.support.clock import FakeClock
+from tests.support.config_broker import (
+    ConfigClusterBroker,
+    create_topic,
+    found_cluster,
+)
+from tests.support.metadata import in_loop
+from tidelog.broker.config_changes import ConfigChanges
+
+
+def following(broker: ConfigClusterBroker) -> ConfigChanges:
+    return ConfigChanges(broker.store, broker.dynamic_config, FakeClock())
+
+
+async def rounds(count: int = 50) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@in_loop
+async def test_what_changed_while_the_broker_started_is_in_force_once_it_follows(
+    tmp_path: Path,
+) -> None:
+    store = found_cluster(tmp_path)
+    one = ConfigClusterBroker(store, 1)
+    await create_topic(store, "t", {}, one)
+    starting = ConfigClusterBroker(store, 2)  # has read the configuration, and loads its logs
+    await one.dynamic_config.alter_topic("t", lambda before: {"retention.ms": "7"})
+    await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
+    changes = following(starting)
+    await changes.start()
+    assert starting.dynamic_config.log_config("t").retention_ms == 7
+    assert starting.config["message.max.bytes"] == 100
+    changes.close()
+    await store.close()
+
+
+@in_loop
+async def test_nothing_is_taken_over_before_the_start_or_after_the_end(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    changes = following(two)
+    await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
+    changes.session_began()
+    await rounds()
+    assert two.config["message.max.bytes"] != 100
+    await changes.start()
+    assert two.config["message.max.bytes"] == 100
+    changes.close()
+    await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "200"})
+    changes.session_began()
+    await rounds()
+    assert two.config["message.max.bytes"] == 100
+    await store.close()
+
+
+@in_loop
+async def test_a_change_made_elsewhere_is_taken_over(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    await create_topic(store, "t", {}, one, two)
+    changes = following(two)
+    await changes.start()
+    told = asyncio.Event()
+    two.dynamic_config.on_topic_change(lambda name: told.set())
+    await one.dynamic_config.alter_topic("t", lambda before: {"retention.ms": "7"})
+    await asyncio.wait_for(told.wait(), 5)
+    assert two.dynamic_config.log_config("t").retention_ms == 7
+    changes.close()
+    await store.close()

@@ -219,7 +219,8 @@ class ClusterMachine(RuleBasedStateMachine):
         if state.leader in (-1, before.leader):
             return
         assert state.leader_epoch > before.leader_epoch
-        clean = state.leader in before.isr or state.leader in before.elr
+        # Who led last has its place again when all others turn out to have crashed.
+        clean = state.leader in (*before.isr, *before.elr, *before.last_known_elr)
         if partition.topic == SAFE:
             assert clean, (before, state)
             held = self.held[partition, state.leader]

@@ -112,7 +112,7 @@ class Membership:
         self._clean_shutdown = clean_shutdown
         self._min_insync_replicas = min_insync_replicas
         patience_s = 2 * self._session_timeout_s + FORMER_LIFE_MARGIN_S
-        await self._register(self._clock.monotonic() + patience_s)
+        await self._register_first(self._clock.monotonic() + patience_s)
         self._store.on_session(self._session_changed)
 
     def confirmed(self, broker_epoch: int) -> None:
@@ -131,6 +131,18 @@ class Membership:
             self._again.cancel()
 
     # Registration
+
+    async def _register_first(self, deadline: float) -> None:
+        """A session may have ended while logs were loaded; then another one follows."""
+        while True:
+            try:
+                await self._register(deadline)
+                return
+            except StoreClosed:
+                if self._is_closed or self._clock.monotonic() > deadline:
+                    raise
+                logger.warning("the session ended before this broker was registered")
+                await pause(self._timer, REGISTRATION_RETRY_S)
 
     async def _register(self, deadline: float | None = None) -> None:
         data = znodes.encode_broker(

@@ -17,6 +17,8 @@ from tidelog.controller.metadata_store import (
     NoNode,
     SessionState,
     Stat,
+    StoreClosed,
+    StoreError,
     StoreUnavailable,
 )
 from tidelog.controller.znodes import Endpoint, decode_broker, encode_broker
@@ -36,13 +38,14 @@ class FakeStore:
         self.owner: int | None = None
         self.data = b""
         self.failures = 0
+        self.failure: type[StoreError] = StoreUnavailable
         self._listeners: list[Callable[[SessionState], None]] = []
 
     async def create(self, path: str, data: bytes, *, ephemeral: bool) -> str:
         assert ephemeral
         if self.failures:
             self.failures -= 1
-            raise StoreUnavailable(path)
+            raise self.failure(path)
         if self.owner is not None:
             raise NodeExists(path)
         self.zxid += 1
@@ -245,6 +248,26 @@ async def test_registering_again_is_tried_until_it_works() -> None:
     stage.store.tell(SessionState.CONNECTED)
     await stage.pass_time(2_000)
     assert stage.membership.is_registered
+
+
+@in_loop
+async def test_a_session_that_ends_before_the_first_registration_is_followed_by_another() -> None:
+    stage = Stage()
+    stage.store.failure, stage.store.failures = StoreClosed, 2
+    joining = asyncio.ensure_future(stage.join())
+    await stage.pass_time(3_000)
+    await joining
+    assert stage.membership.is_registered
+
+
+@in_loop
+async def test_a_session_that_ends_again_and_again_is_told_to_who_joins() -> None:
+    stage = Stage()
+    stage.store.failure, stage.store.failures = StoreClosed, 1_000
+    joining = asyncio.ensure_future(stage.join())
+    await stage.pass_time(3 * SESSION_TIMEOUT_MS)
+    with pytest.raises(StoreClosed):
+        await joining
 
 
 @in_loop

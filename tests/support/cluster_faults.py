@@ -3,6 +3,8 @@
 killed, all killed     kill -9, started again
 stopped                SIGTERM, waited for, started again
 paused                 SIGSTOP, SIGCONT: it holds its connections and knows nothing
+crawling               all brokers and ZooKeeper are paused most of the time, each for itself, as on
+                       a machine that has no time for them
 isolated               the other brokers do not hear it, nor it them; clients and ZooKeeper do
 alone                  it reaches clients only
 deaf, mute             one way: it does not hear the other brokers, they do not hear it
@@ -17,17 +19,45 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from tests.support.cluster_network import CLIENTS, ZOOKEEPER, broker_name
 from tests.support.faulty_cluster import FaultyCluster
 
+CRAWL_PAUSE_S = (0.1, 2.0)
+CRAWL_RUN_S = (0.005, 0.05)
+
 
 class Fault(NamedTuple):
     name: str
     begin: Callable[[], object]
     end: Callable[[], object]
+
+
+class Crawl:
+    """A process that runs for a moment now and then."""
+
+    def __init__(self, signal_process: Callable[[signal.Signals], object], seed: float) -> None:
+        self._signal = signal_process
+        self._dice = random.Random(seed)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._signal(signal.SIGSTOP)
+            self._over.wait(self._dice.uniform(*CRAWL_PAUSE_S))
+            self._signal(signal.SIGCONT)
+            self._over.wait(self._dice.uniform(*CRAWL_RUN_S))
 
 
 class FaultDice:
@@ -46,6 +76,7 @@ class FaultDice:
             (2, self.two_killed),
             (2, self.stopped),
             (5, self.paused),
+            (1, self.crawling),
             (2, self.isolated),
             (2, self.alone),
             (2, self.deaf),
@@ -115,6 +146,21 @@ class FaultDice:
             lambda: broker.signal(signal.SIGSTOP),
             lambda: broker.signal(signal.SIGCONT),
         )
+
+    def crawling(self) -> Fault:
+        signals = [broker.signal for broker in self._cluster.brokers.values()]
+        signals.append(self._cluster.zookeeper.signal)
+        crawls = [Crawl(signal_process, self._dice.random()) for signal_process in signals]
+
+        def begin() -> None:
+            for crawl in crawls:
+                crawl.begin()
+
+        def end() -> None:
+            for crawl in crawls:
+                crawl.end()
+
+        return Fault("all crawling", begin, end)
 
     # Between brokers
 

@@ -6,8 +6,8 @@
 
 Requests time out sooner than faults end, so that they are sent again on new connections while the
 first ones are held up on their way. Each is a thread; what ends one of them early is told by
-`require_well`. Their threads make way for the brokers: those of librdkafka spin while an idempotent
-producer has its five requests in flight and waits for answers, which then come all the later.
+`require_well`. Their threads leave all processors but one to the brokers: those of librdkafka spin
+at times while an idempotent producer waits for answers, which then come all the later.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ CONSUMER = {
     "fetch.wait.max.ms": 200,
     "isolation.level": "read_committed",
 }
-NICENESS = 10
 PADDING = b"." * 80
 TICK_S = 0.02
 CALL_TIMEOUT_S = 10.0
@@ -82,7 +81,7 @@ class Worker:
         assert self._failure is None, f"{self} has failed: {self._failure!r}"
 
     def _guarded(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        os.sched_setaffinity(threading.get_native_id(), {max(os.sched_getaffinity(0))})
         try:
             self.run()
         except (AssertionError, KafkaException, BufferError) as failure:
@@ -92,7 +91,7 @@ class Worker:
             self.close()
 
     def run(self) -> None:
-        """Makes its clients as well, so that their threads are as nice as this one."""
+        """Makes its clients as well, so that their threads run where this one does."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ from tidelog.controller.metadata_store import (
     SessionState,
     StoreClosed,
     StoreError,
+    StoreUnavailable,
 )
 from tidelog.errors import StartupError
 from tidelog.types import NO_BROKER_EPOCH
@@ -133,15 +134,15 @@ class Membership:
     # Registration
 
     async def _register_first(self, deadline: float) -> None:
-        """A session may have ended while logs were loaded; then another one follows."""
+        """The session may end while the logs are loaded; another one follows."""
         while True:
             try:
                 await self._register(deadline)
                 return
-            except StoreClosed:
+            except (StoreClosed, StoreUnavailable) as error:
                 if self._is_closed or self._clock.monotonic() > deadline:
                     raise
-                logger.warning("the session ended before this broker was registered")
+                logger.warning("cannot register yet: %s", type(error).__name__)
                 await pause(self._timer, REGISTRATION_RETRY_S)
 
     async def _register(self, deadline: float | None = None) -> None:

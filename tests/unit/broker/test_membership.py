@@ -250,10 +250,13 @@ async def test_registering_again_is_tried_until_it_works() -> None:
     assert stage.membership.is_registered
 
 
+@pytest.mark.parametrize("failure", [StoreClosed, StoreUnavailable])
 @in_loop
-async def test_a_session_that_ends_before_the_first_registration_is_followed_by_another() -> None:
+async def test_a_session_that_ends_before_the_first_registration_is_followed_by_another(
+    failure: type[StoreError],
+) -> None:
     stage = Stage()
-    stage.store.failure, stage.store.failures = StoreClosed, 2
+    stage.store.failure, stage.store.failures = failure, 2
     joining = asyncio.ensure_future(stage.join())
     await stage.pass_time(3_000)
     await joining

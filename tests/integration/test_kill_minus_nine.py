@@ -57,7 +57,8 @@ class TestTheHarnessItself:
         self.check(harness)
 
     def test_it_notices_a_lost_record(self, harness: KillHarness) -> None:
-        for path in segment_paths(harness._partition_directory(0)):  # the last may hold no acked one
+        # All of them: the last one may hold no acked record.
+        for path in segment_paths(harness._partition_directory(0)):
             path.write_bytes(b"")
         with pytest.raises(AssertionError, match="acked records missing"):
             self.check(harness)

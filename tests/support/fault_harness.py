@@ -35,7 +35,7 @@ from tests.support.fault_workload import (
 )
 from tests.support.faulty_cluster import FaultyCluster
 from tests.support.history_check import Anomaly, check
-from tests.support.raw_batch import now_ms
+from tests.support.raw_batch import now_ms, read_batches
 from tests.support.replica_comparison import differences
 
 TOPIC = "faults"
@@ -193,7 +193,7 @@ class FaultHarness:
 
     def _require_well(self) -> None:
         anomalies = check(self.history)
-        assert not anomalies, describe(anomalies)
+        assert not anomalies, f"{describe(anomalies)}\nproducers: {self._producers()}"
         self.cluster.wait_for_full_isr([TOPIC], within_s=PEACE_WITHIN_S)
         # One after the other would let the last ones write on alone.
         for broker in self.cluster.brokers.values():
@@ -210,6 +210,18 @@ class FaultHarness:
         assert not complaints, "\n".join(complaints[:20])
         acked = len(self.history.acks)
         assert acked >= self._records, f"all well, but only {acked} records were acked"
+
+    def _producers(self) -> str:
+        """Batches by producer id and epoch, as one broker has them. A plain producer that has gone
+        to another epoch has sent again what it was not sure of, and may have doubled it itself.
+        """
+        data = self.cluster.brokers[1].data_directory
+        batches = Counter(
+            (batch.producer_id, batch.producer_epoch)
+            for path in data.glob(f"{TOPIC}-*/*.log")
+            for batch in read_batches(path.read_bytes())
+        )
+        return ", ".join(f"{i} epoch {e}: {count}" for (i, e), count in sorted(batches.items()))
 
 
 def describe(anomalies: list[Anomaly]) -> str:

@@ -243,7 +243,6 @@ def test_old_segments_are_deleted_by_size_and_by_time(start_broker: StartBroker)
             "log.segment.bytes": "10000",
             "log.retention.check.interval.ms": "200",
             "log.segment.delete.delay.ms": "100",
-            "log.initial.task.delay.ms": "100",
         }
     )
     with RawClient(broker.bootstrap) as client:

@@ -16,6 +16,7 @@ import os
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,7 @@ ABORTED_SHARE = 0.2
 TRANSACTION_READS_MAX = 50
 
 
-class Worker:
+class Worker(ABC):
     """A thread that runs until it is told to stop."""
 
     def __init__(self) -> None:
@@ -90,12 +91,13 @@ class Worker:
             self._has_ended.set()
             self.close()
 
+    @abstractmethod
     def run(self) -> None:
         """Makes its clients as well, so that their threads run where this one does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Of what `run` has made."""
 
 
 class Pace:

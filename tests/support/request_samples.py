@@ -17,35 +17,25 @@ from kafka.protocol.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteAclsRequest,
-    DeleteGroupsRequest,
     DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
-    DescribeGroupsRequest,
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
     DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
-    ListGroupsRequest,
     ListPartitionReassignmentsRequest,
 )
 from kafka.protocol.consumer import (
     FetchRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
     ListOffsetsRequest,
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
-    SyncGroupRequest,
 )
-from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -57,8 +47,6 @@ Fields = Callable[[int], dict[str, Any]]
 Sample = tuple[Any, Fields]
 
 MISSING_TOPIC = "no-such-topic"
-MISSING_GROUP = "no-such-group"
-NOBODY = "nobody"
 TOPIC_RESOURCE = 2
 LITERAL, READ, ALLOW = 3, 3, 3  # pattern type, operation and permission of an ACL
 
@@ -285,78 +273,3 @@ def _security_samples(topic: str) -> Iterator[Sample]:
     yield CreateAclsRequest, always(creations=[creation])
     yield DescribeClientQuotasRequest, always(components=[], strict=False)
     yield DescribeUserScramCredentialsRequest, always(users=None)
-
-
-def _group_samples(topic: str) -> Iterator[Sample]:
-    """Requests of a member that is none, so that no answer waits for a rebalance."""
-    member = {"group_id": MISSING_GROUP, "generation_id": 1, "member_id": NOBODY}
-    yield (
-        FindCoordinatorRequest,
-        always(key=MISSING_GROUP, key_type=0, coordinator_keys=[MISSING_GROUP]),
-    )
-    yield HeartbeatRequest, always(**member)
-    yield SyncGroupRequest, always(**member, assignments=[])
-    yield (
-        LeaveGroupRequest,
-        always(
-            group_id=MISSING_GROUP,
-            member_id=NOBODY,
-            members=[LeaveGroupRequest.MemberIdentity(member_id=NOBODY)],
-        ),
-    )
-    yield (
-        JoinGroupRequest,
-        always(
-            group_id=MISSING_GROUP,
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-            member_id=NOBODY,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
-        ),
-    )
-    yield DescribeGroupsRequest, always(groups=[MISSING_GROUP])
-    yield ListGroupsRequest, always()
-    yield DeleteGroupsRequest, always(groups_names=[MISSING_GROUP])
-    yield from _offset_samples(topic)
-
-
-def _offset_samples(topic: str) -> Iterator[Sample]:
-    committed = OffsetCommitRequest.OffsetCommitRequestTopic
-    row = committed.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
-    yield (
-        OffsetCommitRequest,
-        always(
-            group_id=MISSING_GROUP,
-            generation_id_or_member_epoch=1,
-            member_id=NOBODY,
-            topics=[committed(name=topic, partitions=[row])],
-        ),
-    )
-    fetched = OffsetFetchRequest.OffsetFetchRequestGroup
-    yield (
-        OffsetFetchRequest,
-        always(
-            group_id=MISSING_GROUP,
-            topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])],
-            groups=[
-                fetched(
-                    group_id=MISSING_GROUP,
-                    topics=[fetched.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])],
-                )
-            ],
-        ),
-    )
-    deleted = OffsetDeleteRequest.OffsetDeleteRequestTopic
-    yield (
-        OffsetDeleteRequest,
-        always(
-            group_id=MISSING_GROUP,
-            topics=[
-                deleted(
-                    name=topic,
-                    partitions=[deleted.OffsetDeleteRequestPartition(partition_index=0)],
-                )
-            ],
-        ),
-    )

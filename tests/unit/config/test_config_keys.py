@@ -18,7 +18,7 @@ OUR_DEFAULTS = {
     "listeners": "PLAINTEXT://127.0.0.1:9092",
     "num.network.threads": "1",
     "socket.receive.buffer.bytes": "-1",
-    "socket.send.buffer.bytes": "-1",
+    "socket.send.buffer.bytes": "262144",
 }
 FIXED_WHILE_RUNNING = {
     "advertised.listeners",

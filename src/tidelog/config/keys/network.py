@@ -182,7 +182,7 @@ KEYS: Final = (
     Key(
         "socket.send.buffer.bytes",
         INT,
-        -1,
+        262_144,
         "SO_SNDBUF of the sockets; -1 leaves it to the system.",
         importance=HIGH,
     ),

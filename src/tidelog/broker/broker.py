@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tidelog.broker.dynamic_config import DynamicConfig
     from tidelog.broker.fetch_sessions import FetchSessions
     from tidelog.broker.metadata_cache import MetadataCache
+    from tidelog.broker.refused_sequences import RefusedSequences
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
@@ -44,6 +45,7 @@ class Broker:
     moves: ReplicaMoves
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
+    refused_sequences: RefusedSequences
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     controller: ClusterController | None = None  # None for a lone broker with its own store

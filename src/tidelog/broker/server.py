@@ -34,6 +34,7 @@ from tidelog.broker.log_dir_failure_handler import (
     metadata_directory_of,
 )
 from tidelog.broker.metadata_cache import MetadataCache, Node
+from tidelog.broker.refused_sequences import RefusedSequences
 from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.listeners import advertise
@@ -309,6 +310,7 @@ class Server:
             moves=self._moves(ground.flusher, config),
             producer_ids=ground.producer_ids,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
+            refused_sequences=RefusedSequences(self._clock),
             groups=groups,
             transactions=transactions,
             controller=None if cluster is None else cluster.controller,

@@ -277,6 +277,15 @@ class ProducerStateTable:
             producer_id, producer_epoch, coordinator_epoch, control_type, base_offset, timestamp
         )
 
+    def awaits(self, producer_id: int, producer_epoch: int, base_sequence: int) -> bool:
+        """Whether the producer's next batch would be accepted with it."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return True
+        if producer_epoch != entry.producer_epoch:
+            return producer_epoch > entry.producer_epoch and base_sequence == 0
+        return base_sequence == (entry.last_sequence + 1) % _SEQUENCES
+
     @property
     def first_open_offset(self) -> int:
         """Of the oldest transaction that no marker has ended."""

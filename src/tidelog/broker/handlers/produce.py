@@ -13,6 +13,9 @@ Behaviour
 - Each partition has its own error; a partition named twice is appended once (the last one).
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
+- Unlike Kafka: what an idempotent producer sends behind a batch that was just refused because this
+  broker does not lead, or too few replicas are in sync, is refused likewise and is not out of order
+  (45); see `broker.refused_sequences`.
 Checks, in order: transactional id, topic and partition known, with bad acks one whole batch (87,
 76), acks (21), partition hosted and led here, not a topic of the coordinators (17; Kafka's admin
 client, by its client id, may), the transaction, enough replicas in sync, then those of the log's
@@ -134,6 +137,7 @@ class _Append:
         "_broker",
         "_client_id",
         "_inflation",
+        "_refused_sequences",
         "acks",
         "is_transactional",
         "misdirected",
@@ -146,6 +150,7 @@ class _Append:
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
         self._broker = context.broker
+        self._refused_sequences = context.broker.refused_sequences
         self.version = context.api_version
         self.acks = request.acks
         self._client_id = context.header.client_id
@@ -187,7 +192,7 @@ class _Append:
             return self._refused(topic, row, unknown, self.refusal)
         partition = self._broker.replicas.get(topic, index)
         if partition is None or not partition.is_leader:
-            return self._not_led(topic, index, unknown, is_hosted=partition is not None)
+            return self._not_led(topic, row, unknown, is_hosted=partition is not None)
         if topic in INTERNAL_TOPICS and self._client_id != ADMIN_CLIENT_ID:
             return _failed(
                 index,
@@ -196,16 +201,23 @@ class _Append:
         if row.records is None:
             return _failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
         if self.refused and partition.topic_partition in self.refused:
-            return _failed(index, self.refused[partition.topic_partition])
+            return self._fail(topic, row, self.refused[partition.topic_partition])
         if self.version < FIRST_VERSION_WITH_BATCHES and _holds_no_message(row.records):
             return PartitionProduceResponse(index=index, base_offset=-1)
+        if self._refused_sequences:
+            code = self._refused_sequences.code_for(
+                topic, index, row.records, partition.log.producers
+            )
+            if code is not None:
+                error = KafkaError(code, "A batch that was sent before this one was refused.")
+                return self._fail(topic, row, error)
         needs_all = self.acks == ALL and partition.leadership is not None
         try:
             if needs_all:
                 partition.require_enough_in_sync()
             info = partition.append(row.records, self.version, inflation=self._inflation)
         except KafkaError as error:
-            return _failed(index, self._in_version(error))
+            return self._fail(topic, row, error)
         answer = PartitionProduceResponse(
             index=index,
             base_offset=info.base_offset,
@@ -234,16 +246,22 @@ class _Append:
                     must_be_one_batch(row.records, self.version)
             except KafkaError as earlier:
                 error = earlier
-        return _failed(row.index, error)
+        return self._fail(topic, row, error)
 
     def _not_led(
-        self, topic: str, index: int, unknown: ErrorCode | None, *, is_hosted: bool
+        self, topic: str, row: PartitionProduceData, unknown: ErrorCode | None, *, is_hosted: bool
     ) -> PartitionProduceResponse:
-        code = unknown or self._broker.replicas.absent_error(topic, index)
+        code = unknown or self._broker.replicas.absent_error(topic, row.index)
         if is_hosted:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        answer = _failed(index, self._in_version(KafkaError(code)))
-        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return self._fail(topic, row, KafkaError(code))
+
+    def _fail(
+        self, topic: str, row: PartitionProduceData, error: KafkaError
+    ) -> PartitionProduceResponse:
+        self._refused_sequences.note(topic, row.index, row.records, error.code)
+        answer = _failed(row.index, self._in_version(error))
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.misdirected.append((topic, answer))
         return answer
 

@@ -58,19 +58,28 @@ class RefusedSequences:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def note(self, topic: str, index: int, records: memoryview | None, code: ErrorCode) -> None:
-        """The records are refused, and the client told to send them again if it is one of those."""
+    def note(
+        self,
+        topic: str,
+        index: int,
+        records: memoryview | None,
+        code: ErrorCode,
+        producers: ProducerStateTable | None,
+    ) -> None:
+        """The records are refused; with some codes the client sends them again. `producers` are
+        those of the partition, where it is hosted.
+        """
         producer = _producer(records) if code in SENT_AGAIN else None
         if producer is None:
             return
         producer_id, epoch, base_sequence = producer
         key = (topic, index, producer_id, epoch)
-        now = self._clock.monotonic()
+        now = self._forget_old()
         earlier = self._rows.get(key)
         if (
             earlier is not None
-            and earlier.expires_at > now
             and _is_after(base_sequence, earlier.base_sequence)
+            and (producers is None or producers.awaits(producer_id, epoch, earlier.base_sequence))
         ):
             return
         self._rows.pop(key, None)
@@ -82,6 +91,7 @@ class RefusedSequences:
         self, topic: str, index: int, records: memoryview, producers: ProducerStateTable
     ) -> ErrorCode | None:
         """Why the records may not be taken: those before them were not. None if they may."""
+        self._forget_old()
         producer = _producer(records)
         if producer is None:
             return None
@@ -90,14 +100,23 @@ class RefusedSequences:
         refused = self._rows.get(key)
         if refused is None:
             return None
-        is_awaited = producers.awaits(producer_id, epoch, refused.base_sequence)
-        if is_awaited and refused.expires_at > self._clock.monotonic():
-            if _is_after(base_sequence, refused.base_sequence):
-                return refused.code
-            if base_sequence != refused.base_sequence:
-                return None  # one that was taken before, sent again
-        del self._rows[key]
-        return None
+        if base_sequence == refused.base_sequence or not producers.awaits(
+            producer_id, epoch, refused.base_sequence
+        ):
+            del self._rows[key]
+            return None
+        is_behind = _is_after(base_sequence, refused.base_sequence)
+        return refused.code if is_behind else None  # else it was taken, and is sent again
+
+    def _forget_old(self) -> float:
+        """The time it is."""
+        now = self._clock.monotonic()
+        while self._rows:
+            oldest = next(iter(self._rows))
+            if self._rows[oldest].expires_at > now:
+                break
+            del self._rows[oldest]
+        return now
 
 
 def _producer(records: memoryview | None) -> tuple[int, int, int] | None:

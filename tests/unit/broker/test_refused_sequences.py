@@ -118,6 +118,21 @@ async def test_a_gap_that_no_refusal_explains_is_out_of_order(tmp_path: Path) ->
 
 
 @in_loop
+async def test_a_refusal_that_was_made_good_elsewhere_gives_way_to_the_next(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        story = Story(stage)
+        assert story.send(0) == 0
+        story.lead(False)
+        assert story.send(2) == NOT_LEADER
+        partition = stage.partition("t")
+        partition.append(batch(2), 9)  # as another leader's
+        assert story.send(4) == NOT_LEADER
+        story.lead(True)
+        assert [story.send(6), story.send(4), story.send(6)] == [NOT_LEADER, 0, 0]
+
+
+@in_loop
 async def test_a_refusal_is_forgotten_when_clients_have_given_up(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t")
@@ -128,6 +143,7 @@ async def test_a_refusal_is_forgotten_when_clients_have_given_up(tmp_path: Path)
         story.lead(True)
         stage.clock.advance(ms=int(KEPT_S * 1000))
         assert story.send(4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert not stage.broker.refused_sequences
 
 
 @in_loop
@@ -146,8 +162,8 @@ async def test_another_epoch_has_nothing_to_do_with_it(tmp_path: Path) -> None:
 
 def test_sequences_wrap() -> None:
     refused, producers = RefusedSequences(FakeClock()), ProducerStateTable()
-    refused.note("t", 0, batch(2**31 - 2), NOT_LEADER)
-    refused.note("t", 0, batch(0), NOT_LEADER)
+    refused.note("t", 0, batch(2**31 - 2), NOT_LEADER, producers)
+    refused.note("t", 0, batch(0), NOT_LEADER, producers)
     assert refused.code_for("t", 0, batch(0), producers) is NOT_LEADER
     assert refused.code_for("t", 0, batch(2**31 - 2), producers) is None
 
@@ -155,7 +171,7 @@ def test_sequences_wrap() -> None:
 def test_old_rows_make_room() -> None:
     refused, producers = RefusedSequences(FakeClock()), ProducerStateTable()
     for producer_id in range(ROWS_MAX + 1):
-        refused.note("t", 0, batch(0, producer_id=producer_id), NOT_LEADER)
+        refused.note("t", 0, batch(0, producer_id=producer_id), NOT_LEADER, None)
     assert len(refused) == ROWS_MAX
     assert refused.code_for("t", 0, batch(2, producer_id=0), producers) is None
     assert refused.code_for("t", 0, batch(2, producer_id=1), producers) is NOT_LEADER
@@ -170,5 +186,5 @@ def test_what_is_no_batch_of_an_idempotent_producer_is_not_noted(
     records: memoryview | None,
 ) -> None:
     refused = RefusedSequences(FakeClock())
-    refused.note("t", 0, records, NOT_LEADER)
+    refused.note("t", 0, records, NOT_LEADER, None)
     assert not refused

@@ -259,7 +259,9 @@ class _Append:
     def _fail(
         self, topic: str, row: PartitionProduceData, error: KafkaError
     ) -> PartitionProduceResponse:
-        self._refused_sequences.note(topic, row.index, row.records, error.code)
+        partition = self._broker.replicas.get(topic, row.index)
+        producers = None if partition is None else partition.log.producers
+        self._refused_sequences.note(topic, row.index, row.records, error.code, producers)
         answer = _failed(row.index, self._in_version(error))
         if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.misdirected.append((topic, answer))

@@ -10,7 +10,6 @@ records would begin another one, which nobody ends.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.broker.transaction_admission import admit_wherever
@@ -19,8 +18,10 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.record.batch import (
     ATTRIBUTES_POSITION,
     HEADER_SIZE,
+    MAGIC,
     MAGIC_POSITION,
     TRANSACTIONAL_BIT,
+    producer_of,
 )
 from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
-MAGIC: Final = 2
-PRODUCER_POSITION: Final = 43
-_PRODUCER = Struct(">qh")  # producer_id, producer_epoch
 
 _RETRIABLE: Final = frozenset(
     {
@@ -72,7 +70,7 @@ def admit_records(
             partition = broker.replicas.get(name, row.index)
             if partition is None or row.records is None or not is_transactional(row.records):
                 continue
-            producer_id, producer_epoch = _PRODUCER.unpack_from(row.records, PRODUCER_POSITION)
+            producer_id, producer_epoch, _ = producer_of(row.records)
             producers.add((producer_id, producer_epoch))
             if not partition.log.producers.is_in_transaction(producer_id, producer_epoch):
                 unknown.append(partition)

@@ -6,20 +6,27 @@ could be taken, but would leave a gap. To call that OUT_OF_ORDER_SEQUENCE_NUMBER
 true and does harm: librdkafka then begins a new epoch and sends all it is not sure of again, in all
 partitions, and where one of these batches has arrived nevertheless, it is there twice. And a
 producer that the log does not know may begin with any sequence, so the second would be taken, and
-the first be out of order for good. So the second is refused as the first was; the client sends both
-again.
+the first be out of order for good. So the second is refused as the first was, and the client sends
+both again, the first one first.
 
-A row counts while the log still waits for just that batch, and for KEPT_S at most: by then a client
-has given up what it had in flight.
+A client may give the first one up. Then what was refused behind it comes again without it: from
+there on the log judges, as it does after KEPT_S, and once it holds what was refused, or later ones.
+
+Not here: UNKNOWN_TOPIC_ID, after which nobody knows which partition the batch was for.
 """
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from tidelog.errors import ErrorCode
-from tidelog.record.batch import HEADER_SIZE, MAGIC_POSITION
+from tidelog.record.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_POSITION,
+    is_sequence_after,
+    producer_of,
+)
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
@@ -32,18 +39,27 @@ SENT_AGAIN: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )
-KEPT_S: Final = 30.0
+KEPT_S: Final = 10.0
 ROWS_MAX: Final = 1_000
-MAGIC: Final = 2
-SEQUENCES: Final = 1 << 31
-PRODUCER_POSITION: Final = 43
-_PRODUCER = Struct(">qhi")  # producer_id, producer_epoch, base_sequence
+
+Key = tuple[str, int, int, int]  # topic, partition, producer id, its epoch
 
 
-class _Refused(NamedTuple):
-    base_sequence: int
-    code: ErrorCode
-    expires_at: float
+class _Refused:
+    __slots__ = ("base_sequence", "code", "expires_at", "last_behind")
+
+    def __init__(self, base_sequence: int, code: ErrorCode, expires_at: float) -> None:
+        self.base_sequence = base_sequence
+        self.code = code
+        self.expires_at = expires_at
+        self.last_behind = base_sequence  # the last one that was refused because of it
+
+    def holds_back(self, base_sequence: int) -> bool:
+        """Whether that one is behind it, and comes for the first time since."""
+        if not is_sequence_after(base_sequence, self.last_behind):
+            return False
+        self.last_behind = base_sequence
+        return True
 
 
 class RefusedSequences:
@@ -53,7 +69,7 @@ class RefusedSequences:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rows: dict[tuple[str, int, int, int], _Refused] = {}  # oldest first
+        self._rows: dict[Key, _Refused] = {}  # oldest first
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -69,64 +85,55 @@ class RefusedSequences:
         """The records are refused; with some codes the client sends them again. `producers` are
         those of the partition, where it is hosted.
         """
-        producer = _producer(records) if code in SENT_AGAIN else None
-        if producer is None:
+        if code not in SENT_AGAIN or not _is_idempotent(records):
             return
-        producer_id, epoch, base_sequence = producer
+        producer_id, epoch, base_sequence = producer_of(records)
         key = (topic, index, producer_id, epoch)
-        now = self._forget_old()
-        earlier = self._rows.get(key)
-        if (
-            earlier is not None
-            and _is_after(base_sequence, earlier.base_sequence)
-            and (producers is None or producers.awaits(producer_id, epoch, earlier.base_sequence))
-        ):
+        now = self._clock.monotonic()
+        earlier = self._current(key, producers, now)
+        if earlier is not None and earlier.holds_back(base_sequence):
             return
         self._rows.pop(key, None)
         if len(self._rows) >= ROWS_MAX:
             del self._rows[next(iter(self._rows))]
         self._rows[key] = _Refused(base_sequence, code, now + KEPT_S)
 
-    def code_for(
+    def refuse(
         self, topic: str, index: int, records: memoryview, producers: ProducerStateTable
     ) -> ErrorCode | None:
-        """Why the records may not be taken: those before them were not. None if they may."""
-        self._forget_old()
-        producer = _producer(records)
-        if producer is None:
+        """The code to refuse the records with, because those before them were; None: go on."""
+        if not _is_idempotent(records):
             return None
-        producer_id, epoch, base_sequence = producer
+        producer_id, epoch, base_sequence = producer_of(records)
         key = (topic, index, producer_id, epoch)
-        refused = self._rows.get(key)
-        if refused is None:
-            return None
-        if base_sequence == refused.base_sequence or not producers.awaits(
-            producer_id, epoch, refused.base_sequence
-        ):
-            del self._rows[key]
-            return None
-        is_behind = _is_after(base_sequence, refused.base_sequence)
-        return refused.code if is_behind else None  # else it was taken, and is sent again
+        refused = self._current(key, producers, self._clock.monotonic())
+        if refused is None or is_sequence_after(refused.base_sequence, base_sequence):
+            return None  # one from before it
+        if refused.holds_back(base_sequence):
+            return refused.code
+        del self._rows[key]  # it comes again, or was given up
+        return None
 
-    def _forget_old(self) -> float:
-        """The time it is."""
-        now = self._clock.monotonic()
+    def _current(
+        self, key: Key, producers: ProducerStateTable | None, now: float
+    ) -> _Refused | None:
+        """Those that are too old, or made good, are forgotten."""
         while self._rows:
             oldest = next(iter(self._rows))
             if self._rows[oldest].expires_at > now:
                 break
             del self._rows[oldest]
-        return now
+        refused = self._rows.get(key)
+        if refused is None or producers is None:
+            return refused
+        if producers.has_passed(*key[2:], refused.base_sequence):
+            del self._rows[key]
+            return None
+        return refused
 
 
-def _producer(records: memoryview | None) -> tuple[int, int, int] | None:
-    """(producer id, epoch, base sequence) of an idempotent producer's batch."""
+def _is_idempotent(records: memoryview | None) -> TypeGuard[memoryview]:
     if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != MAGIC:
-        return None
-    producer_id, epoch, base_sequence = _PRODUCER.unpack_from(records, PRODUCER_POSITION)
-    return None if producer_id < 0 or base_sequence < 0 else (producer_id, epoch, base_sequence)
-
-
-def _is_after(sequence: int, other: int) -> bool:
-    """Sequences wrap."""
-    return 0 < (sequence - other) % SEQUENCES < SEQUENCES // 2
+        return False
+    producer_id, _, base_sequence = producer_of(records)
+    return producer_id >= 0 and base_sequence >= 0

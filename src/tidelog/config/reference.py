@@ -22,7 +22,7 @@ Written by `python -m tidelog.config.reference` from the rows in `src/tidelog/co
 
 - `listeners` is `PLAINTEXT://127.0.0.1:9092`: nobody but this machine connects unless you say so.
 - `num.network.threads` is 1.
-- `socket.receive.buffer.bytes` is -1 (the system sizes them) and `socket.send.buffer.bytes` 262144.
+- `socket.receive.buffer.bytes` is -1 (the system's choice), `socket.send.buffer.bytes` 262144.
 - `listeners`, `advertised.listeners`, `listener.security.protocol.map` and `num.network.threads`
   cannot change while the broker runs, and only `PLAINTEXT` is served.
 - An unknown key is an error that names the nearest known one; Kafka ignores it.

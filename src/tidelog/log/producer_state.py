@@ -35,12 +35,12 @@ from tidelog.log.producer_snapshot import SnapshotRow
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.log.validator import ValidBatch
 from tidelog.record import kernel
+from tidelog.record.batch import SEQUENCES, is_sequence_after
 
 BATCHES_KEPT: Final = 5
 NO_OFFSET: Final = -1
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-_SEQUENCES = 1 << 31
 
 
 class BatchMetadata(NamedTuple):
@@ -160,7 +160,7 @@ class ProducerStateTable:
                     f"producer {producer_id} begins epoch {producer_epoch} with sequence "
                     f"{base_sequence}, not 0 (its last epoch was {entry.producer_epoch})"
                 )
-        elif check_sequence and base_sequence != (entry.last_sequence + 1) % _SEQUENCES:
+        elif check_sequence and base_sequence != (entry.last_sequence + 1) % SEQUENCES:
             duplicate = entry.duplicate_of(base_sequence, last_sequence)
             if duplicate is None:
                 raise OutOfOrderSequence(
@@ -277,14 +277,14 @@ class ProducerStateTable:
             producer_id, producer_epoch, coordinator_epoch, control_type, base_offset, timestamp
         )
 
-    def awaits(self, producer_id: int, producer_epoch: int, base_sequence: int) -> bool:
-        """Whether the producer's next batch would be accepted with it."""
+    def has_passed(self, producer_id: int, producer_epoch: int, sequence: int) -> bool:
+        """Whether the log holds that of the producer, or anything later."""
         entry = self.producers.get(producer_id)
         if entry is None:
-            return True
+            return False
         if producer_epoch != entry.producer_epoch:
-            return producer_epoch > entry.producer_epoch and base_sequence == 0
-        return base_sequence == (entry.last_sequence + 1) % _SEQUENCES
+            return producer_epoch < entry.producer_epoch
+        return bool(entry.batches) and not is_sequence_after(sequence, entry.last_sequence)
 
     @property
     def first_open_offset(self) -> int:
@@ -388,7 +388,7 @@ class ProducerStateTable:
 
 def _batch_of(row: SnapshotRow) -> BatchMetadata:
     return BatchMetadata(
-        (row.last_sequence - row.offset_delta) % _SEQUENCES,
+        (row.last_sequence - row.offset_delta) % SEQUENCES,
         row.last_sequence,
         row.last_offset - row.offset_delta,
         row.last_offset,

@@ -44,6 +44,7 @@ HEADER: Final = Struct(
     "i"  # 57 records_count
 )
 HEADER_SIZE: Final = 61
+MAGIC: Final = 2
 assert HEADER.size == HEADER_SIZE
 
 LOG_OVERHEAD: Final = 12  # base_offset and batch_length, which every magic has
@@ -59,12 +60,14 @@ DELETE_HORIZON_BIT: Final = 0x40
 
 NO_TIMESTAMP: Final = -1
 NO_SEQUENCE: Final = -1
+SEQUENCES: Final = 1 << 31  # then they begin anew
 
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
 _MAX_TIMESTAMP_POSITION = 35
-_SEQUENCES = 1 << 31
+_PRODUCER = Struct(">qhi")
+_PRODUCER_POSITION = 43
 
 
 class Codec(IntEnum):
@@ -164,7 +167,7 @@ class BatchHeader:
 
 def increment_sequence(sequence: int, increment: int) -> int:
     """Sequences wrap to 0 after 2^31 - 1."""
-    return (sequence + increment) % _SEQUENCES
+    return (sequence + increment) % SEQUENCES
 
 
 def stamp_timestamps(
@@ -181,3 +184,12 @@ def stamp_timestamps(
 
 def stamp_crc(batch: bytearray | memoryview) -> None:
     _CRC.pack_into(batch, CRC_POSITION, kernel.crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
+
+
+def producer_of(batch: memoryview) -> tuple[int, int, int]:
+    """(producer id, its epoch, base sequence); of what is as long as a header."""
+    return _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
+
+
+def is_sequence_after(sequence: int, other: int) -> bool:
+    return 0 < (sequence - other) % SEQUENCES < SEQUENCES // 2

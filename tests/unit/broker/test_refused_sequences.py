@@ -17,6 +17,7 @@ from tidelog.errors import ErrorCode
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.protocol.messages.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -41,15 +42,26 @@ class Story:
         self.stage.partition("t").is_leader = leads
 
     def send(self, sequence: int, *, epoch: int = 0, transactional_id: str | None = None) -> int:
+        answer = self.answer(sequence, epoch=epoch, transactional_id=transactional_id)
+        return answer.error_code
+
+    def answer(
+        self,
+        sequence: int,
+        *,
+        epoch: int = 0,
+        transactional_id: str | None = None,
+        version: int = 9,
+    ) -> PartitionProduceResponse:
         records = batch(sequence, epoch=epoch, is_transactional=transactional_id is not None)
         row = PartitionProduceData(index=0, records=records)
         topics = [TopicProduceData(name="t", partition_data=[row])]
         request = ProduceRequest(
             acks=1, timeout_ms=1000, topic_data=topics, transactional_id=transactional_id
         )
-        answer = produce.handle(self.stage.context(9), request)
+        answer = produce.handle(self.stage.context(version), request)
         assert isinstance(answer, ProduceResponse)
-        return answer.responses[0].partition_responses[0].error_code
+        return answer.responses[0].partition_responses[0]
 
 
 @in_loop
@@ -160,12 +172,90 @@ async def test_another_epoch_has_nothing_to_do_with_it(tmp_path: Path) -> None:
         assert story.send(4, epoch=1) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+@in_loop
+async def test_a_batch_that_was_given_up_holds_back_nothing_that_comes_again(
+    tmp_path: Path,
+) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        story = Story(stage)
+        story.lead(False)
+        assert story.send(0) == NOT_LEADER
+        story.lead(True)
+        assert [story.send(2), story.send(4)] == [NOT_LEADER, NOT_LEADER]
+        assert [story.send(2), story.send(4)] == [0, 0]  # nothing is known of the producer
+        story.lead(False)
+        assert [story.send(6), story.send(8), story.send(8)] == [NOT_LEADER] * 3
+        story.lead(True)
+        assert story.send(10) == NOT_LEADER  # behind 8, which is the first one now
+        assert story.send(8) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@in_loop
+async def test_a_log_that_lags_behind_the_refused_batch_holds_back_as_well(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        story = Story(stage)
+        assert story.send(0) == 0
+        story.lead(False)
+        assert story.send(4) == NOT_LEADER
+        story.lead(True)
+        assert story.send(6) == NOT_LEADER
+        assert [story.send(2), story.send(4), story.send(6)] == [0, 0, 0]
+
+
+@in_loop
+async def test_a_refused_batch_that_comes_again_and_is_not_good_holds_back_nothing(
+    tmp_path: Path,
+) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", max_message_bytes="10")
+        story = Story(stage)
+        story.lead(False)
+        assert story.send(0) == NOT_LEADER
+        story.lead(True)
+        assert story.send(0) == ErrorCode.MESSAGE_TOO_LARGE
+        assert not stage.broker.refused_sequences
+
+
+@in_loop
+async def test_a_batch_for_a_topic_that_is_not_there_yet_comes_first(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        story = Story(stage)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert story.send(0) == unknown
+        await stage.topic("t")
+        assert [story.send(2), story.send(0), story.send(2)] == [unknown, 0, 0]
+
+
+@in_loop
+async def test_a_leader_does_not_name_another_for_what_it_holds_back(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        story = Story(stage)
+        story.lead(False)
+        assert story.send(0) == NOT_LEADER
+        story.lead(True)
+        held_back = story.answer(2, version=10)
+        assert held_back.error_code == NOT_LEADER
+        assert held_back.current_leader is None
+
+
+def test_others_are_not_held_back() -> None:
+    refused, producers = RefusedSequences(FakeClock()), ProducerStateTable()
+    refused.note("t", 0, batch(0), NOT_LEADER, producers)
+    assert refused.refuse("t", 1, batch(2), producers) is None
+    assert refused.refuse("u", 0, batch(2), producers) is None
+    assert refused.refuse("t", 0, batch(2, producer_id=8), producers) is None
+    assert refused.refuse("t", 0, batch(2, epoch=1), producers) is None
+    assert refused.refuse("t", 0, batch(2), producers) is NOT_LEADER
+
+
 def test_sequences_wrap() -> None:
     refused, producers = RefusedSequences(FakeClock()), ProducerStateTable()
     refused.note("t", 0, batch(2**31 - 2), NOT_LEADER, producers)
-    refused.note("t", 0, batch(0), NOT_LEADER, producers)
-    assert refused.code_for("t", 0, batch(0), producers) is NOT_LEADER
-    assert refused.code_for("t", 0, batch(2**31 - 2), producers) is None
+    assert refused.refuse("t", 0, batch(0), producers) is NOT_LEADER
+    assert refused.refuse("t", 0, batch(2**31 - 2), producers) is None
 
 
 def test_old_rows_make_room() -> None:
@@ -173,8 +263,8 @@ def test_old_rows_make_room() -> None:
     for producer_id in range(ROWS_MAX + 1):
         refused.note("t", 0, batch(0, producer_id=producer_id), NOT_LEADER, None)
     assert len(refused) == ROWS_MAX
-    assert refused.code_for("t", 0, batch(2, producer_id=0), producers) is None
-    assert refused.code_for("t", 0, batch(2, producer_id=1), producers) is NOT_LEADER
+    assert refused.refuse("t", 0, batch(2, producer_id=0), producers) is None
+    assert refused.refuse("t", 0, batch(2, producer_id=1), producers) is NOT_LEADER
 
 
 @pytest.mark.parametrize(

@@ -277,3 +277,28 @@ def test_open_transactions_survive_a_restart_in_order() -> None:
     story.restart()
     assert story.table.first_unstable_offset == 0
     assert story.end(ABORT_MARKER, producer_id=9) == AbortedTxn(9, 0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sequence", "has_passed"),
+    [
+        (1, 10, True),
+        (1, 12, True),
+        (1, 13, False),
+        (0, 99, True),
+        (2, 0, False),
+    ],
+    ids=["held", "last held", "next", "older epoch", "newer epoch"],
+)
+def test_what_a_log_has_passed(epoch: int, sequence: int, has_passed: bool) -> None:
+    story = Story()
+    assert not story.table.has_passed(PRODUCER, epoch, sequence)
+    story.send(10, 3, epoch=1)
+    assert story.table.has_passed(PRODUCER, epoch, sequence) is has_passed
+
+
+def test_an_epoch_that_only_a_marker_named_has_passed_no_sequence() -> None:
+    story = Story()
+    story.end(COMMIT_MARKER, epoch=1)
+    assert not story.table.has_passed(PRODUCER, 1, 0)
+    assert story.table.has_passed(PRODUCER, 0, 0)

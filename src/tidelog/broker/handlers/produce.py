@@ -192,7 +192,7 @@ class _Append:
             return self._refused(topic, row, unknown, self.refusal)
         partition = self._broker.replicas.get(topic, index)
         if partition is None or not partition.is_leader:
-            return self._not_led(topic, row, unknown, is_hosted=partition is not None)
+            return self._not_led(topic, row, unknown, partition)
         if topic in INTERNAL_TOPICS and self._client_id != ADMIN_CLIENT_ID:
             return _failed(
                 index,
@@ -201,23 +201,23 @@ class _Append:
         if row.records is None:
             return _failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
         if self.refused and partition.topic_partition in self.refused:
-            return self._fail(topic, row, self.refused[partition.topic_partition])
+            return self._fail(topic, row, self.refused[partition.topic_partition], partition)
         if self.version < FIRST_VERSION_WITH_BATCHES and _holds_no_message(row.records):
             return PartitionProduceResponse(index=index, base_offset=-1)
         if self._refused_sequences:
-            code = self._refused_sequences.code_for(
+            code = self._refused_sequences.refuse(
                 topic, index, row.records, partition.log.producers
             )
             if code is not None:
                 error = KafkaError(code, "A batch that was sent before this one was refused.")
-                return self._fail(topic, row, error)
+                return _failed(index, self._in_version(error))
         needs_all = self.acks == ALL and partition.leadership is not None
         try:
             if needs_all:
                 partition.require_enough_in_sync()
             info = partition.append(row.records, self.version, inflation=self._inflation)
         except KafkaError as error:
-            return self._fail(topic, row, error)
+            return self._fail(topic, row, error, partition)
         answer = PartitionProduceResponse(
             index=index,
             base_offset=info.base_offset,
@@ -246,26 +246,33 @@ class _Append:
                     must_be_one_batch(row.records, self.version)
             except KafkaError as earlier:
                 error = earlier
-        return self._fail(topic, row, error)
+        return self._fail(topic, row, error, self._broker.replicas.get(topic, row.index))
 
     def _not_led(
-        self, topic: str, row: PartitionProduceData, unknown: ErrorCode | None, *, is_hosted: bool
+        self,
+        topic: str,
+        row: PartitionProduceData,
+        unknown: ErrorCode | None,
+        partition: Partition | None,
     ) -> PartitionProduceResponse:
         code = unknown or self._broker.replicas.absent_error(topic, row.index)
-        if is_hosted:
+        if partition is not None:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return self._fail(topic, row, KafkaError(code))
-
-    def _fail(
-        self, topic: str, row: PartitionProduceData, error: KafkaError
-    ) -> PartitionProduceResponse:
-        partition = self._broker.replicas.get(topic, row.index)
-        producers = None if partition is None else partition.log.producers
-        self._refused_sequences.note(topic, row.index, row.records, error.code, producers)
-        answer = _failed(row.index, self._in_version(error))
-        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        answer = self._fail(topic, row, KafkaError(code), partition)
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.misdirected.append((topic, answer))
         return answer
+
+    def _fail(
+        self,
+        topic: str,
+        row: PartitionProduceData,
+        error: KafkaError,
+        partition: Partition | None,
+    ) -> PartitionProduceResponse:
+        producers = None if partition is None else partition.log.producers
+        self._refused_sequences.note(topic, row.index, row.records, error.code, producers)
+        return _failed(row.index, self._in_version(error))
 
     def _in_version(self, error: KafkaError) -> KafkaError:
         """Old clients do not know KAFKA_STORAGE_ERROR and would not retry."""

@@ -108,7 +108,7 @@ class RefusedSequences:
         key = (topic, index, producer_id, epoch)
         refused = self._current(key, producers, self._clock.monotonic())
         if refused is None or is_sequence_after(refused.base_sequence, base_sequence):
-            return None  # one from before it
+            return None  # nothing is missing before it that was refused
         if refused.holds_back(base_sequence):
             return refused.code
         del self._rows[key]  # it comes again, or was given up

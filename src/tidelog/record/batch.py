@@ -44,11 +44,11 @@ HEADER: Final = Struct(
     "i"  # 57 records_count
 )
 HEADER_SIZE: Final = 61
-MAGIC: Final = 2
 assert HEADER.size == HEADER_SIZE
 
 LOG_OVERHEAD: Final = 12  # base_offset and batch_length, which every magic has
 MAGIC_POSITION: Final = 16
+MAGIC: Final = 2
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,12 @@ class Story:
     def lead(self, leads: bool) -> None:
         self.stage.partition("t").is_leader = leads
 
+    def misses(self, *sequences: int) -> None:
+        """They come while another broker leads."""
+        self.lead(False)
+        assert [self.send(sequence) for sequence in sequences] == [NOT_LEADER] * len(sequences)
+        self.lead(True)
+
     def send(self, sequence: int, *, epoch: int = 0, transactional_id: str | None = None) -> int:
         answer = self.answer(sequence, epoch=epoch, transactional_id=transactional_id)
         return answer.error_code
@@ -64,39 +72,36 @@ class Story:
         return answer.responses[0].partition_responses[0]
 
 
+@asynccontextmanager
+async def told(directory: Path, **configs: str) -> AsyncIterator[Story]:
+    async with handler_stage(directory) as stage:
+        await stage.topic("t", 1, **configs)
+        yield Story(stage)
+
+
 @in_loop
 async def test_a_batch_behind_a_refused_one_waits_for_it(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
+    async with told(tmp_path) as story:
         assert story.send(0) == 0
-        story.lead(False)
-        assert story.send(2) == NOT_LEADER
-        story.lead(True)
+        story.misses(2)
         assert [story.send(4), story.send(6)] == [NOT_LEADER, NOT_LEADER]
         assert [story.send(2), story.send(4), story.send(6)] == [0, 0, 0]
-        assert stage.partition("t").log.log_end_offset == 4 * RECORDS
+        assert story.stage.partition("t").log.log_end_offset == 4 * RECORDS
 
 
 @in_loop
 async def test_a_producer_the_log_does_not_know_begins_with_the_batch_refused_first(
     tmp_path: Path,
 ) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
-        story.lead(False)
-        assert [story.send(0), story.send(2)] == [NOT_LEADER, NOT_LEADER]
-        story.lead(True)
+    async with told(tmp_path) as story:
+        story.misses(0, 2)
         assert story.send(4) == NOT_LEADER
         assert [story.send(0), story.send(2), story.send(4)] == [0, 0, 0]
 
 
 @in_loop
 async def test_so_it_does_where_the_first_was_not_let_into_its_transaction(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
+    async with told(tmp_path) as story:
         not_enough = ErrorCode.NOT_ENOUGH_REPLICAS  # there is no coordinator yet
         assert story.send(0, transactional_id="x") == not_enough
         assert [story.send(2), story.send(0), story.send(2)] == [not_enough, 0, 0]
@@ -104,41 +109,30 @@ async def test_so_it_does_where_the_first_was_not_let_into_its_transaction(tmp_p
 
 @in_loop
 async def test_a_batch_that_was_taken_before_is_a_duplicate_still(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
+    async with told(tmp_path) as story:
         assert story.send(0) == 0
-        story.lead(False)
-        assert story.send(2) == NOT_LEADER
-        story.lead(True)
+        story.misses(2)
         assert story.send(0) == 0
         assert story.send(4) == NOT_LEADER  # and the refused one is not forgotten over it
-        assert stage.partition("t").log.log_end_offset == RECORDS
+        assert story.stage.partition("t").log.log_end_offset == RECORDS
 
 
 @in_loop
 async def test_a_gap_that_no_refusal_explains_is_out_of_order(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
+    async with told(tmp_path) as story:
         assert story.send(0) == 0
-        story.lead(False)
-        assert story.send(2) == NOT_LEADER
-        story.lead(True)
+        story.misses(2)
         assert story.send(2) == 0
         assert story.send(8) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 @in_loop
 async def test_a_refusal_that_was_made_good_elsewhere_gives_way_to_the_next(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
+    async with told(tmp_path) as story:
         assert story.send(0) == 0
         story.lead(False)
         assert story.send(2) == NOT_LEADER
-        partition = stage.partition("t")
-        partition.append(batch(2), 9)  # as another leader's
+        story.stage.partition("t").append(batch(2), 9)  # as another leader's
         assert story.send(4) == NOT_LEADER
         story.lead(True)
         assert [story.send(6), story.send(4), story.send(6)] == [NOT_LEADER, 0, 0]
@@ -146,23 +140,17 @@ async def test_a_refusal_that_was_made_good_elsewhere_gives_way_to_the_next(tmp_
 
 @in_loop
 async def test_a_refusal_is_forgotten_when_clients_have_given_up(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
+    async with told(tmp_path) as story:
         assert story.send(0) == 0
-        story.lead(False)
-        assert story.send(2) == NOT_LEADER
-        story.lead(True)
-        stage.clock.advance(ms=int(KEPT_S * 1000))
+        story.misses(2)
+        story.stage.clock.advance(ms=int(KEPT_S * 1000))
         assert story.send(4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert not stage.broker.refused_sequences
+        assert not story.stage.broker.refused_sequences
 
 
 @in_loop
 async def test_another_epoch_has_nothing_to_do_with_it(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
+    async with told(tmp_path) as story:
         assert story.send(0, epoch=1) == 0
         story.lead(False)
         assert [story.send(2, epoch=0), story.send(2, epoch=1)] == [NOT_LEADER, NOT_LEADER]
@@ -176,30 +164,20 @@ async def test_another_epoch_has_nothing_to_do_with_it(tmp_path: Path) -> None:
 async def test_a_batch_that_was_given_up_holds_back_nothing_that_comes_again(
     tmp_path: Path,
 ) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
-        story.lead(False)
-        assert story.send(0) == NOT_LEADER
-        story.lead(True)
+    async with told(tmp_path) as story:
+        story.misses(0)
         assert [story.send(2), story.send(4)] == [NOT_LEADER, NOT_LEADER]
         assert [story.send(2), story.send(4)] == [0, 0]  # nothing is known of the producer
-        story.lead(False)
-        assert [story.send(6), story.send(8), story.send(8)] == [NOT_LEADER] * 3
-        story.lead(True)
+        story.misses(6, 8, 8)
         assert story.send(10) == NOT_LEADER  # behind 8, which is the first one now
         assert story.send(8) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 @in_loop
 async def test_a_log_that_lags_behind_the_refused_batch_holds_back_as_well(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
+    async with told(tmp_path) as story:
         assert story.send(0) == 0
-        story.lead(False)
-        assert story.send(4) == NOT_LEADER
-        story.lead(True)
+        story.misses(4)
         assert story.send(6) == NOT_LEADER
         assert [story.send(2), story.send(4), story.send(6)] == [0, 0, 0]
 
@@ -208,14 +186,10 @@ async def test_a_log_that_lags_behind_the_refused_batch_holds_back_as_well(tmp_p
 async def test_a_refused_batch_that_comes_again_and_is_not_good_holds_back_nothing(
     tmp_path: Path,
 ) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t", max_message_bytes="10")
-        story = Story(stage)
-        story.lead(False)
-        assert story.send(0) == NOT_LEADER
-        story.lead(True)
+    async with told(tmp_path, max_message_bytes="10") as story:
+        story.misses(0)
         assert story.send(0) == ErrorCode.MESSAGE_TOO_LARGE
-        assert not stage.broker.refused_sequences
+        assert not story.stage.broker.refused_sequences
 
 
 @in_loop
@@ -230,12 +204,8 @@ async def test_a_batch_for_a_topic_that_is_not_there_yet_comes_first(tmp_path: P
 
 @in_loop
 async def test_a_leader_does_not_name_another_for_what_it_holds_back(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path) as stage:
-        await stage.topic("t")
-        story = Story(stage)
-        story.lead(False)
-        assert story.send(0) == NOT_LEADER
-        story.lead(True)
+    async with told(tmp_path) as story:
+        story.misses(0)
         held_back = story.answer(2, version=10)
         assert held_back.error_code == NOT_LEADER
         assert held_back.current_leader is None

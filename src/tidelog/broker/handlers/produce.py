@@ -18,8 +18,8 @@ Behaviour
   (45); see `broker.refused_sequences`.
 Checks, in order: transactional id, topic and partition known, with bad acks one whole batch (87,
 76), acks (21), partition hosted and led here, not a topic of the coordinators (17; Kafka's admin
-client, by its client id, may), the transaction, enough replicas in sync, then those of the log's
-validator.
+client, by its client id, may), the transaction, no batch before it refused, enough replicas in
+sync, then those of the log's validator.
 Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
 v8 record errors, v9 flexible, v10 the leader where this broker is not it (KIP-951), v11
 TRANSACTION_ABORTABLE, v12 adds partitions to the transaction (KIP-890), v13 topic ids.

@@ -125,6 +125,7 @@ class _FollowerFetch:
     def is_satisfied(self, answer: FollowerAnswer) -> bool:
         return (
             answer.is_urgent
+            or answer.is_full
             or answer.bytes_read >= max(self._request.min_bytes, 1)
             or self._request.max_wait_ms <= 0
             or not self._session.partitions

@@ -24,19 +24,14 @@ INT64_MAX: Final = (1 << 63) - 1
 class ReadResult:
     """`records` is None when there is nothing to read."""
 
-    __slots__ = ("first_batch_incomplete", "position", "records", "segment")
+    __slots__ = ("position", "records", "segment")
 
     def __init__(
-        self,
-        records: FileRecords | None,
-        segment: LogSegment | None,
-        position: int,
-        first_batch_incomplete: bool = False,
+        self, records: FileRecords | None, segment: LogSegment | None, position: int
     ) -> None:
         self.records = records
         self.segment = segment
         self.position = position
-        self.first_batch_incomplete = first_batch_incomplete
 
 
 class LogReader:
@@ -98,7 +93,7 @@ class LogReader:
         min_one_batch: bool,
     ) -> ReadResult:
         length = max(max_bytes, 0)
-        incomplete = False
+        is_piece = False
         aligned = segment.aligned_end(position, position + length)
         if aligned is not None:
             aligned_position, next_offset = aligned
@@ -107,17 +102,17 @@ class LogReader:
         else:
             batch_size, next_offset = segment.batch_at(position)
             if batch_size > length:
-                incomplete = not min_one_batch
+                is_piece = not min_one_batch
                 if min_one_batch:
                     length = min(batch_size, end - position)
                     self._remember(next_offset, segment, position + batch_size)
         if length == 0:
-            return ReadResult(None, segment, position, incomplete)
+            return ReadResult(None, segment, position)
         if segment.unverified is not None:
             length = self._good_length(segment, position, length, log_end_offset)
         segment.file.fileno()
-        records = FileRecords(segment.file, position, length)
-        return ReadResult(records, segment, position, incomplete)
+        records = FileRecords(segment.file, position, length, is_piece=is_piece)
+        return ReadResult(records, segment, position)
 
     def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
         """Not the end of an old segment: what follows it lies in the next one."""

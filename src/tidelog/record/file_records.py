@@ -15,12 +15,15 @@ class OpenFile(Protocol):
 
 
 class FileRecords:
-    __slots__ = ("file", "length", "position")
+    __slots__ = ("file", "is_piece", "length", "position")
 
-    def __init__(self, file: OpenFile, position: int, length: int) -> None:
+    def __init__(
+        self, file: OpenFile, position: int, length: int, *, is_piece: bool = False
+    ) -> None:
         self.file = file
         self.position = position
         self.length = length
+        self.is_piece = is_piece  # it ends before its first batch does
 
     def __len__(self) -> int:
         return self.length

@@ -13,7 +13,9 @@ Partitions where the follower is not in sync yet are looked at with every reques
 what kept it out may have passed.
 
 What a throttle withholds from a follower that is not in sync stays news, and is looked at again
-with the next request.
+with the next request. So does a partition whose next batch has no room in the answer: a follower
+that is sent a piece of a batch, or nothing, does not name the partition again. It is among the
+oldest news by then, and the first batch of an answer always has room.
 
 A session ends with its connection. A fetcher that has lost its session begins a new one.
 """
@@ -145,7 +147,7 @@ class FollowerSession:
 
     def note(self, entry: SessionPartition, find: Find, now_ms: int) -> None:
         """Checks where the fetcher stands and counts it, if that can be; it is news either way."""
-        self.news[entry] = False
+        self.news.setdefault(entry, False)
         entry.error, entry.divergence = ErrorCode.NONE, None
         try:
             entry.partition = partition = find(*entry.key)
@@ -219,7 +221,8 @@ class FollowerSession:
                 continue
             row = _read(entry, answer, max_bytes)
             if row is None:
-                continue  # no room left: it stays news
+                answer.is_full = True
+                continue  # it stays news
             told.append(entry)
             answer.is_urgent = answer.is_urgent or is_urgent
             answer.add(entry, row)
@@ -247,7 +250,7 @@ class FollowerSession:
 class FollowerAnswer:
     """Rows for a follower, grouped by topic as they come."""
 
-    __slots__ = ("bytes_read", "is_urgent", "throttled_bytes", "told", "topics")
+    __slots__ = ("bytes_read", "is_full", "is_urgent", "throttled_bytes", "told", "topics")
 
     def __init__(self) -> None:
         self.topics: list[FetchableTopicResponse] = []
@@ -255,6 +258,7 @@ class FollowerAnswer:
         self.bytes_read = 0
         self.throttled_bytes = 0  # of them, those that count for the throttle
         self.is_urgent = False  # holds what must not wait
+        self.is_full = False  # there is news for which it had no room
 
     def add(self, entry: SessionPartition, row: PartitionData) -> None:
         name, topic_id, _ = entry.key
@@ -269,6 +273,7 @@ class FollowerAnswer:
 
 
 def _read(entry: SessionPartition, answer: FollowerAnswer, max_bytes: int) -> PartitionData | None:
+    """None where the answer has no room for the next batch."""
     partition = entry.partition
     if entry.error is ErrorCode.NONE and (partition is None or not partition.is_leader):
         entry.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -283,18 +288,21 @@ def _read(entry: SessionPartition, answer: FollowerAnswer, max_bytes: int) -> Pa
             return _failed(entry)
     if entry.divergence is not None:
         return partition.answer_divergence(entry.divergence)
-    room = max_bytes - answer.bytes_read
-    if room <= 0 and entry.fetch_offset < partition.log.log_end_offset:
+    room = max(max_bytes - answer.bytes_read, 0)
+    is_first = answer.bytes_read == 0
+    is_behind = entry.fetch_offset < partition.log.log_end_offset
+    if is_behind and not room and not is_first:
         return None
     try:
-        return partition.read_for_follower(
-            entry.fetch_offset,
-            min(entry.max_bytes, max(room, 0)),
-            min_one_batch=answer.bytes_read == 0,
+        row = partition.read_for_follower(
+            entry.fetch_offset, min(entry.max_bytes, room), min_one_batch=is_first
         )
     except KafkaError as error:
         entry.error = error.code
         return _failed(entry)
+    if is_behind and not row.records and not is_first:
+        return None
+    return row
 
 
 def _failed(entry: SessionPartition) -> PartitionData:

@@ -396,14 +396,14 @@ class Partition:
     def read_for_follower(
         self, offset: int, max_bytes: int, *, min_one_batch: bool
     ) -> PartitionData:
-        """Up to the log end."""
+        """Whole batches, up to the log end."""
         log = self.log
         answer = self._empty_answer()
-        result = log.read(
+        records = log.read(
             offset, max_bytes, up_to_offset=log.log_end_offset, min_one_batch=min_one_batch
-        )
-        if result.records is not None:
-            answer.records = result.records
+        ).records
+        if records is not None and not records.is_piece:
+            answer.records = records
         return answer
 
     def answer_divergence(self, divergence: EpochEndOffset) -> PartitionData:

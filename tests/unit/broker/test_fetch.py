@@ -282,3 +282,68 @@ async def test_zstd_topic_is_refused_to_clients_that_cannot_read_it(tmp_path: Pa
         code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert read(stage, 0, version=9).error_code == code
         assert read(stage, 0, version=10).error_code == 0
+
+
+def in_session(stage: HandlerStage, answer: FetchResponse, **fields: Any) -> FetchResponse:
+    """The next fetch of a session, which names what it is given."""
+    session = {"session_id": answer.session_id, "max_wait_ms": 0, "min_bytes": 1} | fields
+    response = fetch.handle(stage.context(12), FetchRequest(max_bytes=50 * MIB, **session))
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+@in_loop
+async def test_a_batch_above_partition_max_bytes_comes_while_another_has_a_backlog(
+    tmp_path: Path,
+) -> None:
+    """Apache Kafka delivers it with the third fetch of the session."""
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=2)
+        for _ in range(20):
+            append(stage, 1, 0)
+        large = append(stage, 50, 1)
+        limit: dict[str, Any] = {"partition_max_bytes": large // 2}
+        answer = fetch.handle(
+            stage.context(12), request(0, partitions=(0, 1), session_epoch=0, **limit)
+        )
+        sizes = []
+        for epoch in (1, 2):
+            assert isinstance(answer, FetchResponse)
+            held = [row for row in rows_of(answer) if row.records]
+            assert [row.partition_index for row in held] == [0]
+            rows = [FetchPartition(partition=0, fetch_offset=epoch, **limit)]
+            named = [FetchTopic(topic="t", partitions=rows)]
+            answer = in_session(stage, answer, session_epoch=epoch, topics=named)
+            sizes = [(row.partition_index, len(row.records or b"")) for row in rows_of(answer)]
+        assert sizes[0] == (1, large)
+
+
+@in_loop
+async def test_no_piece_of_a_batch_is_sent_to_those_who_get_one_whole(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=2)
+        append(stage, 1, 0)
+        large = append(stage, 50, 1)
+        for version, is_sent in ((2, True), (3, False), (12, False)):
+            message = request(0, partitions=(0, 1), partition_max_bytes=large - 1)
+            rows = rows_of(fetch.handle(stage.context(version), message))
+            assert len(rows[0].records or b"") > 0
+            assert (len(rows[1].records or b"") > 0) is is_sent, version
+
+
+@in_loop
+async def test_a_batch_without_room_counts_as_arrived(tmp_path: Path) -> None:
+    """The fetch is answered with what it has; the next one begins with that batch."""
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=2)
+        small = append(stage, 1, 0)
+        large = append(stage, 50, 1)
+        message = request(
+            0,
+            partitions=(0, 1),
+            partition_max_bytes=large - 1,
+            min_bytes=small + 100,
+            max_wait_ms=500,
+        )
+        rows = rows_of(fetch.handle(stage.context(12), message))
+        assert [len(row.records or b"") for row in rows] == [small, 0]

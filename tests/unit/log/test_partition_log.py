@@ -339,7 +339,7 @@ def test_the_first_batch_is_whole_if_asked_for(workshop: LogWorkshop) -> None:
     part = log.read(0, 10, up_to_offset=2, min_one_batch=False)
     assert part.records is not None
     assert len(part.records) == 10
-    assert part.first_batch_incomplete
+    assert part.records.is_piece
     assert log.read(0, 0, up_to_offset=2, min_one_batch=False).records is None
 
 

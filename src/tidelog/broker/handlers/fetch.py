@@ -6,7 +6,9 @@ Behaviour
   stable offset together with the aborted transactions. An offset at the end is empty, beyond it
   OFFSET_OUT_OF_RANGE. Errors carry -1 offsets.
 - max_bytes (and fetch.max.bytes) bounds the whole answer, partition_max_bytes each partition; the
-  first non-empty partition returns at least one whole batch (v3+). The last batch may be cut short.
+  first non-empty partition returns at least one whole batch (v3+). The last batch of a partition
+  may be cut short, its only one may not (v3+): such a partition is empty, and comes to the front of
+  its session as others are read.
 - A partition that goes away while the fetch waits wakes it, and is answered at once.
 - A consumer that names its rack is told of a follower there (replica.selector.class, KIP-392).
 - Followers (replica id 0 and above) are served by `broker.follower_fetch`.
@@ -91,6 +93,7 @@ class _Fetch:
         "_selects_replicas",
         "broker",
         "bytes_read",
+        "bytes_withheld",
         "failed",
         "hosted",
         "partitions",
@@ -114,12 +117,13 @@ class _Fetch:
         )
         self._leader_ids: set[int] = set()  # of partitions that are not to be read here
         self.bytes_read = 0
+        self.bytes_withheld = 0  # pieces of batches for which there is no room
         self.failed = False  # a partition that is hosted here could not be read
         self.partitions: list[Partition] = []  # those that were read, and may be waited for
         self.hosted = -1  # how many they were at first; -1 before the first read
 
     def read_all(self) -> list[FetchedRow]:
-        self.bytes_read = 0
+        self.bytes_read = self.bytes_withheld = 0
         self.failed = False
         self.partitions = []
         budget = self._budget()
@@ -139,7 +143,8 @@ class _Fetch:
     @property
     def bytes_missing(self) -> int:
         """Until the fetch may be answered; what cannot be sent is not waited for."""
-        return min(self.request.min_bytes, self._budget()) - self.bytes_read
+        arrived = self.bytes_read + self.bytes_withheld
+        return min(self.request.min_bytes, self._budget()) - arrived
 
     def is_satisfied(self, rows: list[FetchedRow]) -> bool:
         return (
@@ -182,6 +187,9 @@ class _Fetch:
                 current_leader_epoch=wanted.current_leader_epoch,
                 last_fetched_epoch=wanted.last_fetched_epoch,
             )
+            if not strict and isinstance(row.records, FileRecords) and row.records.is_piece:
+                self.bytes_withheld += len(row.records)
+                row.records = b""
             if version < FIRST_VERSION_WITH_ZSTD and row.records:
                 self._convert(partition, wanted, row)
         except KafkaError as error:

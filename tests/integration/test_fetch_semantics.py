@@ -11,7 +11,13 @@ import pytest
 import zstandard
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 
-from tests.support.raw_batch import batch, encode_record, encode_records, read_batches
+from tests.support.raw_batch import (
+    batch,
+    encode_record,
+    encode_records,
+    read_batches,
+    read_messages,
+)
 from tests.support.raw_client import (
     EARLIEST,
     LATEST,
@@ -26,6 +32,7 @@ from tests.support.raw_client import (
     topic_id,
 )
 
+UNKNOWN_SERVER_ERROR = -1
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
 UNSUPPORTED_VERSION = 35
@@ -495,3 +502,56 @@ def test_fetch_answers_in_every_isolation_level_carry_log_start_offset(
 def test_fetch_of_nothing_is_answered(client: RawClient) -> None:
     response = client.call(FetchRequest(version=11, replica_id=-1, max_wait_ms=0, topics=[]))
     assert (response.error_code, response.responses) == (0, [])
+
+
+def test_a_fetch_of_nothing_opens_a_session(client: RawClient, topic: str) -> None:
+    opening = client.call(fetch_request(topic, session_epoch=0, no_topics=True))
+    assert opening.session_id
+    added = fetch_request(topic, session_id=opening.session_id, session_epoch=1)
+    assert set(rows_of(client.call(added))) == {0}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_converted_records_take_no_more_room_than_the_batches_they_were(
+    client: RawClient, topic: str, version: int
+) -> None:
+    batches = [batch(*[b"0123456789"] * 5, key=b"k") for _ in range(4)]
+    for data in batches:
+        produce(client, topic, data)
+    records = fetch(client, topic, version=version).records
+    assert len(records) == sum(map(len, batches))
+    offsets = [row[0] for row in read_messages(records)]
+    assert offsets == list(range(len(offsets)))
+    assert 5 <= len(offsets) < 20
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_an_unknown_isolation_level_is_an_unknown_error(
+    client: RawClient, topic: str, version: int
+) -> None:
+    produce(client, topic, batch(b"a"))
+    response = client.call(fetch_request(topic, version=version, isolation_level=2))
+    assert rows_of(response)[0].error_code == UNKNOWN_SERVER_ERROR
+    if version >= 7:
+        assert response.error_code == UNKNOWN_SERVER_ERROR
+
+
+def test_negative_limits_are_an_unknown_error(client: RawClient, topic: str) -> None:
+    produce(client, topic, batch(b"a"))
+    assert fetch(client, topic, partition_max_bytes=-1).error_code == UNKNOWN_SERVER_ERROR
+    assert fetch(client, topic, max_bytes=-1).error_code == UNKNOWN_SERVER_ERROR
+    assert fetch(client, topic, 1, partition_max_bytes=-1).error_code == 0
+
+
+def test_what_could_not_be_read_has_no_list_of_aborted_transactions(
+    client: RawClient, topic: str
+) -> None:
+    assert fetch(client, topic, 99, isolation_level=1).aborted_transactions is None
+    assert fetch(client, topic, 0, isolation_level=1).aborted_transactions == []
+    (unknown,) = rows_of(client.call(fetch_request(topic, [fetch_partition(9, 0)]))).values()
+    assert unknown.aborted_transactions == []
+
+
+def test_unknown_partitions_come_last(client: RawClient, topic: str) -> None:
+    request = fetch_request(topic, [fetch_partition(9, 0), fetch_partition(0, 0)])
+    assert list(rows_of(client.call(request))) == [0, 9]

@@ -215,7 +215,7 @@ class FetchSessions:
         """The id of a new session that remembers this answer; NO_SESSION where there is no room."""
         for wanted, row in rows:
             wanted.tell(row)
-        if not partitions or not self._make_room(len(partitions)):
+        if not self._make_room(len(partitions)):
             return NO_SESSION
         session_id = random.randrange(1, 2**31)
         while session_id in self._sessions:

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final
 
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment import FoundBatch, LogSegment
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.record.errors import CorruptRecords
@@ -92,6 +93,8 @@ class LogReader:
         log_end_offset: int,
         min_one_batch: bool,
     ) -> ReadResult:
+        if max_bytes < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{max_bytes} bytes cannot be read")
         length = max(max_bytes, 0)
         is_piece = False
         aligned = segment.aligned_end(position, position + length)

@@ -7,6 +7,9 @@ Down-conversion works batch by batch, as Kafka's does
 - uncompressed batches become one message a record, those below the fetch offset are dropped (some
   old clients do not skip them); compressed ones one wrapper with the same codec, kept whole
 - offsets, timestamps and timestamp type stay
+- the answer is cut at the size of the slice of the log it was made of, so that it keeps the limits
+  the client has set. Only the first converted batch is always whole. (Kafka pads a shorter answer
+  up to that size. No client reads the padding, and it is left out here.)
 - it stops with the batch that brings what was converted, or inflated for it, to bytes_max
 
 Where there were batches but nothing of them can be said in the old format (transaction markers
@@ -107,7 +110,7 @@ def down_convert_file(
     """The whole batches of a slice of a segment, for a reader that knows `to_magic` and asked for
     first_offset; read only as far as bytes_max needs.
     """
-    down = _DownConversion(to_magic, first_offset, bytes_max)
+    down = _DownConversion(to_magic, first_offset, bytes_max, len(records))
     position, wanted_bytes = 0, _READ_BYTES
     while position < len(records) and not down.is_full:
         chunk = records.read_part(position, wanted_bytes)
@@ -132,10 +135,13 @@ def _batch_bytes(start: bytes) -> int:
 class _DownConversion:
     """One partition's answer while it is made, fed with stretches of its log in order."""
 
-    def __init__(self, to_magic: int, first_offset: int, bytes_max: int) -> None:
+    def __init__(
+        self, to_magic: int, first_offset: int, bytes_max: int, original_bytes: int
+    ) -> None:
         self._to_magic = to_magic
         self._first_offset = first_offset
         self._bytes_max = bytes_max
+        self._answer_bytes_max = original_bytes
         self._converted = bytearray()
         self._inflated_bytes = 0
         self._dropped_bytes = 0  # before the first that can be converted
@@ -155,6 +161,7 @@ class _DownConversion:
 
     def _take_batch_or_end(self, view: memoryview, batch: tuple[int, ...]) -> int:
         """What comes before a batch that cannot be converted is answered first."""
+        is_first = not self._converted
         try:
             position = self._take_batch(view, *batch)
         except UnsupportedCodec:
@@ -163,16 +170,25 @@ class _DownConversion:
             self.is_full = True
             return batch[0]
         if self._converted:
-            self.is_full = max(len(self._converted), self._inflated_bytes) >= self._bytes_max
+            self._count(is_first)
         else:
             self._dropped_bytes += position - batch[0]
             self.is_full = self._dropped_bytes >= _DROPPED_BYTES_MAX
         return position
 
+    def _count(self, is_first: bool) -> None:
+        converted_bytes = len(self._converted)
+        if is_first:
+            self._answer_bytes_max = max(self._answer_bytes_max, converted_bytes)
+        self.is_full = (
+            max(converted_bytes, self._inflated_bytes) >= self._bytes_max
+            or converted_bytes >= self._answer_bytes_max
+        )
+
     def answer(self, *, was_there: bool) -> bytes:
         if was_there and not self._converted:
             return OVERFLOW_MESSAGE
-        return bytes(self._converted)
+        return bytes(memoryview(self._converted)[: self._answer_bytes_max])
 
     def _take_batch(
         self,

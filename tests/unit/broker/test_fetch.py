@@ -347,3 +347,59 @@ async def test_a_batch_without_room_counts_as_arrived(tmp_path: Path) -> None:
         )
         rows = rows_of(fetch.handle(stage.context(12), message))
         assert [len(row.records or b"") for row in rows] == [small, 0]
+
+
+@in_loop
+async def test_what_could_not_be_read_has_no_list_of_aborted_transactions(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        assert read(stage, 99).aborted_transactions is None
+        assert read(stage, 99, isolation_level=1).aborted_transactions is None
+        assert read(stage, 0, isolation_level=1).aborted_transactions == []
+        assert read(stage, 0, topic="unknown").aborted_transactions == []
+
+
+@in_loop
+async def test_unknown_partitions_come_last(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", 2)
+        answer = fetch.handle(stage.context(12), request(0, partitions=(7, 1, 0)))
+        assert [(row.partition_index, row.error_code) for row in rows_of(answer)] == [
+            (1, 0),
+            (0, 0),
+            (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+
+
+@pytest.mark.parametrize("level", [-1, 2])
+@in_loop
+async def test_unknown_isolation_level_refuses_the_request(tmp_path: Path, level: int) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage)
+        asked = request(0, isolation_level=level, session_epoch=0)
+        by_name = fetch.handle(stage.context(12), asked)
+        assert isinstance(by_name, FetchResponse)
+        assert (by_name.error_code, by_name.session_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, 0)
+        (row,) = rows_of(by_name)
+        assert (row.error_code, row.records) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
+        asked.topics[0].topic_id = stage.broker.topics.topics["t"].topic_id
+        by_id = fetch.handle(stage.context(13), asked)
+        assert isinstance(by_id, FetchResponse)
+        assert (by_id.error_code, by_id.responses) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
+
+
+@in_loop
+async def test_negative_limit_is_an_error_where_there_is_something_to_read(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", 2)
+        for index in (0, 1):
+            append(stage, 3, index)
+        assert read(stage, 0, partition_max_bytes=-1).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert read(stage, 3, partition_max_bytes=-1).error_code == ErrorCode.NONE
+        assert read(stage, 9, partition_max_bytes=-1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        answer = fetch.handle(stage.context(12), request(0, partitions=(0, 1), max_bytes=-1))
+        first, second = rows_of(answer)  # Kafka takes the limit for 0 from the second on
+        assert first.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert second.error_code == ErrorCode.NONE
+        assert second.records

@@ -179,3 +179,19 @@ def test_larger_session_displaces_a_settled_smaller_one() -> None:
     first = opened(sessions, 0, now_ms=0)
     sessions.resolve(request(first, 1), VERSION_BY_NAME, EVICTION_MS)
     assert opened(sessions, 0, 1, now_ms=EVICTION_MS + 1) != 0
+
+
+def test_full_fetch_of_nothing_opens_a_session_that_can_grow() -> None:
+    sessions = FetchSessions(10)
+    session_id = opened(sessions)
+    assert session_id
+    plan = sessions.resolve(request(session_id, 1, 0), VERSION_BY_NAME, 0)
+    response = plan.answer(rows_of(plan))
+    assert (response.session_id, answered(response)) == (session_id, [0])
+
+
+def test_session_of_nothing_closes_when_nothing_is_added() -> None:
+    sessions = FetchSessions(10)
+    plan = sessions.resolve(request(opened(sessions), 1), VERSION_BY_NAME, 0)
+    assert plan.answer([]).session_id == 0
+    assert len(sessions) == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -190,8 +191,18 @@ class TestBounds:
         assert len(down_convert(self.DATA, 1, 0, 2 * one)) == 2 * one
         assert len(down_convert(self.DATA, 1, 0, 2 * one + 1)) == 3 * one
 
+    def test_the_answer_is_no_longer_than_the_slice_it_was_made_of(self) -> None:
+        batches = [bytes(simple_batch(9, base_offset=9 * n)) for n in range(200)]
+        data = b"".join(batches)
+        for magic in (0, 1):
+            unbounded = b"".join(down_convert(batch, magic, 0) for batch in batches)
+            converted = down_convert(data, magic, 0)
+            assert len(converted) == len(data) < len(unbounded)
+            assert converted == unbounded[: len(data)]
+
     def test_inflated_bytes_count_too(self) -> None:
-        batch = batch_of([(b"k", bytes(50_000), (), NOW)], codec=Codec.GZIP)
+        headers = [("h", random.Random(1).randbytes(1000))]  # dropped, so that there is room
+        batch = batch_of([(b"k", bytes(50_000), headers, NOW)], codec=Codec.GZIP)
         assert len(rows(down_convert(bytes(batch) * 3, 1, 0, 60_000))) == 2
 
     def test_runs_of_old_messages_are_bounded_too(self) -> None:
@@ -245,7 +256,8 @@ class TestFiles:
     def test_a_slice_larger_than_a_read_converts_batch_by_batch(
         self, slice_of: Callable[[bytes], FileRecords], cut: int
     ) -> None:
-        batches = [simple_batch(500, base_offset=500 * n) for n in range(50)]
+        small = [(b"k", b"v", [("h", bytes(40))], NOW)] * 500  # headers are dropped: there is room
+        batches = [batch_of(small, base_offset=500 * n) for n in range(50)]
         large = batch_of([(None, bytes(300_000), (), NOW)], base_offset=25_000)
         last = simple_batch(500, base_offset=25_001)
         data = bytes(b"".join(batches) + large + last)

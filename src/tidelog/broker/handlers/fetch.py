@@ -9,12 +9,21 @@ Behaviour
   first non-empty partition returns at least one whole batch (v3+). The last batch of a partition
   may be cut short, its only one may not (v3+): such a partition is empty, and comes to the front of
   its session as others are read.
+  A limit below 0 is UNKNOWN_SERVER_ERROR where there is something to read.
+- An isolation level that is not known is UNKNOWN_SERVER_ERROR for the whole request.
+- Partitions that are not known come last in the answer, with an empty list of aborted
+  transactions. Where a known partition cannot be read, that list is null.
 - A partition that goes away while the fetch waits wakes it, and is answered at once.
 - A consumer that names its rack is told of a follower there (replica.selector.class, KIP-392).
 - Followers (replica id 0 and above) are served by `broker.follower_fetch`.
 - Records leave as slices of the segment file (sendfile); only v0-v3 convert them down, about
-  1 MiB an answer. Where a v0-v2 client leaves no room for the first batch it gets a message that
-  says so.
+  1 MiB an answer.
+Unlike Kafka
+- A v0-v2 client that leaves no room for the first batch gets a message that says so. Kafka's
+  answer is empty, and the client asks for ever.
+- The topic id of all zeros is unknown like any other. Kafka 3.9 fails on it in a session, and the
+  session is of no use from then on.
+- Converted records are not padded to the size of the batches they were made of.
 Checks, in order: session, topic known, partition hosted, leader epoch, replica, last fetched
 epoch, offset in range.
 Versions: v3 max_bytes, v4 isolation level and record batches, v7 sessions (KIP-227), v9 leader
@@ -31,6 +40,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.fetch import (
+    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -45,7 +55,9 @@ from tidelog.replication.pending import Pending
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
 
+READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LAST_VERSION_OF_MAGIC_0 = 1
 LAST_VERSION_OF_MAGIC_1 = 3
@@ -72,9 +84,36 @@ def handle(
     plan = broker.fetch_sessions.resolve(request, context.api_version, broker.clock.time_ms())
     fetch = _Fetch(context, request, plan)
     rows = fetch.read_all()
+    if fetch.partitions and request.isolation_level not in ISOLATION_LEVELS:
+        return _refuse(request, context.api_version)
     if fetch.is_satisfied(rows):
         return fetch.answer(rows)
     return _Parked(fetch).answer
+
+
+def _refuse(request: FetchRequest, version: int) -> FetchResponse:
+    """As Kafka answers what it did not expect: v13+ without rows."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    response = FetchResponse(error_code=code, session_id=request.session_id)
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        response.responses = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    PartitionData(
+                        partition_index=row.partition,
+                        error_code=code,
+                        high_watermark=-1,
+                        last_stable_offset=-1,
+                        log_start_offset=-1,
+                        records=None,
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    return response
 
 
 def _replica_id(request: FetchRequest) -> int:
@@ -128,14 +167,21 @@ class _Fetch:
         self.partitions = []
         budget = self._budget()
         rows: list[FetchedRow] = []
+        unknown: list[FetchedRow] = []
         for wanted in self.plan.partitions:
-            row = self._read(wanted, budget - self.bytes_read)
+            topic = self._topic_of(wanted)
+            partition = None if topic is None else self.broker.replicas.get(topic, wanted.index)
+            if topic is None or partition is None:
+                unknown.append((wanted, self._absent(topic, wanted.index)))
+                continue
+            row = self._read(partition, wanted, budget)
             if row.records:
                 self.bytes_read += len(row.records)
+            budget = max(budget - len(row.records or b""), 0)
             rows.append((wanted, row))
         if self.hosted < 0:
             self.hosted = len(self.partitions)
-        return rows
+        return rows + unknown if unknown else rows
 
     def _budget(self) -> int:
         return min(self.request.max_bytes, self.broker.config.get_int("fetch.max.bytes"))
@@ -156,21 +202,26 @@ class _Fetch:
             or any(row.diverging_epoch is not None for _, row in rows)
         )
 
-    def _read(self, wanted: FetchedPartition, budget: int) -> PartitionData:
-        topic = wanted.topic
-        if self._by_id:
-            image = self.broker.topics.by_id.get(wanted.topic_id)
-            if image is None:
-                return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_ID)
-            topic = image.name
-        partition = self.broker.replicas.get(topic, wanted.index)
-        if partition is None:
-            code = self.broker.replicas.absent_error(topic, wanted.index)
-            return self._not_here(topic, wanted.index, code)
+    def _topic_of(self, wanted: FetchedPartition) -> str | None:
+        if not self._by_id:
+            return wanted.topic
+        image = self.broker.topics.by_id.get(wanted.topic_id)
+        return None if image is None else image.name
+
+    def _absent(self, topic: str | None, index: int) -> PartitionData:
+        if topic is None:
+            return _failed(index, ErrorCode.UNKNOWN_TOPIC_ID)
+        code = self.broker.replicas.absent_error(topic, index)
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return _failed(index, code)
+        return self._unreadable(topic, index, code)
+
+    def _read(self, partition: Partition, wanted: FetchedPartition, budget: int) -> PartitionData:
         version = self.version
+        topic = partition.topic_partition.topic
         if not partition.is_leader and version < FIRST_VERSION_FROM_FOLLOWERS:
             self.failed = True
-            return self._not_here(topic, wanted.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return self._unreadable(topic, wanted.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.partitions.append(partition)
         strict = version < FIRST_VERSION_WITH_MAX_BYTES
         try:
@@ -180,21 +231,30 @@ class _Fetch:
                     return elsewhere
             row = partition.read(
                 wanted.fetch_offset,
-                min(wanted.max_bytes, max(budget, 0)),
+                min(wanted.max_bytes, budget),
                 min_one_batch=not strict and self.bytes_read == 0,
                 read_committed=self.request.isolation_level == READ_COMMITTED,
                 replica_id=self._replica_id,
                 current_leader_epoch=wanted.current_leader_epoch,
                 last_fetched_epoch=wanted.last_fetched_epoch,
             )
-            if not strict and isinstance(row.records, FileRecords) and row.records.is_piece:
-                self.bytes_withheld += len(row.records)
-                row.records = b""
-            if version < FIRST_VERSION_WITH_ZSTD and row.records:
-                self._convert(partition, wanted, row)
         except KafkaError as error:
             self.failed = True
-            return self._not_here(topic, wanted.index, error.code)
+            return self._unreadable(topic, wanted.index, error.code)
+        if not strict and isinstance(row.records, FileRecords) and row.records.is_piece:
+            self.bytes_withheld += len(row.records)
+            row.records = b""
+        if version < FIRST_VERSION_WITH_ZSTD and row.records:
+            try:
+                self._convert(partition, wanted, row)
+            except KafkaError as error:
+                self.failed = True
+                return self._not_here(topic, wanted.index, error.code)
+        return row
+
+    def _unreadable(self, topic: str, index: int, code: ErrorCode) -> PartitionData:
+        row = self._not_here(topic, index, code)
+        row.aborted_transactions = None
         return row
 
     def _not_here(self, topic: str, index: int, code: ErrorCode) -> PartitionData:

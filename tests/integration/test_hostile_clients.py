@@ -28,6 +28,7 @@ from tests.support.raw_client import (
     RawClient,
     create_topic,
     fetch,
+    fetch_request,
     list_offset,
     produce,
 )
@@ -83,6 +84,43 @@ def test_connections_that_announce_100_mb_and_send_100_bytes_cost_nothing(
             connection.close()
     assert grown < 30 * MEBIBYTE, f"grew by {grown // MEBIBYTE} MiB"
     assert good.p99_s() < 0.5
+
+
+def test_a_half_closed_client_gets_the_answer_it_waits_for(client: RawClient, topic: str) -> None:
+    request = fetch_request(topic, min_bytes=1, max_wait_ms=3_500)
+    client.send(request)
+    client.socket.shutdown(socket.SHUT_WR)
+
+    response = client.receive(request)
+
+    assert response.responses[0].partitions[0].error_code == 0
+    assert client.is_closed_by_broker()
+
+
+@pytest.mark.parametrize("goes", ["by reset", "by closing"])
+def test_sockets_of_clients_that_vanished_go_soon(start_broker: StartBroker, goes: str) -> None:
+    broker = start_broker()
+    with RawClient(broker.bootstrap) as client:
+        create_topic(client, "quiet")
+        waits = client.frame_of(fetch_request("quiet", min_bytes=1, max_wait_ms=600_000))
+        sent = [b"", struct.pack(">i", 1_000) + bytes(10), waits, waits + waits]
+        before = descriptors(broker)
+        vanishing = []
+        for number in range(400):
+            connection = socket.create_connection(("127.0.0.1", broker.port), timeout=20)
+            connection.sendall(sent[number % len(sent)])
+            if goes == "by reset":
+                linger = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            vanishing.append(connection)
+        for connection in vanishing:
+            connection.close()
+
+        eventually(lambda: descriptors(broker) <= before)
+
+
+def descriptors(broker: BrokerProcess) -> int:
+    return len(os.listdir(f"/proc/{broker.pid}/fd"))
 
 
 def well_formed_bomb(codec: str, size: int) -> bytes:

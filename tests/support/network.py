@@ -58,9 +58,13 @@ class EchoHandler:
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.waiting: list[IncomingRequest] = []
+        self.half_closed_ones: list[Connection] = []
         self.received_at: list[float] = []
         self.connections: list[Connection] = []
         self.answers: dict[bytes, Callable[[], list[Any]]] = {}
+
+    def half_closed(self, connection: Connection) -> None:
+        self.half_closed_ones.append(connection)
 
     def handle(self, request: IncomingRequest) -> None:
         body = bytes(request.frame)

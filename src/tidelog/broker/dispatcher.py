@@ -86,6 +86,17 @@ class RequestDispatcher:
             request.let_others_pass()
         waiting.add(answer)
         answer.then(answered, failed)
+        if connection.half_closed:
+            self.half_closed(connection)
+
+    def half_closed(self, connection: Connection) -> None:
+        """A Fetch has its answer now: the client may be gone, and the fetch may wait for minutes.
+
+        A Produce waits on. It has had its effect, and the answer must tell which.
+        """
+        for answer in list(self._waiting.get(connection, ())):
+            if not answer.lets_others_pass:
+                answer.hurry()
 
     def wake_waiting(self) -> None:
         """At the stop of the broker: let what waits be answered with what there is."""

@@ -27,7 +27,8 @@ their answers kept: answers leave in the order of the requests, those that becam
 of the loop together.
 
 Muting is lazy: the socket stays watched, and is unwatched only when it turns readable while it
-may not be read. That a peer has gone meanwhile is found by the processor's sweep.
+may not be read. The processor's sweep finds out whether a peer has gone meanwhile. A peer that only
+ends its stream gets its answers.
 
 The first answer of a turn leaves at once if more frames wait, the others in one vectored write.
 A file part leaves by sendfile, its header held back with MSG_MORE so that both share a segment;
@@ -106,6 +107,7 @@ class Connection:
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.open = True
+        self.half_closed = False  # the peer has ended its stream while a request of it waited
         self._close_callbacks: list[Callable[[Connection], object]] = []
 
         self._processor = processor
@@ -577,10 +579,22 @@ class Connection:
     def fileno(self) -> int:
         return self._fd
 
-    def is_unread(self, since: float) -> bool:
-        """Nothing has been received since then because it may not: the peer may be gone."""
-        is_unwatched = not self._has_turn or self._parked or self._closing is not None
-        return self.last_active <= since and is_unwatched
+    def is_unread(self) -> bool:
+        """It may not be received from, so only the sweep can see that the peer ends its stream."""
+        return not self._has_turn or self._parked
+
+    def is_beyond_completion(self) -> bool:
+        """Of a connection whose peer has ended its stream: no request is left to be answered.
+
+        A parked one holds a part of a frame. The rest may lie in the socket, or nowhere.
+        """
+        return self._parked and self._has_turn and not self._owes and not self._bytes_to_receive()
+
+    def _bytes_to_receive(self) -> bool:
+        try:
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
 
     def is_idle(self, since: float) -> bool:
         """No byte has moved since then, and none was due from the broker."""

@@ -126,14 +126,31 @@ class SocketServer:
 
     def _new_processors(self, handler: RequestHandler, clock: Clock) -> Sequence[Processor]:
         settings, requests = self._settings, self._request_counters
+        half_closed = handler.half_closed
         if settings.network_threads == 1:
-            return [Processor(0, self.loop, handler, settings, clock, requests, self._closed)]
+            return [
+                Processor(
+                    0, self.loop, handler, settings, clock, requests, self._closed, half_closed
+                )
+            ]
         from tidelog.network.processor_thread import ProcessorThread
 
         channel = RequestChannel(self._mailbox, settings.queued_max_requests)
+
+        def post_half_closed(connection: Connection) -> None:
+            self._mailbox.post(partial(half_closed, connection))
+
         return [
             ProcessorThread(
-                i, self.loop, channel, handler, settings, clock, requests, self._post_closed
+                i,
+                self.loop,
+                channel,
+                handler,
+                settings,
+                clock,
+                requests,
+                self._post_closed,
+                post_half_closed,
             )
             for i in range(settings.network_threads)
         ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -180,6 +181,9 @@ class PeerConnection:
             buffer.received(count)
             while self.open and (frame := buffer.next_frame()) is not None:
                 self._answer(frame)
+            # uvloop reports an error once, and these bytes may have been what there was before it.
+            if self.open and (code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+                raise OSError(code, os.strerror(code))
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:

@@ -4,10 +4,13 @@ With one processor that loop is the broker's, and requests are handled where the
 With more, each has a thread and a loop of its own (see request_channel.py). Everything here is
 touched on the processor's loop only, except `request_counters`, which belongs to the broker loop.
 
-Once a second `sweep` closes idle connections and those whose peer has gone while their request
-waits, evicts stalled ones while memory is short and lets spare memory go; there are no timers per
-connection or request. A peer that has only stopped sending looks as if it had gone: it gets the
-answers that are ready before the second sweep.
+Once a second `sweep` closes idle connections and those whose peer has gone, evicts stalled ones
+while memory is short and lets spare memory go; there are no timers per connection or request.
+
+A peer that resets its connection has gone. The sweep asks the kernel about every socket, because
+uvloop reports an error of a socket once: a reader that finds bytes before the error is not called
+again. A peer that ends its stream may have gone too, or it may wait for its answer. The sweep
+cannot tell, so it keeps the connection and asks the handler to answer with what there is.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
 CLOSING_LINES_PER_SWEEP = 20
-_PEER_GONE = getattr(select, "POLLRDHUP", 0)
+_STREAM_ENDED = getattr(select, "POLLRDHUP", 0)
+_RESET = select.POLLERR | select.POLLHUP  # reported whether asked for or not
 
 
 class Processor:
@@ -48,6 +52,7 @@ class Processor:
         clock: Clock,
         request_counters: Counters,
         closed: Callable[[Connection], None],
+        half_closed: Callable[[Connection], None],
     ) -> None:
         self.index = index
         self.loop = loop
@@ -64,7 +69,10 @@ class Processor:
             settings.memory_favour_ms,
         )
         self.connections: set[Connection] = set()
-        self._closed = closed  # told, on this loop, of every connection that has closed
+        # Told, on this loop, of every connection that has closed, and of those that wait for an
+        # answer when the peer ends its stream.
+        self._closed = closed
+        self._half_closed = half_closed
         self._sweep_timer: TimerHandle | None = None
         self._closing_lines = 0
 
@@ -104,7 +112,7 @@ class Processor:
         self._closing_lines = 0
         if self.pool.used > self.pool.limit:
             self.pool.evict_stalled(list(self.connections), now)
-        self._close_deserted(now - SWEEP_SECONDS)
+        self._look_for_deserted()
         if self.settings.connections_max_idle_ms >= 0:
             self._close_idle(now - self.settings.connections_max_idle_ms / 1000)
 
@@ -127,14 +135,22 @@ class Processor:
         if self._closing_lines <= CLOSING_LINES_PER_SWEEP:
             logger.warning("closing %s: %s", connection.id, why)
 
-    def _close_deserted(self, since: float) -> None:
-        unread = {each.fileno(): each for each in self.connections if each.is_unread(since)}
+    def _look_for_deserted(self) -> None:
+        if not self.connections:
+            return
+        open_ones = {each.fileno(): each for each in self.connections}
         poll = select.poll()
-        for descriptor in unread:
-            poll.register(descriptor, _PEER_GONE)
-        for descriptor, event in poll.poll(0) if unread else ():
-            reset = event & select.POLLERR
-            unread[descriptor].close(CloseReason.PEER_RESET if reset else CloseReason.PEER_CLOSED)
+        for descriptor, connection in open_ones.items():
+            poll.register(descriptor, _STREAM_ENDED if connection.is_unread() else 0)
+        for descriptor, event in poll.poll(0):
+            connection = open_ones[descriptor]
+            if event & _RESET:
+                connection.close(CloseReason.PEER_RESET)
+            elif connection.is_beyond_completion():
+                connection.close(CloseReason.PEER_CLOSED)
+            elif not connection.half_closed:
+                connection.half_closed = True
+                self._half_closed(connection)
 
     def _close_idle(self, since: float) -> None:
         for connection in [each for each in self.connections if each.is_idle(since)]:

@@ -34,9 +34,12 @@ class ProcessorThread(Processor):
         clock: Clock,
         request_counters: Counters,
         closed: Callable[[Connection], None],
+        half_closed: Callable[[Connection], None],
     ) -> None:
         loop = type(broker_loop)()
-        super().__init__(index, loop, handler, settings, clock, request_counters, closed)
+        super().__init__(
+            index, loop, handler, settings, clock, request_counters, closed, half_closed
+        )
         self.channel = channel
         self.mailbox = Mailbox(loop)
         self._thread = threading.Thread(target=self._run, name=f"network-{index}", daemon=True)

@@ -88,3 +88,9 @@ class IncomingRequest:
 class RequestHandler(Protocol):
     def handle(self, request: IncomingRequest) -> None:
         """Called on the broker loop. An exception closes the connection."""
+
+    def half_closed(self, connection: Connection) -> None:
+        """Called on the broker loop: the peer has ended its stream while requests of it wait.
+
+        It may have gone, or wait for its answers: those that can be had early should come now.
+        """

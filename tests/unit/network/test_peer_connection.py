@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -109,6 +112,38 @@ def test_when_the_peer_hangs_up_everything_that_waits_fails() -> None:
             await connection.call(ControlledShutdownRequest(), 3, 5)
 
     play(story)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_peer_that_dies_in_mid_answer_fails_what_waits_at_once(loop: str) -> None:
+    """uvloop reports an error of a socket once; a reader that finds bytes then sees no error."""
+
+    async def story() -> None:
+        running = asyncio.get_running_loop()
+        listening = socket.create_server(("127.0.0.1", 0))
+        connection = await connect(
+            "127.0.0.1",
+            listening.getsockname()[1],
+            loop=running,
+            clock=SystemClock(),
+            timer=running,
+            client_id="broker-1",
+            timeout_s=5,
+        )
+        peer, _ = listening.accept()
+        call = running.create_task(connection.call(ControlledShutdownRequest(broker_id=3), 3, 60))
+        await asyncio.sleep(0)  # the request leaves
+        peer.sendall(b"\0\0\1\0 half an answer")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()  # with a reset, as a process that dies with unread requests does
+        listening.close()
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(call, 30)
+        assert not connection.open
+
+    pytest.importorskip(loop)
+    with asyncio.Runner(loop_factory=importlib.import_module(loop).new_event_loop) as runner:
+        runner.run(story())
 
 
 def test_a_request_that_is_not_answered_in_time_closes_the_connection() -> None:

@@ -24,7 +24,6 @@ from tests.support.raw_client import RawClient, metadata
 from tests.support.replica_comparison import differences, log_bytes
 from tidelog.controller import znodes
 from tidelog.errors import ErrorCode
-from tidelog.protocol.header import encode_request_header, response_header_version
 from tidelog.protocol.message import Message
 from tidelog.protocol.messages.stop_replica import (
     StopReplicaPartitionState,
@@ -33,7 +32,6 @@ from tidelog.protocol.messages.stop_replica import (
     StopReplicaTopicState,
 )
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-from tidelog.protocol.primitives import skip_tags
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
 
@@ -78,13 +76,7 @@ def create_topic_anew(brokers: list[BrokerProcess], name: str) -> None:
 def order(broker: BrokerProcess, request: Message, version: int, response: type[Message]) -> int:
     """Say this to a broker as a controller would; the error it answers with."""
     with RawClient(broker.bootstrap) as client:
-        header = encode_request_header(request.API_KEY, version, 7, "a former controller")
-        client.send_frame(bytes(header + request.encode(version)))
-        frame = memoryview(client.read_frame())
-    position = 4
-    if response_header_version(request.API_KEY, version):
-        position = skip_tags(frame, position)
-    return int(response.decode(frame, position, version).error_code)  # type: ignore[attr-defined]
+        return int(client.ask(request, version, response).error_code)  # type: ignore[attr-defined]
 
 
 def test_split_brain_of_two_controllers_the_elder_is_not_heard(

@@ -54,7 +54,10 @@ def test_producer_out_of_date_does_not_touch_the_transaction_of_a_newer_one() ->
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
 def test_an_end_under_way_is_waited_for(state: S) -> None:
-    assert decided(transaction(state)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    """Before the producer is looked at: it may have the id that takes over after the markers."""
+    present = transaction(state)._replace(next_producer_id=10)
+    assert decided(present) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert decided(present, 10, 0) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_producer_that_goes_on_may_repeat_its_request() -> None:

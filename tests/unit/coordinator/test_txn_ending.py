@@ -27,8 +27,8 @@ def decided(present: Transaction, epoch: int, producer_id: int = 9, **how: bool)
     [
         (S.EMPTY, REFUSED, REFUSED),
         (S.ONGOING, End.PREPARE, End.PREPARE),
-        (S.PREPARE_COMMIT, LATER, REFUSED),
-        (S.PREPARE_ABORT, REFUSED, LATER),
+        (S.PREPARE_COMMIT, LATER, LATER),
+        (S.PREPARE_ABORT, LATER, LATER),
         (S.COMPLETE_COMMIT, End.DONE, REFUSED),
         (S.COMPLETE_ABORT, REFUSED, End.DONE),
     ],
@@ -61,8 +61,6 @@ def test_next_end_of_a_client_whose_epoch_grows(state: S, commit: object, abort:
 @pytest.mark.parametrize(
     ("state", "commit", "abort"),
     [
-        (S.PREPARE_COMMIT, LATER, REFUSED),
-        (S.PREPARE_ABORT, REFUSED, LATER),
         (S.COMPLETE_COMMIT, End.DONE, REFUSED),
         (S.COMPLETE_ABORT, REFUSED, End.DONE),
     ],
@@ -76,9 +74,32 @@ def test_repeated_end_of_a_client_whose_epoch_grows(
     assert decided(present, 1, committed=True, bumps_epoch=True) is ErrorCode.PRODUCER_FENCED
 
 
-def test_epoch_of_a_prepared_end_is_not_known_to_anybody_yet() -> None:
-    present = transaction(S.PREPARE_COMMIT, version=BUMPS_EPOCH)
-    assert decided(present, 3, committed=True, bumps_epoch=True) is ErrorCode.PRODUCER_FENCED
+@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
+@pytest.mark.parametrize("committed", [True, False])
+def test_client_whose_epoch_grows_waits_for_the_markers_whatever_it_names(
+    state: S, committed: bool
+) -> None:
+    """Its EndTxn is answered before: it may have the next epoch, or the next producer id."""
+    present = transaction(state, version=BUMPS_EPOCH)._replace(next_producer_id=10)
+    for producer_id, epoch in ((9, 2), (9, 3), (10, 0)):
+        code = decided(present, epoch, producer_id, committed=committed, bumps_epoch=True)
+        assert code is LATER
+
+
+@pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING])
+def test_late_repetition_does_not_end_the_next_transaction(state: S) -> None:
+    """Kafka keeps the version of the client in the record of an open transaction."""
+    present = transaction(state, version=BUMPS_EPOCH)
+    for committed in (True, False):
+        code = decided(present, 2, committed=committed, bumps_epoch=True)
+        assert code is ErrorCode.PRODUCER_FENCED
+
+
+def test_epoch_of_a_client_that_keeps_it_is_the_present_one_after_a_timeout() -> None:
+    aborted = transaction(S.ONGOING, epoch=2).timed_out(1).completed(1)
+    assert decided(aborted, 2, committed=False, bumps_epoch=False) is ErrorCode.PRODUCER_FENCED
+    assert decided(aborted, 2, committed=False, bumps_epoch=True) is End.DONE
+    assert decided(aborted, 2, committed=True, bumps_epoch=True) is REFUSED
 
 
 def test_repeated_end_that_used_up_the_epochs_is_known_by_the_old_producer_id() -> None:

@@ -7,43 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.support.metadata import in_loop
+from tests.support.slow_broker import SlowBroker
 from tests.support.txn_stage import TOPIC, Producer, TxnStage, txn_stage
-from tidelog.coordinator.txn.markers import Answered
 from tidelog.coordinator.txn.records import transaction_record
 from tidelog.coordinator.txn.states import TransactionState
 from tidelog.coordinator.txn.transaction import Transaction
-from tidelog.protocol.messages.write_txn_markers import (
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
 from tidelog.record.builder import batch_of
 
-OTHER_BROKER = 2
 STATE_TOPIC = "__transaction_state"
-
-
-class SlowBroker:
-    """Leads partition 1 of the topic and writes markers when the test says so."""
-
-    def __init__(self) -> None:
-        self.asked: list[Answered] = []
-
-    def leader_of(self, topic: str, index: int) -> int | None:
-        return OTHER_BROKER
-
-    def write_markers(
-        self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
-    ) -> None:
-        self.asked.append(answered)
-
-    def answer(self, place: int) -> None:
-        row = WritableTxnMarkerPartitionResult(partition_index=1, error_code=0)
-        topic = WritableTxnMarkerTopicResult(name=TOPIC, partitions=[row])
-        marker = WritableTxnMarkerResult(producer_id=0, topics=[topic])
-        self.asked[place](WriteTxnMarkersResponse(markers=[marker]))
 
 
 @asynccontextmanager

@@ -3,8 +3,8 @@
 Behaviour
 - Adds the partition of __consumer_offsets that looks after the group to the transaction, so that
   it gets a marker. The topic is made if it is not there yet.
-Checks, in order: transactional id not empty (42), coordinator (14, 16), id known and its producer
-id (49), epoch (90), no end under way (51).
+Checks, in order: transactional id not empty (42), coordinator (14, 16), no end under way (51), id
+known and its producer id (49), epoch (90).
 Versions: v2 PRODUCER_FENCED (before: INVALID_PRODUCER_EPOCH), v3 flexible, v4 TRANSACTION_ABORTABLE
 (never needed).
 """

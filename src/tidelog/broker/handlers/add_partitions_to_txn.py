@@ -5,8 +5,8 @@ Behaviour
   OPERATION_NOT_ATTEMPTED.
 - v4+ names many transactions and is meant for brokers: with verify_only it asks whether the
   partitions have been added (KIP-890); one that has not is TRANSACTION_ABORTABLE.
-Checks, in order: partitions exist, transactional id not empty (42), coordinator (14, 16), id known
-and its producer id (49), epoch (90), no end under way (51).
+Checks, in order: partitions exist, transactional id not empty (42), coordinator (14, 16), no end
+under way (51), id known and its producer id (49), epoch (90); with verify_only the end comes last.
 Versions: v2 PRODUCER_FENCED (before: INVALID_PRODUCER_EPOCH), v3 flexible, v4 many transactions,
 v5 TRANSACTION_ABORTABLE.
 Unlike Kafka, which never answers it, a v4+ request without transactions is INVALID_REQUEST; one

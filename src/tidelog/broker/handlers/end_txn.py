@@ -5,8 +5,11 @@ Behaviour
 - A repeated request is answered like the first one. Before anything began: INVALID_TXN_STATE.
 - v5 (transaction.version 2, KIP-890) takes an epoch with each end and answers the producer's id and
   epoch from now on (a new id where the epochs are used up). It may abort what never began.
-Checks, in order: transactional id not empty (42), coordinator (14, 16), id known and its producer
-id (49), epoch (90), state (48; 51 while markers are being written).
+- While markers are being written v5 is CONCURRENT_TRANSACTIONS whatever id and epoch it names; the
+  client has its next ones by then.
+Checks, in order: transactional id not empty (42), coordinator (14, 16), id known (49), from v5 on
+no markers being written (51), its producer id (49), epoch (90), before v5 no markers being written
+(51), state (48).
 Versions: v2 PRODUCER_FENCED (before: INVALID_PRODUCER_EPOCH), v3 flexible, v4 TRANSACTION_ABORTABLE
 (never needed), v5 epochs.
 """

@@ -11,7 +11,7 @@ Behaviour
 - Two-phase commit (v6, KIP-939) is switched off, as it is in Kafka unless configured otherwise.
 Checks, in order: id and epoch both or neither, transactional id not empty (42), no two-phase commit
 (53), no transaction to be kept (35), timeout within 1 and transaction.max.timeout.ms (50),
-coordinator (14, 16), the named id and epoch (90), no end under way (51).
+coordinator (14, 16), no end under way (51), the named id and epoch (90).
 Versions: v2 flexible, v3 the client's present id and epoch, v4 PRODUCER_FENCED (before:
 INVALID_PRODUCER_EPOCH), v5 TRANSACTION_ABORTABLE (never needed), v6 two-phase commit, which 4.3
 offers only among its unstable versions.

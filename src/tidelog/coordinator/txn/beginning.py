@@ -43,10 +43,10 @@ def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int) ->
 
 
 def decide_begin(transaction: Transaction, expected: ProducerIdentity | None) -> Begin:
+    if transaction.state in PREPARED:  # the producer may have the id that comes after the markers
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if expected is not None and not _may_be(transaction, expected):
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
-    if transaction.state in PREPARED:
-        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     is_stale = (
         expected is not None
         and transaction.producer_epoch != NO_PRODUCER_EPOCH

@@ -189,6 +189,10 @@ class TransactionCoordinator:
     ) -> Pending[ErrorCode] | None:
         """None: they are in the transaction; else the outcome comes later."""
         shard = self._settled_shard(transactional_id)
+        present = shard.transactions.get(transactional_id)
+        if present is not None and present.state in PREPARED:
+            # Before its id and epoch: the client may have those that come after the markers.
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         transaction = self._owned(shard, transactional_id, producer_id, producer_epoch)
         if transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(
             partitions
@@ -346,7 +350,7 @@ class TransactionCoordinator:
             "timeout_ms": transaction.timeout_ms,
         }
         try:
-            self._end(shard, transaction.fenced(NO_PRODUCER_EPOCH, now_ms))
+            self._end(shard, transaction.timed_out(now_ms))
         except KafkaError as error:
             logger.error(
                 "cannot abort a transaction past its timeout; it is tried again",

@@ -49,14 +49,9 @@ BY_NAME: Final[Mapping[str, TransactionState]] = {
     "PrepareEpochFence": TransactionState.DEAD,  # a name that Kafka knows, and nobody is in
 }
 
+COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 # At rest: no transaction is under way or being decided.
-SETTLED: Final = frozenset(
-    {
-        TransactionState.EMPTY,
-        TransactionState.COMPLETE_COMMIT,
-        TransactionState.COMPLETE_ABORT,
-    }
-)
+SETTLED: Final = COMPLETE | {TransactionState.EMPTY}
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 
 ALLOWED_FROM: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {

@@ -116,10 +116,20 @@ class Transaction(NamedTuple):
         )
 
     def fenced(self, last_producer_epoch: int, now_ms: int) -> Transaction:
-        """Aborted without its producer, whose epoch is out of date from now on."""
+        """Aborted for another producer: the epoch of the present one is out of date from now on."""
         assert self.producer_epoch < EPOCH_MAX, self
         return self.prepared(committed=False, now_ms=now_ms)._replace(
             producer_epoch=self.producer_epoch + 1, last_producer_epoch=last_producer_epoch
+        )
+
+    def timed_out(self, now_ms: int) -> Transaction:
+        """Aborted without its producer, which goes on with the next epoch if it is of version 2
+        and aborts, too. Used-up epochs leave it none.
+        """
+        if self.is_epoch_exhausted:
+            return self.fenced(NO_PRODUCER_EPOCH, now_ms)
+        return self.prepared_with_next_epoch(
+            committed=False, next_producer_id=NO_PRODUCER_ID, now_ms=now_ms
         )
 
     def completed(self, now_ms: int) -> Transaction:

@@ -38,6 +38,7 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 UNSUPPORTED_VERSION = 35
 FETCH_SESSION_ID_NOT_FOUND = 70
 INVALID_FETCH_SESSION_EPOCH = 71
+FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 75
 UNSUPPORTED_COMPRESSION_TYPE = 76
 UNKNOWN_TOPIC_ID = 100
@@ -456,6 +457,59 @@ class TestOffsets:
         )
         assert {row.error_code for row in response.topics[0].partitions} == {42}
 
+    def old_style(self, client: RawClient, topic: str, *rows: tuple[int, int]) -> list[Any]:
+        """Answers of v0 for (timestamp, at most how many offsets)."""
+        kind = ListOffsetsRequest.ListOffsetsTopic
+        partitions = [
+            kind.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=count)
+            for timestamp, count in rows
+        ]
+        request = ListOffsetsRequest(
+            version=0, replica_id=-1, topics=[kind(name=topic, partitions=partitions)]
+        )
+        return list(client.call(request).topics[0].partitions)
+
+    def test_old_style_lists_begin_with_the_log_end(self, client: RawClient, topic: str) -> None:
+        produce(client, topic, batch(b"a", b"b", b"c"))
+        rows = self.old_style(
+            client, topic, (LATEST, 9), (LATEST, 1), (EARLIEST, 9), (1 << 60, 9), (1000, 9)
+        )
+        assert [list(row.old_style_offsets) for row in rows] == [[3, 0], [3], [0], [3, 0], []]
+
+    def test_old_style_requests_know_two_positions_and_no_negative_counts(
+        self, client: RawClient, topic: str
+    ) -> None:
+        rows = self.old_style(client, topic, (MAX_TIMESTAMP, 1), (LATEST, -1))
+        assert [row.error_code for row in rows] == [UNSUPPORTED_VERSION, UNKNOWN_SERVER_ERROR]
+
+    def test_an_epoch_below_minus_1_is_fenced_except_in_a_fetch(
+        self, client: RawClient, topic: str
+    ) -> None:
+        kind = ListOffsetsRequest.ListOffsetsTopic
+        row = kind.ListOffsetsPartition(
+            partition_index=0, timestamp=LATEST, current_leader_epoch=-2
+        )
+        request = ListOffsetsRequest(
+            version=5, replica_id=-1, topics=[kind(name=topic, partitions=[row])]
+        )
+        assert client.call(request).topics[0].partitions[0].error_code == FENCED_LEADER_EPOCH
+        assert fetch(client, topic, current_leader_epoch=-2).error_code == 0
+
+    def test_an_unknown_isolation_level_is_an_unknown_error(
+        self, client: RawClient, topic: str
+    ) -> None:
+        kind = ListOffsetsRequest.ListOffsetsTopic
+        row = kind.ListOffsetsPartition(
+            partition_index=0, timestamp=LATEST, current_leader_epoch=-1
+        )
+        request = ListOffsetsRequest(
+            version=5,
+            replica_id=-1,
+            isolation_level=2,
+            topics=[kind(name=topic, partitions=[row])],
+        )
+        assert client.call(request).topics[0].partitions[0].error_code == UNKNOWN_SERVER_ERROR
+
     def test_the_end_of_a_leader_epoch(self, client: RawClient, topic: str) -> None:
         produce(client, topic, batch(b"a", b"b", b"c"))
         kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
@@ -474,6 +528,7 @@ class TestOffsets:
         later = end_of(7)
         assert (later.error_code, later.leader_epoch, later.end_offset) == (0, -1, -1)
         assert end_of(0, current=9).error_code == UNKNOWN_LEADER_EPOCH
+        assert end_of(0, current=-2).error_code == FENCED_LEADER_EPOCH
         assert end_of(0, partition=5).error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -66,7 +66,8 @@ class FetchedPartition:
     def want(self, wanted: FetchPartition) -> None:
         self.fetch_offset = wanted.fetch_offset
         self.max_bytes = wanted.partition_max_bytes
-        self.current_leader_epoch = wanted.current_leader_epoch
+        # As in Kafka, any epoch below 0 is none; other requests know -1 alone.
+        self.current_leader_epoch = max(wanted.current_leader_epoch, -1)
         self.last_fetched_epoch = wanted.last_fetched_epoch
 
     def tell(self, row: PartitionData) -> bool:

@@ -95,7 +95,7 @@ class LogReader:
     ) -> ReadResult:
         if max_bytes < 0:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{max_bytes} bytes cannot be read")
-        length = max(max_bytes, 0)
+        length = max_bytes
         is_piece = False
         aligned = segment.aligned_end(position, position + length)
         if aligned is not None:

@@ -372,13 +372,13 @@ class PartitionLog:
         except OSError as error:
             raise self._storage_error("search", error) from error
 
-    def segment_base_offsets(self, *, modified_before_ms: int | None = None) -> list[int]:
-        """Of segments last written at or before that time, or of all."""
-        return [
-            segment.base_offset
-            for segment in self.segments
-            if modified_before_ms is None or segment.modified_ms() <= modified_before_ms
-        ]
+    def offsets_by_time(self, now_ms: int) -> list[tuple[int, int]]:
+        """Where segments begin and when they were last written, oldest first; the end has now."""
+        try:
+            starts = time_lookup.segment_starts(self.segments, self.log_start_offset)
+        except OSError as error:
+            raise self._storage_error("search", error) from error
+        return [*starts, (self.log_end_offset, now_ms)] if self.active_segment.size else starts
 
     def epoch_at(self, offset: int) -> int:
         return self.epochs.epoch_for_offset(offset)

@@ -24,6 +24,13 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
+def segment_starts(segments: Sequence[LogSegment], log_start_offset: int) -> list[tuple[int, int]]:
+    """Their first offsets, with the time of their files."""
+    return [
+        (max(segment.base_offset, log_start_offset), segment.modified_ms()) for segment in segments
+    ]
+
+
 def first_at_or_after(
     segments: Sequence[LogSegment], timestamp: int, log_start_offset: int
 ) -> TimestampOffset | None:

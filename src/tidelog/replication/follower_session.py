@@ -77,7 +77,7 @@ class SessionPartition:
     def want(self, row: FetchPartition) -> None:
         self.fetch_offset = row.fetch_offset
         self.log_start_offset = row.log_start_offset
-        self.current_leader_epoch = row.current_leader_epoch
+        self.current_leader_epoch = max(row.current_leader_epoch, -1)
         self.last_fetched_epoch = row.last_fetched_epoch
         self.max_bytes = row.partition_max_bytes
 

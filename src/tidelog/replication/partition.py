@@ -446,7 +446,7 @@ class Partition:
         """KIP-320: a client that knows of another leadership than ours must refresh its
         metadata.
         """
-        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+        if current_leader_epoch in (UNDEFINED_EPOCH, self.leader_epoch):
             return
         if current_leader_epoch < self.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)

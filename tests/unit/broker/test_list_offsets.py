@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 
@@ -105,7 +107,8 @@ async def test_read_committed_latest_is_the_last_stable_offset(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "version"), [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-9, 9)]
+    ("timestamp", "version"),
+    [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-9, 9), (-3, 0)],
 )
 def test_position_unknown_to_the_version_is_refused(
     tmp_path: Path, timestamp: int, version: int
@@ -136,3 +139,66 @@ async def test_old_style_list_is_newest_first(tmp_path: Path) -> None:
         append(stage, 2)
         assert ask(stage, LATEST, version=0).old_style_offsets == [7, 5, 0]
         assert ask(stage, EARLIEST, version=0).old_style_offsets == [0]
+
+
+@in_loop
+async def test_old_style_list_has_the_log_end_for_times_that_have_passed(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 5)
+        stage.partition("t").log.roll()
+        append(stage, 2)
+        now_ms = stage.clock.time_ms()
+        for number, path in enumerate(sorted((tmp_path / "t-0").glob("*.log"))):
+            os.utime(path, (now_ms // 1000 - 20 + 10 * number,) * 2)
+        found = {
+            age_s: ask(stage, now_ms - 1000 * age_s, version=0).old_style_offsets
+            for age_s in (-99, 5, 15, 99)
+        }
+        assert found == {-99: [7, 5, 0], 5: [5, 0], 15: [0], 99: []}
+
+
+@in_loop
+async def test_old_style_list_of_fewer_than_no_offsets_is_an_unknown_error(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        row = ListOffsetsPartition(partition_index=0, timestamp=LATEST, max_num_offsets=-1)
+        answer = answer_to(stage, 0, ListOffsetsTopic(name="t", partitions=[row]))
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@in_loop
+async def test_old_style_request_may_name_a_partition_twice(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        assert ask(stage, LATEST, version=0, times=2).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("level", [-1, 2])
+@in_loop
+async def test_unknown_isolation_level_is_an_unknown_error(tmp_path: Path, level: int) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        row = ask(stage, LATEST, isolation_level=level)
+        assert (row.error_code, row.offset) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+
+
+def answer_to(stage: HandlerStage, version: int, *topics: ListOffsetsTopic) -> ListOffsetsResponse:
+    request = ListOffsetsRequest(replica_id=-1, topics=list(topics))
+    return list_offsets.handle(stage.context(version), request)
+
+
+@in_loop
+async def test_each_partition_is_answered_once_from_v10_on(tmp_path: Path) -> None:
+    def topic(*indexes: int) -> ListOffsetsTopic:
+        rows = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in indexes]
+        return ListOffsetsTopic(name="t", partitions=rows)
+
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", 2)
+        for version, sizes in ((9, [2, 0, 1]), (10, [2])):
+            answer = answer_to(stage, version, topic(0, 1), topic(), topic(0))
+            assert [len(row.partitions) for row in answer.topics] == sizes
+            codes = [row.error_code for row in answer.topics[0].partitions]
+            assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+        assert answer_to(stage, 10, topic()).topics == []

@@ -18,6 +18,8 @@ async def test_other_leader_epochs_are_fenced_or_unknown(tmp_path: Path) -> None
             partition.require_leader_epoch(fine)
         with refused(ErrorCode.FENCED_LEADER_EPOCH):
             partition.require_leader_epoch(4)
+        with refused(ErrorCode.FENCED_LEADER_EPOCH):
+            partition.require_leader_epoch(-2)
         with refused(ErrorCode.UNKNOWN_LEADER_EPOCH):
             partition.require_leader_epoch(6)
 

@@ -7,12 +7,18 @@ Behaviour
   have is UNSUPPORTED_VERSION.
 - "Latest" is the high watermark, with read_committed the last stable offset; a replica sees the
   log end. A time look-up is exact inside a batch and finds nothing (-1) at or above "latest".
-- A partition named twice is INVALID_REQUEST.
+- A partition named twice is INVALID_REQUEST, an isolation level that is not known
+  UNKNOWN_SERVER_ERROR for every partition. From v10 on, which only Kafka 4 has, each topic and
+  partition is answered once, and a topic without partitions not at all.
 - A new leader whose high watermark has not reached the start of its epoch may know less than the
   one before it has told: OFFSET_NOT_AVAILABLE (v5, before: LEADER_NOT_AVAILABLE; KIP-207) where the
   answer depends on it.
-- v0 answers a list: segment base offsets and the latest, newest first, below the time asked for.
-Checks, in order: duplicate, timestamp known to the version, hosted and led here, leader epoch.
+- v0 answers a list, newest first: where the segments begin that were last written at or before the
+  time asked for, and the log end, which counts as written now. It knows only -1 and -2, and takes
+  partitions that are named twice. A negative max_num_offsets is UNKNOWN_SERVER_ERROR.
+Unlike Kafka 4, which answers in the order of a hash map, the order is the request's.
+Checks, in order: isolation level, duplicate, timestamp known to the version, hosted and led here,
+leader epoch.
 Versions: v1 one offset with its timestamp, v2 isolation level, v4 leader epochs, v6 flexible,
 v10 timeout.
 """
@@ -29,6 +35,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from tidelog.replication.partition import (
@@ -52,15 +59,23 @@ FIRST_VERSION_OF: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 READ_COMMITTED: Final = 1
+ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
+LAST_VERSION_WITH_LISTS: Final = 0
 FIRST_VERSION_WITH_EPOCHS: Final = 4
 FIRST_VERSION_WITH_NOT_AVAILABLE: Final = 5
+FIRST_VERSION_OF_KAFKA_4: Final = 10
 
 
 def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     named = [
         (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
     ]
-    twice = {key for key, count in Counter(named).items() if count > 1}
+    twice: set[tuple[str, int]] = set()
+    if context.api_version > LAST_VERSION_WITH_LISTS:
+        twice = {key for key, count in Counter(named).items() if count > 1}
+    topics = request.topics
+    if context.api_version >= FIRST_VERSION_OF_KAFKA_4:
+        topics = _distinct(topics)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -69,9 +84,19 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
                     _answer(context, request, topic.name, row, twice) for row in topic.partitions
                 ],
             )
-            for topic in request.topics
+            for topic in topics
         ]
     )
+
+
+def _distinct(topics: list[ListOffsetsTopic]) -> list[ListOffsetsTopic]:
+    merged: dict[str, dict[int, ListOffsetsPartition]] = {}
+    for topic in topics:
+        for row in topic.partitions:
+            merged.setdefault(topic.name, {})[row.partition_index] = row
+    return [
+        ListOffsetsTopic(name=name, partitions=list(rows.values())) for name, rows in merged.items()
+    ]
 
 
 def _answer(
@@ -83,15 +108,18 @@ def _answer(
 ) -> ListOffsetsPartitionResponse:
     index = row.partition_index
     try:
+        if request.isolation_level not in ISOLATION_LEVELS:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if (topic, index) in twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         unknown_version = FIRST_VERSION_OF.get(row.timestamp, 99) > context.api_version
-        if row.timestamp < 0 and context.api_version > 0 and unknown_version:
+        if row.timestamp < 0 and unknown_version:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         partition = _partition(context, request, topic, index)
         partition.require_leader_epoch(row.current_leader_epoch)
-        if context.api_version == 0:
-            offsets = _old_style_offsets(partition, row)
+        if context.api_version == LAST_VERSION_WITH_LISTS:
+            now_ms = context.broker.clock.time_ms()
+            offsets = _old_style_offsets(partition, request, row, now_ms)
             return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=offsets)
         offset, timestamp, epoch = _find(partition, row.timestamp, _latest(partition, request))
         if offset < 0 or row.timestamp == LATEST:
@@ -159,17 +187,20 @@ def _find(partition: Partition, timestamp: int, latest: int) -> tuple[int, int, 
     return found.offset, found.timestamp, log.epoch_at(found.offset)
 
 
-def _old_style_offsets(partition: Partition, row: ListOffsetsPartition) -> list[int]:
+def _old_style_offsets(
+    partition: Partition, request: ListOffsetsRequest, row: ListOffsetsPartition, now_ms: int
+) -> list[int]:
+    if row.max_num_offsets < 0:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "max_num_offsets is below 0")
     log = partition.log
-    high_watermark = log.high_watermark
+    offsets = log.offsets_by_time(now_ms)
     if row.timestamp == EARLIEST:
-        offsets = [log.log_start_offset]
-    else:
-        bases = log.segment_base_offsets(
-            modified_before_ms=None if row.timestamp == LATEST else row.timestamp
-        )
-        offsets = sorted({max(base, log.log_start_offset) for base in bases}, reverse=True)
-        if row.timestamp == LATEST:
-            offsets = sorted({high_watermark, *offsets}, reverse=True)
-    offsets = [offset for offset in offsets if offset <= high_watermark]
-    return offsets[: max(row.max_num_offsets, 0)]
+        del offsets[1:]
+    elif row.timestamp != LATEST:
+        while offsets and offsets[-1][1] > row.timestamp:
+            offsets.pop()
+    found = [offset for offset, _ in reversed(offsets)][: row.max_num_offsets]
+    high_watermark = log.high_watermark
+    if request.replica_id == CONSUMER_REPLICA_ID and found and found[0] > high_watermark:
+        found = [high_watermark, *(offset for offset in found if offset <= high_watermark)]
+    return found

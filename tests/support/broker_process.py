@@ -30,6 +30,7 @@ unlike_apache_kafka = pytest.mark.skipif(
 )
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+STALL_WARN_MS = 20
 
 READY_LINE = re.compile(
     r"^tidelog ready broker\.id=(?P<broker_id>\d+) cluster\.id=(?P<cluster_id>\S+) "
@@ -78,7 +79,11 @@ class BrokerProcess:
         self.program = program
         self.directory = directory
         self.data_directory = directory / "data"
-        self.overrides = {"log.dirs": str(self.data_directory), **(overrides or {})}
+        self.overrides = {
+            "log.dirs": str(self.data_directory),
+            "tidelog.loop.stall.warn.ms": str(STALL_WARN_MS),
+            **(overrides or {}),
+        }
         self.file_size_limit_bytes = file_size_limit_bytes
         self.environment = dict(environment or {})
         self.port = 0

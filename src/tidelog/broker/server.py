@@ -124,10 +124,27 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
             _settle_garbage_collector()
             sys.stdout.write(server.ready_line() + "\n")
             sys.stdout.flush()
-            await stop.wait()
+            await _serve_until(stop, config, loop)
     finally:
         await server.stop()
     return 1 if failures else 0
+
+
+async def _serve_until(
+    stop: asyncio.Event, config: BrokerConfig, loop: asyncio.AbstractEventLoop
+) -> None:
+    warn_ms = config.get_int("tidelog.loop.stall.warn.ms")
+    if not warn_ms:
+        await stop.wait()
+        return
+    from tidelog.broker.loop_monitor import LoopMonitor
+
+    monitor = LoopMonitor(loop, warn_ms)
+    monitor.start()
+    try:
+        await stop.wait()
+    finally:
+        monitor.stop()
 
 
 def _new_server(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Server:

@@ -26,6 +26,7 @@ Written by `python -m tidelog.config.reference` from the rows in `src/tidelog/co
 - `listeners`, `advertised.listeners`, `listener.security.protocol.map` and `num.network.threads`
   cannot change while the broker runs, and only `PLAINTEXT` is served.
 - An unknown key is an error that names the nearest known one; Kafka ignores it.
+- Keys that begin with `tidelog.` are tidelog's own.
 - Keys marked *inert* are known and checked, but nothing acts on them: setting one gives a warning.
 
 *Change* says how a broker key may be changed while brokers run, with IncrementalAlterConfigs or

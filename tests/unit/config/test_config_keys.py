@@ -33,6 +33,7 @@ NOT_IN_KAFKAS_TABLE = {
     "group.consumer.regex.refresh.interval.ms",
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
+    "tidelog.loop.stall.warn.ms",
 }
 
 

@@ -1,4 +1,4 @@
-"""Metrics, telemetry and the windows of quotas."""
+"""Metrics, telemetry, stalls of the event loop and the windows of quotas."""
 
 from __future__ import annotations
 
@@ -164,5 +164,14 @@ KEYS: Final = (
         valid=at_least(1),
         importance=LOW,
         inert=True,
+    ),
+    Key(
+        "tidelog.loop.stall.warn.ms",
+        INT,
+        0,
+        "Log a warning, with the code that was running, whenever something holds the broker's "
+        "event loop for this long; 0 watches nothing.",
+        valid=at_least(0),
+        importance=LOW,
     ),
 )

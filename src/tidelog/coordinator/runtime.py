@@ -14,8 +14,9 @@ A hosted partition is in one of these states:
     FAILED   its records cannot be read or kept       NOT_COORDINATOR
     (absent) another broker leads it, or no topic yet NOT_COORDINATOR
 
-Loading is done in slices, one a turn of the loop, one partition after another. Touched only on the
-broker loop.
+Loading is done in slices, one a turn of the loop, one partition after another. One that cannot be
+loaded, for whatever reason, holds up no other: it is FAILED, and loaded anew into a fresh shard
+after a pause that grows from 1 second to 1 minute. Touched only on the broker loop.
 
 An append that fails changes nothing. A flush that fails leaves it open whether a restart finds the
 records: the answer is an error, and the partition is FAILED from then on.
@@ -27,6 +28,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tidelog.coordinator.partition_hash import partition_for
@@ -49,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 SLICE_BYTES_MAX: Final = 64 * 1024  # some milliseconds of replaying
 WRITE_TIMEOUT_MS: Final = 5_000
+LOAD_PAUSE_S: Final = 1.0
+LOAD_PAUSE_MAX_S: Final = 60.0
 
 S = TypeVar("S", bound="Replayable")
 
@@ -62,12 +66,13 @@ class ShardState(Enum):
 class Hosted(Generic[S]):
     """A partition of the topic that this broker leads, and its shard."""
 
-    __slots__ = ("partition", "shard", "state")
+    __slots__ = ("load_pause_s", "partition", "shard", "state")
 
     def __init__(self, partition: Partition, shard: S) -> None:
         self.partition = partition
         self.shard = shard
         self.state = ShardState.LOADING
+        self.load_pause_s = LOAD_PAUSE_S  # before the next try, if this one fails
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -107,9 +112,11 @@ class CoordinatorRuntime(Generic[S]):
         index = partition.topic_partition.partition
         if index in self._hosted:
             return
-        hosted = Hosted(partition, self._new_shard(index))
-        self._hosted[index] = hosted
-        log = partition.log
+        self._hosted[index] = hosted = Hosted(partition, self._new_shard(index))
+        self._load(hosted)
+
+    def _load(self, hosted: Hosted[S]) -> None:
+        log = hosted.partition.log
         if log.log_start_offset == log.log_end_offset:
             self._activate(hosted)
             return
@@ -130,21 +137,28 @@ class CoordinatorRuntime(Generic[S]):
         for index in tuple(self._hosted):
             self.resign(index)
 
+    def _is_hosted(self, hosted: Hosted[S]) -> bool:
+        return self._hosted.get(hosted.partition.topic_partition.partition) is hosted
+
     def _load_slice(self) -> None:
         hosted, loading = self._to_load[0]
-        index = hosted.partition.topic_partition.partition
-        done = self._hosted.get(index) is not hosted or self._step(hosted, loading)
-        if done:
-            self._to_load.popleft()
-        if self._to_load:
-            self._timer.call_later(0.0, self._load_slice)
+        is_done = True
+        try:
+            is_done = not self._is_hosted(hosted) or self._step(hosted, loading)
+        finally:  # what was not expected passes on to the loop, which logs it
+            if is_done:
+                self._to_load.popleft()
+            if self._to_load:
+                self._timer.call_later(0.0, self._load_slice)
+            if is_done and hosted.state is ShardState.LOADING:
+                self._load_failed(hosted)
 
     def _step(self, hosted: Hosted[S], loading: PartitionLoading) -> bool:
+        """Whether there is nothing left to load; the partition is ACTIVE then, or cannot be."""
         try:
             if not loading.step():
                 return False
         except (KafkaError, DecodeError, OSError) as error:
-            hosted.state = ShardState.FAILED
             logger.error(
                 "cannot load a coordinator's partition",
                 extra={
@@ -166,7 +180,34 @@ class CoordinatorRuntime(Generic[S]):
 
     def _activate(self, hosted: Hosted[S]) -> None:
         hosted.state = ShardState.ACTIVE
-        self._on_loaded(hosted.shard)
+        is_good = False
+        try:
+            self._on_loaded(hosted.shard)
+            is_good = True
+        finally:
+            if not is_good:
+                self._load_failed(hosted)
+
+    def _load_failed(self, hosted: Hosted[S]) -> None:
+        was_active = hosted.state is ShardState.ACTIVE
+        hosted.state = ShardState.FAILED
+        if not self._is_hosted(hosted):
+            return
+        pause_s = hosted.load_pause_s
+        hosted.load_pause_s = min(2 * pause_s, LOAD_PAUSE_MAX_S)
+        self._timer.call_later(pause_s, partial(self._load_again, hosted))
+        logger.warning(
+            "a coordinator's partition is not served; it will be loaded again",
+            extra={"partition": str(hosted.partition.topic_partition), "pause_s": pause_s},
+        )
+        if was_active:
+            self._on_unloaded(hosted.shard)
+
+    def _load_again(self, hosted: Hosted[S]) -> None:
+        if self._is_hosted(hosted):
+            hosted.shard = self._new_shard(hosted.partition.topic_partition.partition)
+            hosted.state = ShardState.LOADING
+            self._load(hosted)
 
     # Finding shards
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,13 @@ def code_of(stage: GroupStage, group_id: str = GROUP) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
         stage.groups.offsets_of(group_id)
     return refused.value.code
+
+
+def other_partitions_group(stage: GroupStage) -> str:
+    """A group that another partition than GROUP's looks after."""
+    names = (f"other-{n}" for n in range(100))
+    runtime = stage.groups.runtime
+    return next(name for name in names if runtime.shard_for(name) is not shard_of(stage))
 
 
 def shard_of(stage: GroupStage) -> GroupShard:
@@ -110,6 +118,90 @@ class TestLoading:
         others = [f"other-{n}" for n in range(8)]
         served = [name for name in others if commit_or_code(stage, name) is ErrorCode.NONE]
         assert served, "the other partition serves"
+
+    def test_a_bug_met_while_loading_holds_up_no_other_partition(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage = GroupStage(tmp_path)
+        commit(stage, 5)
+        other = other_partitions_group(stage)
+        commit(stage, 6, other)
+        replay = GroupShard.replay
+        broken = shard_of(stage).index
+
+        def replay_with_a_bug(self: GroupShard, record: Any, offset: int, producer: int) -> None:
+            if self.index == broken:
+                raise LookupError("nobody expected this")
+            replay(self, record, offset, producer)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupShard, "replay", replay_with_a_bug)
+            stage.start()
+            # The loop logs it with its traceback and goes on.
+            with pytest.raises(LookupError):
+                stage.load()
+            stage.load()
+            assert committed(stage, other) == 6
+            assert code_of(stage) is ErrorCode.NOT_COORDINATOR
+            assert not stage.groups.runtime.is_loading
+            for pause_ms in (1000, 2000, 4000):
+                stage.clock.advance(ms=pause_ms - 1)
+                assert not stage.groups.runtime.is_loading
+                with pytest.raises(LookupError):
+                    stage.clock.advance(ms=1)
+        stage.clock.advance(ms=8000)
+        assert committed(stage) == 5
+
+    def test_a_bug_met_when_a_partition_is_loaded_leaves_no_half_of_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage = GroupStage(tmp_path)
+        commit(stage, 5)
+        stage.start()
+        runtime = stage.groups.runtime
+        good = runtime._on_loaded
+        unloaded: list[GroupShard] = []
+
+        def bad(shard: GroupShard) -> None:
+            raise LookupError("nobody expected this")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(runtime, "_on_loaded", bad)
+            patch.setattr(runtime, "_on_unloaded", unloaded.append)
+            with pytest.raises(LookupError):
+                stage.load()
+            assert code_of(stage) is ErrorCode.NOT_COORDINATOR
+            assert len(unloaded) == 1
+        assert runtime._on_loaded == good
+        stage.clock.advance(ms=1000)
+        assert committed(stage) == 5
+
+    def test_a_disk_that_fails_for_a_while_is_read_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage = GroupStage(tmp_path)
+        commit(stage, 5)
+        stage.start()
+
+        def fail(self: PartitionLoading) -> bool:
+            raise OSError("input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionLoading, "step", fail)
+            stage.load()
+            assert code_of(stage) is ErrorCode.NOT_COORDINATOR
+        stage.clock.advance(ms=1000)
+        assert committed(stage) == 5
+
+    def test_a_partition_that_has_gone_is_not_loaded_again(self, tmp_path: Path) -> None:
+        stage = GroupStage(tmp_path)
+        write_raw(stage, batch_of([(b"\0\1\0\x50cut", b"", (), 1)]))
+        stage.restart()
+        assert code_of(stage) is ErrorCode.NOT_COORDINATOR
+        stage.groups.resign()
+        stage.clock.advance(ms=120_000)
+        assert not stage.groups.runtime.is_loading
+        assert stage.clock.pending_timers() == 0
 
     def test_a_partition_given_up_while_it_loads_stays_away(self, tmp_path: Path) -> None:
         stage = GroupStage(tmp_path)

@@ -26,6 +26,10 @@ class FetchedBatches:
         self.data = data
         self.first_offset = int.from_bytes(data[:8], "big", signed=True) if len(data) >= 8 else -1
 
+    def begin_around(self, log_end_offset: int) -> bool:
+        """Whether the log would go on inside of a batch."""
+        return 0 <= self.first_offset < log_end_offset <= self._last_offset()
+
     def must_continue(self, log_end_offset: int) -> None:
         if 0 <= self.first_offset < log_end_offset:
             raise UnexpectedAppendOffset(

@@ -121,11 +121,10 @@ class FutureLog:
             log.truncate_to(piece.truncate_to)
         self._truncations = piece.truncations
         data = b"" if piece.records is None else self._read(piece.records)
-        first_offset = int.from_bytes(data[:8], "big") if data else piece.log_start_offset
-        if piece.start_at is not None or self._begins_inside(first_offset):
-            log.truncate_fully_and_start_at(min(first_offset, piece.log_start_offset))
+        if piece.start_at is not None:
+            log.truncate_fully_and_start_at(piece.start_at)
         if data:
-            log.append_as_follower(memoryview(data))
+            log.append_as_follower(memoryview(data), piece.log_start_offset)
         log.update_high_watermark(piece.high_watermark)
         log.maybe_increment_log_start_offset(min(piece.log_start_offset, log.high_watermark))
 
@@ -135,10 +134,6 @@ class FutureLog:
         except OSError as error:
             self._failed(str(self.current.directory), "read", error)
             raise StorageError(f"cannot read {self.current.topic_partition}: {error}") from error
-
-    def _begins_inside(self, first_offset: int) -> bool:
-        """An empty copy begins at the log start, which may lie inside of the first batch."""
-        return first_offset < self.log.log_end_offset and self.log.size_bytes == 0
 
     def make_ready(self) -> None:
         """Sync the copy, and say what it is to replace. StorageError if that fails."""

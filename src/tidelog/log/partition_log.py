@@ -247,9 +247,17 @@ class PartitionLog:
             raise self._storage_error("index an aborted transaction in", error) from error
         self._reader.note_aborted()
 
-    def append_as_follower(self, batches: memoryview) -> AppendInfo:
-        """Batches as the leader has them; their offsets must not lie below the log end."""
+    def append_as_follower(self, batches: memoryview, source_start_offset: int = 0) -> AppendInfo:
+        """Batches as the leader has them; their offsets must not lie below the log end.
+
+        The leader's log may begin inside of a batch, at `source_start_offset`. A log that holds
+        nothing from there on begins anew where that batch begins.
+        """
         fetched = FetchedBatches(self.topic_partition, batches)
+        is_obsolete = self.log_end_offset <= max(source_start_offset, self.log_start_offset)
+        if is_obsolete and fetched.begin_around(self.log_end_offset):
+            logger.info("%s begins anew at %d", self.topic_partition, fetched.first_offset)
+            self.truncate_fully_and_start_at(fetched.first_offset)
         fetched.must_continue(self.log_end_offset)
         base_offset = fetched.first_offset
         segment = self._active

@@ -57,7 +57,7 @@ class FollowedPartition:
         partition, records = self.partition, row.records
         size_bytes = 0
         if records and _holds_a_batch(records):
-            size_bytes = partition.append_from_leader(records).size_bytes
+            size_bytes = partition.append_from_leader(records, row.log_start_offset).size_bytes
         partition.follow(row.high_watermark, row.log_start_offset, size_bytes)
         self.is_behind = row.high_watermark > partition.log.log_end_offset
         return size_bytes

@@ -424,8 +424,8 @@ class Partition:
 
     # Following, where another broker leads
 
-    def append_from_leader(self, batches: memoryview) -> AppendInfo:
-        return self.log.append_as_follower(batches)
+    def append_from_leader(self, batches: memoryview, leader_log_start_offset: int) -> AppendInfo:
+        return self.log.append_as_follower(batches, leader_log_start_offset)
 
     def follow(self, high_watermark: int, log_start_offset: int, size_bytes: int) -> None:
         """The leader's offsets, after what came with them has been appended."""

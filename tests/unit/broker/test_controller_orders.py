@@ -185,7 +185,7 @@ async def test_a_new_leader_flushes_what_it_holds_where_that_is_demanded(tmp_pat
         await stage.order(leader=1, epoch=4)
         log = stage.partition.log
         log.update_config(replace(log.config, flush_messages=1))
-        stage.partition.append_from_leader(memoryview(simple_batch(3)))
+        stage.partition.append_from_leader(memoryview(simple_batch(3)), 0)
         await stage.order(leader=0, epoch=5, replicas=(0,))
         assert log.high_watermark == 0
         await stage.broker.flusher.drain()

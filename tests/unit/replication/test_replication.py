@@ -11,6 +11,7 @@ from tests.support.metadata import in_loop, refused
 from tests.support.replica_cluster import LAG_MAX_MS, Link, ReplicaCluster, values_in
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log.log_errors import UnexpectedAppendOffset
 from tidelog.record.builder import batch_of
 from tidelog.replication.partition import Partition
 
@@ -539,3 +540,82 @@ async def test_a_follower_that_stopped_cleanly_is_not_waited_for(tmp_path: Path)
     cluster.produce([b"b"], outcomes)
     await cluster.run()
     assert outcomes == [ErrorCode.NONE]
+
+
+async def without_broker_3(tmp_path: Path) -> ReplicaCluster:
+    cluster = await started(tmp_path, config=LogConfig(min_insync_replicas=1))
+    cluster.nodes[3].crash()
+    cluster.elect(1, (1, 2))
+    cluster.tell()
+    return cluster
+
+
+async def bring_back_broker_3(cluster: ReplicaCluster) -> None:
+    cluster.nodes[3].start()
+    cluster.nodes[3].obey(cluster.state)
+    cluster.leader.host.set_alive({1, 2, 3})
+    await cluster.run(rounds=100, advance_ms=5)
+
+
+def delete_records(cluster: ReplicaCluster, offset: int) -> None:
+    partition = cluster.leader.partition
+    assert partition.leadership is not None
+    partition.log.maybe_increment_log_start_offset(offset)
+    partition.leadership.look_again()
+
+
+@in_loop
+async def test_an_empty_replica_follows_a_log_that_begins_inside_a_batch(tmp_path: Path) -> None:
+    cluster = await without_broker_3(tmp_path)
+    cluster.produce([b"a", b"b", b"c", b"d", b"e"])
+    cluster.produce([b"f"])
+    await cluster.run()
+    delete_records(cluster, 3)
+    cluster.nodes[3].lose_its_disk()
+    await bring_back_broker_3(cluster)
+    log = cluster.nodes[3].partition.log
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 6, 6)
+    assert log.segments[0].base_offset == 0, "where the batch begins"
+    assert cluster.nodes[3].bytes_up_to(6) == cluster.leader.bytes_up_to(6)
+    assert set(cluster.state.isr) == {1, 2, 3}
+
+
+@in_loop
+async def test_a_log_that_ends_where_the_leaders_begins_gives_way_to_the_batch_around_it(
+    tmp_path: Path,
+) -> None:
+    """Its own records are of another history, and deleted: no divergence is told of them."""
+    cluster = await started(tmp_path, config=LogConfig(min_insync_replicas=1))
+    for number in (1, 2):
+        cluster.nodes[number].crash()
+    cluster.elect(3, (3,))
+    cluster.tell()
+    cluster.produce([b"x", b"y", b"z"])
+    cluster.nodes[3].crash()
+    for number in (1, 2):
+        cluster.nodes[number].start()
+    cluster.elect(1, (1, 2))
+    cluster.tell()
+    cluster.produce([b"a", b"b", b"c", b"d", b"e"])
+    await cluster.run()
+    delete_records(cluster, 3)
+    await bring_back_broker_3(cluster)
+    log = cluster.nodes[3].partition.log
+    assert (log.log_start_offset, log.log_end_offset) == (3, 5)
+    assert values_on(cluster, 3) == values_on(cluster, 1)
+    assert set(cluster.state.isr) == {1, 2, 3}
+
+
+@in_loop
+async def test_a_replica_whose_log_goes_on_inside_a_batch_is_not_emptied(tmp_path: Path) -> None:
+    """Only records that the leader has deleted may go without a word of a divergence."""
+    cluster = await without_broker_3(tmp_path)
+    cluster.produce([b"a"])
+    cluster.produce([b"b", b"c"])
+    await cluster.run()
+    follower = cluster.nodes[2].partition
+    follower.log.truncate_to(2)
+    data = bytearray(cluster.leader.bytes_up_to(3))
+    with pytest.raises(UnexpectedAppendOffset):
+        follower.append_from_leader(memoryview(data), leader_log_start_offset=0)
+    assert values_on(cluster, 2)[0] == b"a"

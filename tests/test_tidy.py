@@ -63,7 +63,7 @@ LONG_FUNCTION_LINES = 70
 # Ratchets.
 LONG_FUNCTIONS = {"record/_pure.py::scan_log", "log/validator.py::validate_for_append"}
 LONGEST_FUNCTION_LINES = 85
-LONGEST_MODULE_LINES = 650
+LONGEST_MODULE_LINES = 700
 # One function a kernel function, in the kernel's order: long, and better so.
 LONG_MODULES = {"record/_pure.py"}
 

@@ -54,7 +54,7 @@ def refused(code: ErrorCode) -> Iterator[pytest.ExceptionInfo[KafkaError]]:
     assert raised.value.code is code
 
 
-def no_space(*_arguments: object) -> None:
+def no_space(*_arguments: object, **_keywords: object) -> None:
     """In place of a call that writes."""
     raise OSError(errno.ENOSPC, "No space left on device")
 

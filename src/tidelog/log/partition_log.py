@@ -39,7 +39,7 @@ from tidelog.log.recalled_batches import find_duplicate
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_creation import new_segment
 from tidelog.log.segment_swap import swap_in
-from tidelog.log.snapshot_files import SnapshotFiles, load_producers
+from tidelog.log.snapshot_files import SnapshotFiles, producers_at
 from tidelog.log.time_lookup import TimestampOffset
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.log.txn_index_check import TxnIndexCheck
@@ -106,8 +106,8 @@ class PartitionLog:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self._sync = SyncState(recovery_point, host.clock.time_ms())
-        self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
         self.producers = producers
+        self.update_high_watermark(high_watermark)
         self.snapshots = snapshots
         self.epochs = epochs
         self._appended_epoch = -1  # of the last batch appended by this process
@@ -165,7 +165,9 @@ class PartitionLog:
             self._sync.files_changed()
 
     def update_high_watermark(self, offset: int) -> None:
-        """Kept between log start and log end."""
+        """Kept between log start and log end. Whoever puts other producers in place calls it too:
+        what has ended below the high watermark holds nothing back.
+        """
         if offset > self.log_end_offset:
             offset = self.log_end_offset
         elif offset < self.log_start_offset:
@@ -278,6 +280,8 @@ class PartitionLog:
             scan = self._scan_fetched(segment, batches)
         for epoch, start_offset in scan[11]:
             self._enter_epoch(epoch, start_offset)
+        if self.epochs.dirty:
+            self._save_epochs()
         try:
             segment.append_scanned(valid, scan, self.config.segment_index_bytes)
         except OSError as error:
@@ -304,7 +308,7 @@ class PartitionLog:
     def _enter_epoch(self, epoch: int, start_offset: int) -> None:
         if epoch >= 0:
             self.epochs.assign(epoch, start_offset)
-            if self.epochs.ahead:
+            if self.epochs.ahead or self.epochs.dirty:
                 self._save_epochs()
         self._appended_epoch = epoch
 
@@ -514,6 +518,8 @@ class PartitionLog:
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
+        log_start_offset = min(self.log_start_offset, offset)
+        producers = self._producers_at(offset, log_start_offset)
         kept = [segment for segment in self.segments if segment.base_offset <= offset]
         doomed = self.segments[len(kept) :]
         self._set_segments(kept)
@@ -522,12 +528,11 @@ class PartitionLog:
             self._active.truncate_to(offset, self.config.segment_index_bytes)
         except OSError as error:
             raise self._storage_error("truncate", error) from error
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self._end_at(offset)
-        self._reload_producers()
+        self.log_start_offset = log_start_offset
+        self._end_at(offset, producers)
         return True
 
-    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int = -1) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         doomed = self.segments
         self._delete_files(doomed)
         try:
@@ -536,33 +541,40 @@ class PartitionLog:
             raise self._storage_error("truncate", error) from error
         self._set_segments((segment,))
         self._sync.files_changed()
-        self.snapshots.remove_all()
-        self.producers.clear()
         self.epochs.clear()
-        self.log_start_offset = log_start_offset if log_start_offset >= 0 else offset
-        self._end_at(offset)
-        self.high_watermark = offset
+        self.log_start_offset = self.high_watermark = offset
+        self._end_at(offset, ProducerStateTable())
 
-    def _end_at(self, offset: int) -> None:
+    def _end_at(self, offset: int, producers: ProducerStateTable) -> None:
+        """The files are cut; what cannot be written after that leaves the log as it is to be."""
         self.log_end_offset = offset
         self._sync.truncated(offset)
         self.cleaner_offset = min(self.cleaner_offset, offset)
-        self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
+        self.producers = producers
+        self.update_high_watermark(self.high_watermark)
         self.epochs.truncate_from_end(offset)
         self._appended_epoch = -1
-        if self.epochs.dirty:
-            self._save_epochs()
+        try:
+            self.snapshots.remove_outside(self.log_start_offset, offset)
+            if self.epochs.dirty:
+                self._save_epochs()
+            if offset > max(self.snapshots.latest_offset, self.log_start_offset):
+                self.snapshots.take(producers, offset)
+        except OSError as error:
+            raise self._storage_error("write the producers of", error) from error
 
-    def _reload_producers(self) -> None:
-        load_producers(
-            self.producers,
-            self.snapshots,
-            self.segments,
-            log_start_offset=self.log_start_offset,
-            end_offset=self.log_end_offset,
-            now_ms=self._host.clock.time_ms(),
-            expiration_ms=self._host.producer_expiration_ms,
-        )
+    def _producers_at(self, offset: int, log_start_offset: int) -> ProducerStateTable:
+        try:
+            return producers_at(
+                offset,
+                self.snapshots,
+                self.segments,
+                log_start_offset=log_start_offset,
+                now_ms=self._host.clock.time_ms(),
+                expiration_ms=self._host.producer_expiration_ms,
+            )
+        except OSError as error:
+            raise self._storage_error("read the producers of", error) from error
 
     def remove_expired_producers(self) -> None:
         now_ms = self._host.clock.time_ms()

@@ -133,8 +133,8 @@ def load_producers_at(
         replay_producers(table, segments, known_offset, offset)
 
 
-def producers_before(
-    segment: LogSegment,
+def producers_at(
+    end_offset: int,
     snapshots: SnapshotFiles,
     segments: Sequence[LogSegment],
     *,
@@ -142,11 +142,11 @@ def producers_before(
     now_ms: int,
     expiration_ms: int,
 ) -> ProducerStateTable:
-    """What is known of the producers where `segment` begins."""
-    older = [offset for offset in snapshots.offsets() if offset <= segment.base_offset]
+    """What the log says of producers below `end_offset`; nothing is written."""
+    older = [each for each in snapshots.offsets() if log_start_offset < each <= end_offset]
     table = ProducerStateTable()
     load_producers_at(
-        segment.base_offset,
+        end_offset,
         table,
         SnapshotFiles(snapshots.directory, older),
         segments,
@@ -160,7 +160,7 @@ def producers_before(
 def replay_producers(
     table: ProducerStateTable, segments: Sequence[LogSegment], start_offset: int, end_offset: int
 ) -> None:
-    """Batches that begin in [start_offset, end_offset) and have a producer."""
+    """Batches that have a producer and end in [start_offset, end_offset)."""
     first = max(bisect_right([s.base_offset for s in segments], start_offset) - 1, 0)
     for segment in segments[first:]:
         if segment.base_offset >= end_offset or segment.size == 0:
@@ -168,5 +168,5 @@ def replay_producers(
         position = segment.indexed_position_of(start_offset)
         for piece in segment.scan(verify_crc=False, position=position):
             for row in piece.producers:
-                if row[5] >= start_offset and row[4] < end_offset:
+                if start_offset <= row[5] < end_offset:
                     table.replay(row)

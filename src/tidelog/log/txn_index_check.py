@@ -19,7 +19,7 @@ from tidelog.log.log_host import LogHost
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_scan import SegmentScan
-from tidelog.log.snapshot_files import SnapshotFiles, producers_before
+from tidelog.log.snapshot_files import SnapshotFiles, producers_at
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.record.errors import CorruptRecords
 
@@ -108,8 +108,8 @@ class TxnIndexCheck:
         return True
 
     def _producers_before(self, segment: LogSegment) -> ProducerStateTable:
-        return producers_before(
-            segment,
+        return producers_at(
+            segment.base_offset,
             self._snapshots,
             self._segments,
             log_start_offset=self._log_start_offset,

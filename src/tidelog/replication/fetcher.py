@@ -379,8 +379,11 @@ class ReplicaFetcher:
 
         def flushed(error: OSError | None) -> None:
             self._flushing -= 1
-            if error is None and self._followed.get(key) is followed:
-                self._changed[key] = None
+            if self._followed.get(key) is followed:
+                if error is None:
+                    self._changed[key] = None
+                else:
+                    self._pause(key, followed)
             self._go_on()
 
         self._flushing += 1

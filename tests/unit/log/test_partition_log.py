@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import resource
 import struct
@@ -20,9 +21,11 @@ from tests.support.log_builder import (
     read_all,
     values,
 )
+from tests.support.metadata import no_space
 from tests.support.syncs import record_syncs
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log.epoch_cache import EpochCache
 from tidelog.log.log_errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
@@ -30,6 +33,7 @@ from tidelog.log.log_errors import (
     UnexpectedAppendOffset,
 )
 from tidelog.log.partition_log import PartitionLog
+from tidelog.log.snapshot_files import SnapshotFiles
 from tidelog.record.errors import BatchAboveSegment, CorruptRecords
 
 BATCH_BYTES = len(raw_batch.batch(b"value"))
@@ -92,6 +96,7 @@ def test_the_log_file_holds_the_batch_with_offset_and_epoch_stamped(workshop: Lo
 
 
 def test_an_idle_partition_holds_one_descriptor(workshop: LogWorkshop) -> None:
+    gc.collect()  # logs of other tests
     before = len(os.listdir("/proc/self/fd"))
     log = workshop.create()
     assert len(os.listdir("/proc/self/fd")) == before + 1
@@ -697,6 +702,64 @@ def test_a_log_can_start_anew_at_its_own_base(workshop: LogWorkshop) -> None:
 
 
 # Transactions
+
+
+@pytest.mark.parametrize("high_watermark", [2, 3, 4])
+def test_a_finished_transaction_holds_nothing_back_after_a_truncation(
+    workshop: LogWorkshop, high_watermark: int
+) -> None:
+    log = workshop.create()
+    produce(log, b"a", producer_id=7, producer_epoch=0, sequence=0, transactional=True)
+    end_txn(log, COMMIT, producer_id=7)
+    produce(log, b"b", committed=False)
+    produce(log, b"c", committed=False)
+    log.update_high_watermark(high_watermark)
+    log.truncate_to(3)
+    assert log.last_stable_offset == log.high_watermark == min(high_watermark, 3)
+
+
+def test_a_truncation_whose_snapshot_cannot_be_written_leaves_the_log_as_it_is_to_be(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = workshop.create()
+    produce(log, b"a", producer_id=7, producer_epoch=0, sequence=0, transactional=True)
+    end_txn(log, COMMIT, producer_id=7)
+    produce(log, b"b", producer_id=8, producer_epoch=0, sequence=0, transactional=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(SnapshotFiles, "take", no_space)
+        with pytest.raises(StorageError):
+            log.truncate_to(2)
+    assert (log.log_end_offset, log.last_stable_offset) == (2, 2)
+    assert set(log.producers.producers) == {7}
+    produce(log, b"c", producer_id=8, producer_epoch=0, sequence=0)
+    assert workshop.load().log_end_offset == 3
+
+
+def test_epochs_that_a_truncation_could_not_write_are_written_with_the_next_batch(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = workshop.create()
+    batch = raw_batch.batch(b"a", base_offset=1, leader_epoch=1)
+    produce(log, leader_epoch=1)
+    produce(log, leader_epoch=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochCache, "save", no_space)
+        with pytest.raises(StorageError):
+            log.truncate_to(1)
+    log.append_as_follower(memoryview(batch))
+    assert workshop.load().epochs.entries == [(1, 0)]
+
+
+def test_a_truncation_that_cannot_read_changes_nothing(
+    workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = workshop.create()
+    fill(log, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.log.partition_log.producers_at", no_space)
+        with pytest.raises(StorageError):
+            log.truncate_to(1)
+    assert offsets(log) == [0, 1, 2]
 
 
 def test_an_open_transaction_holds_the_last_stable_offset(workshop: LogWorkshop) -> None:

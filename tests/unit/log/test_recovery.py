@@ -10,6 +10,7 @@ import pytest
 from tests.support import raw_batch
 from tests.support.log_builder import (
     ABORT,
+    COMMIT,
     LogWorkshop,
     end_txn,
     fill,
@@ -526,3 +527,31 @@ def test_gaps_in_offsets_survive(workshop: LogWorkshop) -> None:
     log = committed(workshop.load())
     assert offsets(log) == [3, 10, 500]
     assert log.log_start_offset == 0
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("has_snapshot", [False, True])
+def test_a_finished_transaction_holds_nothing_back_where_the_high_watermark_is_the_log_end(
+    workshop: LogWorkshop, clean: bool, has_snapshot: bool
+) -> None:
+    log = workshop.create()
+    produce(log, b"a", producer_id=1, producer_epoch=0, sequence=0, transactional=True)
+    if has_snapshot:
+        log.roll()
+    end_txn(log, COMMIT, producer_id=1)
+    log.flush()
+    log = workshop.load(clean=clean, high_watermark=2)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 2)
+
+
+def test_a_transaction_whose_marker_is_not_replicated_is_held_back_after_a_start(
+    workshop: LogWorkshop,
+) -> None:
+    log = workshop.create()
+    produce(log, b"a", producer_id=1, producer_epoch=0, sequence=0, transactional=True)
+    end_txn(log, COMMIT, producer_id=1)
+    log.flush()
+    log = workshop.load(high_watermark=1)
+    assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+    log.update_high_watermark(2)
+    assert log.last_stable_offset == 2

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from tidelog.tools.verify.directory_check import DirectoryCheck
 from tidelog.tools.verify.finding import Kind
+from tidelog.tools.verify.target import Target
 
 KAFKA_DATA = Path(__file__).resolve().parents[1] / "fixtures" / "kafka-3.9" / "data"
 
 
 def problems(path: Path) -> list[tuple[Kind, str]]:
     """Kind and path below the directory of every damage."""
-    findings = DirectoryCheck(path, jobs=1).run().all_findings
+    findings = DirectoryCheck(Target(path), jobs=1).run().all_findings
     return [(f.kind, f.path.removeprefix(f"{path}/")) for f in findings if f.is_damage]
 
 

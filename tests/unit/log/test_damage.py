@@ -15,6 +15,7 @@ import pytest
 from tests.support.damage import do_damage
 from tests.support.damage_stage import DamageStage
 from tidelog.tools.repair.directory_repair import DirectoryRepair
+from tidelog.tools.verify.target import Target
 
 COUNT = int(os.environ.get("TIDELOG_DAMAGES", "240"))
 PIECES = 4
@@ -60,7 +61,7 @@ def test_verify_finds_every_damage_and_repair_leaves_none(
         directory = stage.copy(tmp_path / "data")
         story = f"seed {seed}, {do_damage(stage, directory, seed)}"
 
-        summary = DirectoryRepair(directory, tmp_path / "backup", jobs=1).run()
+        summary = DirectoryRepair(Target(directory), tmp_path / "backup", jobs=1).run()
 
         assert summary.found, story
         assert summary.remaining == [], story

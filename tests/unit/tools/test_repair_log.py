@@ -154,3 +154,15 @@ def test_readers_pass_over_offsets_that_are_lost_for_good(data: Path) -> None:
 
     assert problems(data) == []
     assert "orders 0 " in (data / "cleaner-offset-checkpoint").read_text()
+
+
+def test_a_swap_whose_making_was_not_finished_replaces_nothing(data: Path) -> None:
+    """The `.cleaned` file tells that the segment's first half is not in a `.swap` yet."""
+    log = data / "codecs-0" / f"{FIRST}.log"
+    good = log.read_bytes()
+    first_bytes = 12 + int.from_bytes(good[8:12], "big")
+    log.with_name(f"{FIRST}.log.cleaned").write_bytes(good[:first_bytes])
+    log.with_name(f"{good[first_bytes + 7]:020d}.log.swap").write_bytes(good[first_bytes:])
+
+    assert main(["repair-log", str(data)]) == 0
+    assert log.read_bytes() == good

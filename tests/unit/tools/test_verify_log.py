@@ -15,6 +15,7 @@ from tidelog.tools.cli.main import main
 from tidelog.tools.verify import directory_check
 from tidelog.tools.verify.directory_check import DirectoryCheck
 from tidelog.tools.verify.finding import Kind
+from tidelog.tools.verify.target import Target
 
 FIRST = f"{0:020d}"
 
@@ -153,7 +154,7 @@ def test_logs_are_checked_in_several_processes(data: Path, monkeypatch: pytest.M
     monkeypatch.setattr(directory_check, "SEVERAL_PROCESSES_FROM_BYTES", 0)
     flip(data / "orders-1" / f"{FIRST}.log", 200)
 
-    summary = DirectoryCheck(data, jobs=2).run()
+    summary = DirectoryCheck(Target(data), jobs=2).run()
 
     assert len(summary.partitions) == 7
     assert [f.path for f in summary.all_findings if f.is_damage] == [f"{data}/orders-1/{FIRST}.log"]

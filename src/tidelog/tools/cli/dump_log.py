@@ -1,7 +1,7 @@
 """`tidelog dump-log --files a.log,b.index`: Kafka's DumpLogSegments, with its flags and its lines.
 
 Errors are lines on standard error, and so are disagreements between files. Exit codes: 0 all shown,
-1 something could not be read, 2 wrong usage.
+1 something could not be read, 2 wrong usage or nothing that can be shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tidelog.tools.cli.main import fail
-from tidelog.tools.dump.problems import DumpError
+from tidelog.tools.dump.problems import DumpError, NothingToShow
 
 if TYPE_CHECKING:
     from tidelog.tools.dump.decoders import Decoder
@@ -76,6 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
         deep = arguments.deep_iteration or decoder is not None
         output = make_output(arguments, deep)
         return show(arguments, decoder, deep, output)
+    except NothingToShow as problem:
+        fail(str(problem))
+        return 2
     except DumpError as problem:
         return fail(str(problem))
     except BrokenPipeError:

@@ -10,20 +10,27 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.log.log_directory import LOCK_FILE
 from tidelog.tools.cli.main import fail
-from tidelog.tools.cli.verify_log import as_json, directory, lines_of
+from tidelog.tools.cli.verify_log import (
+    add_target_argument,
+    as_json,
+    holds_segments,
+    lines_of,
+    nothing_checked,
+)
 
 if TYPE_CHECKING:
     from tidelog.tools.repair.directory_repair import RepairSummary
+    from tidelog.tools.verify.target import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "directories", nargs="+", type=directory, metavar="DIR", help="a directory of log.dirs"
-    )
+    add_target_argument(parser)
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     parser.add_argument(
         "--backup",
@@ -53,15 +60,20 @@ def run(arguments: argparse.Namespace) -> int:
 def repair_all(arguments: argparse.Namespace) -> int:
     set_up_logging(arguments.verbose)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    backups = backup_folders(arguments.targets, arguments.backup, stamp)
     summaries = []
-    for path in arguments.directories:
-        summary = repair(path, backup_folder(path, arguments.backup, stamp), arguments)
+    for target, backup in zip(arguments.targets, backups, strict=True):
+        summary = repair(target, backup, arguments)
         summaries.append(summary)
         if not arguments.json:
             show(summary, arguments.dry_run)
     if arguments.json:
         print(json.dumps([summary_json(each) for each in summaries], indent=2))
-    return 1 if any(each.remaining for each in summaries) else 0
+    if any(each.remaining for each in summaries):
+        return 1
+    checked = [each.before for each in summaries]
+    is_idle = not any(each.found for each in summaries) and not holds_segments(checked)
+    return nothing_checked(checked) if is_idle else 0
 
 
 def set_up_logging(verbose: bool) -> None:
@@ -72,31 +84,51 @@ def set_up_logging(verbose: bool) -> None:
     )
 
 
-def backup_folder(path: Path, given: Path | None, stamp: str) -> Path:
-    path = path.resolve()
+def backup_folders(targets: Sequence[Target], given: Path | None, stamp: str) -> list[Path]:
+    """One for each; a folder that is there may hold the copies of an earlier repair."""
+    folders = [backup_folder(target, given, stamp) for target in targets]
+    for folder in folders:
+        for target in targets:
+            if target.directory in (folder, *folder.parents) and not target.is_alone:
+                raise WrongUsage(
+                    f"{folder} lies in {target.directory}: a broker would not start on it"
+                )
+            if target.path in (folder, *folder.parents):
+                raise WrongUsage(f"{folder} lies in {target.path}, which is to be repaired")
+        if folder.exists():
+            raise WrongUsage(f"{folder} is there already: copies go into a new folder")
+        if folders.count(folder) > 1:
+            raise WrongUsage(f"copies of two directories would go to {folder}: repair one by one")
+    return folders
+
+
+def backup_folder(target: Target, given: Path | None, stamp: str) -> Path:
+    """Beside the log directory, never in it."""
+    home = target.path if target.is_alone else target.directory
     if given is None:
-        return path.with_name(f"{path.name}.repair-{stamp}")
-    folder = given.resolve()
-    if folder == path or path in folder.parents:
-        raise WrongUsage(f"{given} lies in {path}: a broker would not start on it")
-    return folder / path.name
+        return home.with_name(f"{home.name}.repair-{stamp}")
+    return given.resolve() / home.name
 
 
-def repair(path: Path, backup: Path, arguments: argparse.Namespace) -> RepairSummary:
+def repair(target: Target, backup: Path, arguments: argparse.Namespace) -> RepairSummary:
     from tidelog.tools.repair.directory_repair import DirectoryRepair
 
-    work = DirectoryRepair(path, backup, jobs=arguments.jobs)
+    work = DirectoryRepair(target, backup, jobs=arguments.jobs)
     return work.plan() if arguments.dry_run else work.run()
 
 
 def show(summary: RepairSummary, dry_run: bool) -> None:
-    path = summary.before.path
+    path, name = summary.before.path, summary.before.target.path
+    for finding in summary.before.findings:
+        if Path(finding.path).name == LOCK_FILE:
+            print("\n".join(lines_of(finding, path)))
     if not summary.found:
-        print(f"{path}: no damage, nothing to do")
+        if holds_segments([summary.before]):
+            print(f"{name}: no damage, nothing to do")
         return
     count = len(summary.found)
     verb = "would be repaired" if dry_run else "found"
-    print(f"{path}: {count} problem{'s' if count > 1 else ''} {verb}")
+    print(f"{name}: {count} problem{'s' if count > 1 else ''} {verb}")
     for finding in summary.found:
         print("\n".join(lines_of(finding, path)))
     if dry_run:

@@ -1,6 +1,7 @@
-"""`tidelog verify-log DIR`: checks a data directory and says what recovery would do.
+"""`tidelog verify-log DIR`: checks a data directory, or one partition of it, and says what recovery
+would do.
 
-Changes nothing. Exit codes: 0 sound, 1 damage was found, 2 wrong usage.
+Changes nothing. Exit codes: 0 sound, 1 damage was found, 2 wrong usage or nothing to check.
 """
 
 from __future__ import annotations
@@ -13,41 +14,64 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.tools.cli.main import fail
+from tidelog.tools.verify.target import NotALog, Target, find_target
+
 if TYPE_CHECKING:
     from tidelog.tools.verify.directory_check import DirectorySummary
     from tidelog.tools.verify.finding import Finding
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "directories", nargs="+", type=directory, metavar="DIR", help="a directory of log.dirs"
-    )
+    add_target_argument(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="logs to check at once; one a processor by default"
     )
 
 
-def directory(text: str) -> Path:
-    path = Path(text)
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is no directory")
-    return path
+def add_target_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        type=target,
+        metavar="DIR",
+        help="a directory of log.dirs, or the folder of one partition",
+    )
+
+
+def target(text: str) -> Target:
+    try:
+        return find_target(text)
+    except NotALog as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem
 
 
 def run(arguments: argparse.Namespace) -> int:
-    summaries = check_all(arguments.directories, arguments.jobs)
+    summaries = check_all(arguments.targets, arguments.jobs)
     if arguments.json:
         print(json.dumps(as_json(summaries), indent=2))
     else:
         show(summaries)
-    return 1 if any(f.is_damage for each in summaries for f in each.all_findings) else 0
+    if any(f.is_damage for each in summaries for f in each.all_findings):
+        return 1
+    return 0 if holds_segments(summaries) else nothing_checked(summaries)
 
 
-def check_all(directories: Sequence[Path], jobs: int | None) -> list[DirectorySummary]:
+def holds_segments(summaries: Sequence[DirectorySummary]) -> bool:
+    return any(log.segments_count for each in summaries for log in each.partitions)
+
+
+def nothing_checked(summaries: Sequence[DirectorySummary]) -> int:
+    paths = " ".join(str(each.target.path) for each in summaries)
+    fail(f"no segment in {paths}: nothing was checked")
+    return 2
+
+
+def check_all(targets: Sequence[Target], jobs: int | None) -> list[DirectorySummary]:
     from tidelog.tools.verify.directory_check import DirectoryCheck
 
-    return [DirectoryCheck(path, jobs=jobs).run(draw_progress) for path in directories]
+    return [DirectoryCheck(each, jobs=jobs).run(draw_progress) for each in targets]
 
 
 def draw_progress(done: int, total: int) -> None:
@@ -61,9 +85,10 @@ def show(summaries: Sequence[DirectorySummary]) -> None:
     for summary in summaries:
         show_directory(summary)
     damage = [f for each in summaries for f in each.all_findings if f.is_damage]
-    paths = " ".join(str(each.path) for each in summaries)
+    paths = " ".join(str(each.target.path) for each in summaries)
     if not damage:
-        print("no damage")
+        if holds_segments(summaries):
+            print("no damage")
         return
     print(f"{len(damage)} problem{'s' if len(damage) > 1 else ''} found.")
     print(f"`tidelog repair-log {paths}` does what recovery would and keeps a copy of what it")
@@ -75,7 +100,10 @@ def show_directory(summary: DirectorySummary) -> None:
     size = sum(each.bytes_count for each in summary.partitions)
     state = "closed cleanly" if summary.is_clean else "not closed cleanly"
     logs = len(summary.partitions)
-    print(f"{summary.path}: {logs} logs, {segments} segments, {size:,} bytes, {state}")
+    print(
+        f"{summary.target.path}: {logs} log{'' if logs == 1 else 's'}, "
+        f"{segments} segments, {size:,} bytes, {state}"
+    )
     for finding in summary.all_findings:
         print("\n".join(lines_of(finding, summary.path)))
 
@@ -93,7 +121,7 @@ def as_json(summaries: Sequence[DirectorySummary]) -> dict[str, object]:
         "damaged": any(f.is_damage for each in summaries for f in each.all_findings),
         "directories": [
             {
-                "path": str(each.path),
+                "path": str(each.target.path),
                 "closed_cleanly": each.is_clean,
                 "logs": [
                     {

@@ -16,7 +16,7 @@ from tidelog.tools.dump.index_dump import (
 )
 from tidelog.tools.dump.log_dump import LogDump, LogOptions
 from tidelog.tools.dump.output import Output
-from tidelog.tools.dump.problems import Disagreements, DumpError
+from tidelog.tools.dump.problems import Disagreements, DumpError, NothingToShow
 from tidelog.tools.dump.progress import Progress
 
 LOG_SUFFIXES: Final = (".log", ".checkpoint")
@@ -30,14 +30,18 @@ class DumpOptions(NamedTuple):
 def dump_files(
     paths: Sequence[str], options: DumpOptions, output: Output, progress: Progress
 ) -> bool:
-    """Whether every file could be read to its end; what could not is said on standard error."""
+    """Whether every file could be read to its end; what could not is said on standard error.
+
+    Files of other names are ignored, as Kafka does; NothingToShow if all of them are.
+    """
     disagreements = Disagreements()
-    complete = True
+    complete, is_any_known = True, False
     for path in paths:
         output.begin_file(path)
         try:
-            _dump(path, options, output, disagreements, progress)
+            is_any_known |= _dump(path, options, output, disagreements, progress)
         except (DumpError, OSError) as problem:
+            is_any_known = True
             output.flush()
             progress.end()
             print(f"tidelog: error: {_text(problem)}", file=sys.stderr)
@@ -46,6 +50,8 @@ def dump_files(
     progress.end()
     for line in disagreements.lines():
         print(line, file=sys.stderr)
+    if not is_any_known:
+        raise NothingToShow("no segment, index or snapshot was given: nothing was shown")
     return complete
 
 
@@ -55,7 +61,8 @@ def _dump(
     output: Output,
     disagreements: Disagreements,
     progress: Progress,
-) -> None:
+) -> bool:
+    """False if the name says that it is none of the files that can be shown."""
     suffix = os.path.splitext(path)[1]
     if suffix in LOG_SUFFIXES:
         LogDump(path, options.log, output, disagreements, progress).run()
@@ -70,6 +77,8 @@ def _dump(
     else:
         output.flush()
         print(f"Ignoring unknown file {path}", file=sys.stderr)
+        return False
+    return True
 
 
 def _text(problem: DumpError | OSError) -> str:

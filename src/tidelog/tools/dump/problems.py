@@ -14,6 +14,10 @@ class DumpError(Exception):
     """A file that cannot be shown, or not to its end; the text names it."""
 
 
+class NothingToShow(DumpError):
+    """None of the files has a name that says what it is."""
+
+
 class Disagreements:
     def __init__(self) -> None:
         self._index: dict[str, list[tuple[int, int]]] = {}

@@ -1,6 +1,8 @@
 """The repair of a log directory: its damaged logs one by one, then its checkpoints.
 
-The directory is locked meanwhile, as a broker locks it. Checkpoints are written last: rows of
+The directory is locked meanwhile, as a broker locks it. A partition's folder that lies in no log
+directory has neither lock nor checkpoints; if the folder around it has a lock, that one counts.
+Checkpoints are written last: rows of
 repaired logs say where those end now, all other rows stay. A checkpoint that cannot be read is
 written for all logs, as far as they tell. Offsets that are lost for good inside of a log that was
 never compacted get a row in the cleaner's checkpoint: from then on readers pass over the gap.
@@ -9,6 +11,7 @@ never compacted get a row in the cleaner's checkpoint: from then on readers pass
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,12 +25,13 @@ from tidelog.log.checkpoints import (
     replace_file,
 )
 from tidelog.log.index_file import fsync_path
-from tidelog.log.log_directory import LogDirectory
+from tidelog.log.log_directory import LOCK_FILE, LogDirectory
 from tidelog.tools.repair.backup import Backup
 from tidelog.tools.repair.partition_repair import PartitionRepair, RepairedOffsets
 from tidelog.tools.verify.directory_check import DirectoryCheck, DirectorySummary
 from tidelog.tools.verify.finding import Finding, Kind
 from tidelog.tools.verify.partition_check import PartitionSummary
+from tidelog.tools.verify.target import Target
 from tidelog.types import TopicPartition
 
 IN_FOLDER = (Kind.LOG, Kind.EPOCHS, Kind.BATCH_EPOCH, Kind.LEFTOVER)
@@ -49,30 +53,38 @@ class RepairSummary(NamedTuple):
 
 
 class DirectoryRepair:
-    def __init__(self, path: Path, backup_folder: Path, *, jobs: int | None = None) -> None:
-        self._path = path
+    def __init__(self, target: Target, backup_folder: Path, *, jobs: int | None = None) -> None:
+        self._target = target
+        self._path = target.directory
         self._jobs = jobs
-        self._backup = Backup(path, backup_folder)
+        self._backup = Backup(self._path, backup_folder)
 
     def plan(self) -> RepairSummary:
-        return RepairSummary(self._check(), None, None)
+        return RepairSummary(self._check(mind_lock=True), None, None)
 
     def run(self) -> RepairSummary:
         """DirectoryLocked while a broker uses the directory."""
-        directory = LogDirectory(self._path)
-        directory.lock()
-        try:
+        with self._lock():
             before = self._check()
             if not any(finding.is_damage for finding in before.all_findings):
                 return RepairSummary(before, None, None)
             self._repair(before)
             after = self._check()
             return RepairSummary(before, after, self._used_backup())
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Where no broker has ever been, a lock would only stay behind."""
+        directory = LogDirectory(self._path)
+        if not self._target.is_alone or (self._path / LOCK_FILE).exists():
+            directory.lock()
+        try:
+            yield
         finally:
             directory.unlock()
 
-    def _check(self) -> DirectorySummary:
-        return DirectoryCheck(self._path, jobs=self._jobs, mind_lock=False).run()
+    def _check(self, *, mind_lock: bool = False) -> DirectorySummary:
+        return DirectoryCheck(self._target, jobs=self._jobs, mind_lock=mind_lock).run()
 
     def _used_backup(self) -> Path | None:
         return self._backup.folder if self._backup.is_used else None
@@ -82,7 +94,11 @@ class DirectoryRepair:
             if finding.kind == Kind.LEFTOVER:
                 self._backup.take(Path(finding.path))
         repaired = dict(self._repair_logs(before))
+        if self._target.is_alone:
+            return
         for name in CHECKPOINT_FILES:
+            if self._target.only is not None and name not in before.checkpoints:
+                continue  # to write it for one log would make it forget the others
             self._backup.keep(self._path / name)
             rows = self._rows(name, before, repaired)
             replace_file(str(self._path / name), encode_offsets(rows) if rows else b"0\n0\n")
@@ -100,7 +116,7 @@ class DirectoryRepair:
                     summary.findings,
                     self._backup,
                     log_start_offset=before.checkpoints.get(LOG_START_FILE, {}).get(key, 0),
-                    gaps_allowed=cleaned is None or key in cleaned,
+                    gaps_allowed=cleaned is None or key in cleaned or self._target.is_alone,
                 )
                 yield key, repair.run()
 

@@ -19,7 +19,7 @@ from tidelog.log.index_file import fsync_path
 from tidelog.log.log_host import LogHost
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.recovery import PartitionLoader
-from tidelog.log.segment import LOG_SUFFIX
+from tidelog.log.segment import CLEANED_SUFFIX, LOG_SUFFIX
 from tidelog.tools.repair.backup import Backup
 from tidelog.tools.verify.finding import Finding, Kind
 from tidelog.types import TopicPartition
@@ -63,6 +63,8 @@ class PartitionRepair:
 
     def _repair_file(self, finding: Finding) -> None:
         path = Path(finding.path)
+        if path.suffix == CLEANED_SUFFIX:
+            return  # recovery must see it: it tells which .swap files do not count
         if finding.kind == Kind.LEFTOVER or (finding.kind == Kind.EPOCHS and path.exists()):
             self._backup.take(path)
         elif finding.kind == Kind.BATCH_EPOCH:

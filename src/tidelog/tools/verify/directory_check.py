@@ -1,4 +1,7 @@
-"""A whole log directory: its own files, its folders, and every log in it, several at once.
+"""A log directory: its own files, its folders, and every log in it, several at once.
+
+Of a target that is one partition's folder only that log is checked, with its rows in the
+checkpoints of the directory around it.
 
 Logs are checked in processes of their own when there is enough to do; each holds one window of one
 segment and its indexes, however large the directory is.
@@ -22,12 +25,18 @@ from tidelog.log.checkpoints import (
     RECOVERY_POINT_FILE,
     read_offsets,
 )
-from tidelog.log.log_directory import CLEAN_MARKER_FILE, LOCK_FILE, LogDirectory
+from tidelog.log.log_directory import (
+    CLEAN_MARKER_FILE,
+    KRAFT_METADATA_FOLDER,
+    LOCK_FILE,
+    LogDirectory,
+)
 from tidelog.log.log_errors import CorruptCheckpoint, CorruptMetaProperties, StrayFolder
 from tidelog.log.meta_properties import FILE_NAME as META_FILE
 from tidelog.log.meta_properties import read_meta_properties
 from tidelog.tools.verify.finding import Finding, Kind
 from tidelog.tools.verify.partition_check import Expectations, PartitionCheck, PartitionSummary
+from tidelog.tools.verify.target import Target
 from tidelog.types import TopicPartition
 
 SEVERAL_PROCESSES_FROM_BYTES: Final = 64 << 20
@@ -36,11 +45,15 @@ Progress = Callable[[int, int], None]
 
 
 class DirectorySummary(NamedTuple):
-    path: Path
+    target: Target
     is_clean: bool
     partitions: list[PartitionSummary]
     findings: list[Finding]  # of the directory itself
     checkpoints: dict[str, dict[TopicPartition, int]]  # those that can be read
+
+    @property
+    def path(self) -> Path:
+        return self.target.directory
 
     @property
     def all_findings(self) -> list[Finding]:
@@ -48,8 +61,9 @@ class DirectorySummary(NamedTuple):
 
 
 class DirectoryCheck:
-    def __init__(self, path: Path, *, jobs: int | None = None, mind_lock: bool = True) -> None:
-        self.path = path
+    def __init__(self, target: Target, *, jobs: int | None = None, mind_lock: bool = True) -> None:
+        self._target = target
+        self.path = path = target.directory
         self._mind_lock = mind_lock
         self._jobs = jobs or os.cpu_count() or 1
         self._findings: list[Finding] = []
@@ -59,10 +73,15 @@ class DirectoryCheck:
         self._copies: set[TopicPartition] = set()  # on their way here, with rows in the checkpoints
 
     def run(self, progress: Progress = lambda done, total: None) -> DirectorySummary:
-        self._check_own_files()
-        folders = self._folders()
+        if self._target.is_alone:
+            self._say_alone()
+        else:
+            self._check_own_files()
+        only = self._target.only
+        folders = self._folders() if only is None else {only: str(self._target.path)}
         for name in CHECKPOINT_FILES:
-            self._offsets[name] = self._read_checkpoint(name, folders)
+            is_there = not self._target.is_alone
+            self._offsets[name] = self._read_checkpoint(name, folders) if is_there else {}
         tasks = [(folder, self._expectations(key)) for key, folder in sorted(folders.items())]
         partitions = []
         for summary in self._check_all(tasks):
@@ -71,12 +90,23 @@ class DirectoryCheck:
         checkpoints = {
             name: offsets for name, offsets in self._offsets.items() if name not in self._unreadable
         }
-        return DirectorySummary(self.path, self.is_clean, partitions, self._findings, checkpoints)
+        return DirectorySummary(
+            self._target, self.is_clean, partitions, self._findings, checkpoints
+        )
 
     def _say(self, kind: Kind, path: Path, problem: str, recovery: str) -> None:
         self._findings.append(Finding(kind, str(path), problem, recovery))
 
-    def _check_own_files(self) -> None:
+    def _say_alone(self) -> None:
+        self._check_lock()
+        self._say(
+            Kind.REMARK,
+            self._target.path,
+            "no log directory is around it: no checkpoints to compare, and gaps count as compacted",
+            "nothing",
+        )
+
+    def _check_lock(self) -> None:
         if self._mind_lock and is_locked(self.path):
             self._say(
                 Kind.REMARK,
@@ -84,6 +114,9 @@ class DirectoryCheck:
                 "a broker is using the directory; what it writes meanwhile may look like damage",
                 "check again when it is stopped",
             )
+
+    def _check_own_files(self) -> None:
+        self._check_lock()
         if not self.is_clean:
             self._say(
                 Kind.REMARK,
@@ -122,6 +155,10 @@ class DirectoryCheck:
                 )
                 continue
             found.update(folders.partitions)
+            if not any(folders):
+                is_kraft = entry.name == KRAFT_METADATA_FOLDER
+                what = "the log of a KRaft controller" if is_kraft else "a log that was set aside"
+                self._say(Kind.REMARK, Path(entry.path), f"{what}; not checked", "left alone")
             if folders.deleted:
                 self._say(Kind.REMARK, Path(entry.path), "a log that was deleted", "it is removed")
             if folders.futures:
@@ -139,9 +176,14 @@ class DirectoryCheck:
             offsets = read_offsets(str(path))
         except CorruptCheckpoint as problem:
             text = str(problem).removeprefix(f"{path}: ")
-            self._say(Kind.CHECKPOINT, path, text, "it counts as empty and is written anew")
+            if self._target.only is None:
+                self._say(Kind.CHECKPOINT, path, text, "it counts as empty and is written anew")
+            else:  # it cannot be written for one log without forgetting the others
+                self._say(Kind.REMARK, path, text, "it counts as empty; repair the log directory")
             self._unreadable.add(name)
             return {}
+        if self._target.only is not None:
+            return offsets
         for key in offsets.keys() - folders.keys() - self._copies:
             self._say(Kind.REMARK, path, f"it has a row for {key}, which is not there", "nothing")
         return offsets
@@ -153,7 +195,9 @@ class DirectoryCheck:
             self._offsets[HIGH_WATERMARK_FILE].get(key),
             self._offsets[LOG_START_FILE].get(key),
             self._offsets[CLEANER_FILE].get(key),
-            key in self._offsets[CLEANER_FILE] or CLEANER_FILE in self._unreadable,
+            key in self._offsets[CLEANER_FILE]
+            or CLEANER_FILE in self._unreadable
+            or self._target.is_alone,
         )
 
     def _check_all(self, tasks: list[tuple[str, Expectations]]) -> Iterator[PartitionSummary]:

@@ -108,9 +108,59 @@ def test_a_member_that_leaves_before_the_flush_is_answered(tmp_path: Path) -> No
     first = sync(stage, leader)
     stage.groups.leave_group(GROUP, [(follower.member_id, None, None)])
     assert waiting.codes == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert first.codes == [ErrorCode.REBALANCE_IN_PROGRESS], "the assignment is out of date"
     stage.flusher.end()
-    assert first.codes == [ErrorCode.NONE]
     assert state(stage) is GroupState.PREPARING_REBALANCE
+
+
+@pytest.mark.parametrize("instance_id", [None, "static"])
+def test_a_sync_that_waits_for_the_flush_is_answered_when_a_rebalance_begins(
+    tmp_path: Path, instance_id: str | None
+) -> None:
+    """Its member does not rejoin, and the generation is over before the flush is."""
+    stage = GroupStage(tmp_path, SETTINGS, flush_messages=1)
+    short = {"rebalance_timeout_ms": 3_000}
+    first = join(stage, "a", **short)
+    second = join(stage, "b", group_instance_id=instance_id, **short)
+    stage.clock.advance(ms=0)
+    leader, follower = first.found[0], second.found[0]
+    waiting = [sync(stage, follower), sync(stage, leader)]
+    newcomer = join(stage, "c", **short)
+    assert [answer.codes for answer in waiting] == [[ErrorCode.REBALANCE_IN_PROGRESS]] * 2
+    again = join(stage, "a", member_id=leader.member_id, **short)
+    stage.clock.advance(ms=3_000)
+    assert newcomer.codes == again.codes == [ErrorCode.NONE]
+    stage.flusher.end()
+    assert state(stage) is GroupState.COMPLETING_REBALANCE
+
+
+@pytest.mark.parametrize("wait", ["join", "sync"])
+def test_a_member_that_is_removed_is_answered_whoever_removes_it(tmp_path: Path, wait: str) -> None:
+    stage = GroupStage(tmp_path, SETTINGS)
+    _, follower = two_joined(stage)
+    if wait == "join":
+        waiting = join(stage, "b", member_id=follower.member_id, protocols=[("range", b"new")])
+    else:
+        waiting = sync(stage, follower)
+    group = stage.classic_or_none(GROUP)
+    assert group is not None
+    assert waiting.codes == []
+    group.remove(follower.member_id)
+    assert waiting.codes == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+@pytest.mark.parametrize("wait", ["join", "sync"])
+def test_members_of_a_group_that_dies_are_answered(tmp_path: Path, wait: str) -> None:
+    stage = GroupStage(tmp_path, SETTINGS)
+    _, follower = two_joined(stage)
+    if wait == "join":
+        waiting = join(stage, "b", member_id=follower.member_id, protocols=[("range", b"new")])
+    else:
+        waiting = sync(stage, follower)
+    group = stage.classic_or_none(GROUP)
+    assert group is not None
+    stage.groups.runtime.shard_for(GROUP).forget(group)
+    assert waiting.codes == [ErrorCode.REBALANCE_IN_PROGRESS]
 
 
 def test_an_assignment_that_is_too_large_begins_a_new_rebalance(tmp_path: Path) -> None:

@@ -184,11 +184,8 @@ class GroupCoordinator:
         for group in shard.groups.values():
             if isinstance(group, ConsumerGroup):
                 group.die()
-                continue
-            for member in group.members.values():
-                member.fail_join(ErrorCode.NOT_COORDINATOR)
-                member.fail_sync(ErrorCode.NOT_COORDINATOR)
-            group.die(self._clock.time_ms())
+            else:
+                group.die(self._clock.time_ms(), ErrorCode.NOT_COORDINATOR)
 
     # Members
 

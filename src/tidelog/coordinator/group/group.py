@@ -9,7 +9,8 @@ Invariants: leader_id is a member or None without members; every static member's
 static_members; protocol_counts counts the members that support a protocol; all members of a
 generation support protocol_name.
 
-It answers nobody and sets no timers: `rebalance` and `membership` do. Touched only on the loop.
+`rebalance` and `membership` answer members and set timers. The group itself answers only those
+that it removes, or leaves behind when it dies. Touched only on the loop.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.group.member import Member, Protocols
+from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, Member, Protocols
 from tidelog.coordinator.group.states import ALLOWED_FROM, GroupState
+from tidelog.errors import ErrorCode
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
 from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -93,14 +95,16 @@ class Group:
                 timer.cancel()
         self.join_timer = self.sync_timer = None
 
-    def die(self, now_ms: int) -> None:
-        """Nothing will happen to it any more."""
+    def die(self, now_ms: int, code: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS) -> None:
+        """Nothing will happen to it any more; members that wait are told `code`."""
         self.transition_to(GroupState.DEAD, now_ms)
         self.stop_timers()
         for expiration in self.pending_members.values():
             expiration.cancel()
         for member in self.members.values():
             member.end_session()
+            member.fail_join(code)
+            member.fail_sync(code)
 
     # Members
 
@@ -118,9 +122,12 @@ class Group:
         self.forget_pending(member.member_id)
 
     def remove(self, member_id: str) -> None:
+        """A member that waits is told that it is not known any more."""
         member = self.members.pop(member_id, None)
         if member is not None:
             member.end_session()
+            member.fail_join(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID)
+            member.fail_sync(ErrorCode.UNKNOWN_MEMBER_ID)
             self.protocol_counts.subtract(name for name, _ in member.protocols)
             if member.group_instance_id is not None:
                 del self.static_members[member.group_instance_id]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.expiration import Expiration
 from tidelog.coordinator.group import records
-from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, Member
+from tidelog.coordinator.group.member import Member
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
@@ -106,8 +106,6 @@ class Rebalances:
             "member leaves its group",
             extra={"group": group.group_id, "member": member.member_id, "reason": reason},
         )
-        member.fail_join(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID)
-        member.fail_sync(ErrorCode.UNKNOWN_MEMBER_ID)
         group.remove(member.member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
             self.maybe_complete_join(group)
@@ -134,7 +132,8 @@ class Rebalances:
             self.prepare(group, reason)
 
     def prepare(self, group: Group, reason: str) -> None:
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.committed_generation != group.generation_id:
+            # Some may wait for an assignment, or for its being committed: it is out of date.
             self._fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync_members.clear()
         group.stop_timers()

@@ -238,16 +238,13 @@ class ConsumerMembership:
         replaced = shard.groups.get(draft.group.group_id)
         flushed = self._runtime.write(shard.index, draft.records)
         if isinstance(replaced, Group):
-            self._upgraded(self.live(shard, draft.group.group_id), replaced)
+            self._upgraded(self.live(shard, draft.group.group_id))
         self.live(shard, draft.group.group_id).subscription_is_stale = False
         return flushed
 
-    def _upgraded(self, group: ConsumerGroup, replaced: Group) -> None:
-        """Classic members that wait in a rebalance must begin again, with the new group."""
+    def _upgraded(self, group: ConsumerGroup) -> None:
+        """Classic members that wait in a rebalance begin again, with the new group."""
         logger.info("group uses the consumer protocol", extra={"group": group.group_id})
-        for member in replaced.members.values():
-            member.fail_join(ErrorCode.REBALANCE_IN_PROGRESS)
-            member.fail_sync(ErrorCode.REBALANCE_IN_PROGRESS)
         for each in group.classic_members():
             self.begin_session(group, each)
 

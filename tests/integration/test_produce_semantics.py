@@ -385,6 +385,38 @@ def test_offsets_inside_an_old_message_set_do_not_matter(client: RawClient, topi
     assert values(client, topic) == [b"v0", b"v1", b"v2"]
 
 
+@pytest.mark.parametrize("timestamp", [-2, -5])
+def test_an_old_message_with_a_negative_timestamp_is_refused(
+    client: RawClient, topic: str, timestamp: int
+) -> None:
+    row = produce(client, topic, message(b"a", timestamp=timestamp), version=2)
+    assert row.error_code == UNKNOWN_SERVER_ERROR
+    assert produce(client, topic, message(b"a", timestamp=-1), version=2).error_code == 0
+    assert produce(client, topic, batch(b"a", base_timestamp=timestamp)).error_code == 0
+
+
+def test_old_produce_versions_take_zstd_batches(client: RawClient, topic: str) -> None:
+    packed = zstandard.compress(encode_records([b"a"]))
+    data = batch(b"a", records=packed, attributes=ZSTD)
+    assert produce(client, topic, data, version=2).error_code == 0
+    assert list_offset(client, topic, -1).offset == 1
+
+
+@pytest.mark.parametrize("version", [0, 2, 9])
+def test_a_topic_without_partitions_is_not_in_the_answer(
+    client: RawClient, topic: str, version: int
+) -> None:
+    assert client.call(produce_request(topic, [], version=version)).responses == []
+
+
+def test_records_that_the_log_refuses_are_answered_with_its_start(
+    client: RawClient, topic: str
+) -> None:
+    assert produce(client, topic, batch(b"a", count=5)).log_start_offset == 0
+    assert produce(client, topic, batch(b"a", crc=1)).log_start_offset == -1
+    assert produce(client, topic, b"").log_start_offset == -1
+
+
 def test_a_recursive_message_set_is_unpacked(client: RawClient, topic: str) -> None:
     inner = b"".join(message(b"v%d" % i, offset=i) for i in range(4))
     wrapper = message(gzip.compress(inner), attributes=GZIP, offset=3)

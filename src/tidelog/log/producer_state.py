@@ -33,7 +33,7 @@ from tidelog.log.log_errors import (
 )
 from tidelog.log.producer_snapshot import SnapshotRow
 from tidelog.log.txn_index import AbortedTxn
-from tidelog.log.validator import ValidBatch
+from tidelog.log.valid_batch import ValidBatch
 from tidelog.record import kernel
 from tidelog.record.batch import SEQUENCES, is_sequence_after
 

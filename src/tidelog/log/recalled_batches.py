@@ -23,7 +23,7 @@ from tidelog.log.producer_state import (
     ProducerStateTable,
 )
 from tidelog.log.segment import LogSegment
-from tidelog.log.validator import ValidBatch
+from tidelog.log.valid_batch import ValidBatch
 from tidelog.record.batch import CONTROL_BIT
 
 logger = logging.getLogger(__name__)

@@ -2,14 +2,15 @@
 
 Checks, in Kafka's order, each with the code of Kafka 3.9.2
  1. whole batches: none at all 87, an impossible size or magic 2, magic 0 or 1 in Produce v3+ 87,
-    zstd before Produce v7 76, an unknown codec -1, a second v2 batch 87 (a cut one is dropped)
+    zstd in Produce v3-v6 76, an unknown codec -1, a second v2 batch 87 (a cut one is dropped)
  2. base offset other than 0, from clients 87
  3. larger than max.message.bytes 10
  4. checksum 2
  5. from clients: record count against offsets, control batch, producer id without sequence 87
  6. compressed data does not decompress -1; inflates beyond its budget 10; records malformed 87
  7. no key on a compacted topic 87; timestamp out of range, or LogAppendTime set by a client 32
- 8. rewritten larger than max.message.bytes 10; larger than segment.bytes 18
+ 8. a timestamp below -1 in what must be rewritten -1
+ 9. rewritten larger than max.message.bytes 10; larger than segment.bytes 18
 
 What changes in an accepted batch: base offset and leader epoch always (not under the checksum);
 max_timestamp and timestamp type where they differ from what the topic wants (checksum anew); the
@@ -19,16 +20,17 @@ log stores v2). The common batch is changed in place and copied nowhere.
 
 offset_of_max_timestamp is what Kafka 3.8+ puts in the time index: the batch's last offset.
 
-An empty record set in Produce v0-v2 is refused here like everywhere, where Kafka answers success
-without an offset.
+Unlike Kafka, offset deltas that are not 0, 1, 2 ... are put right. Kafka stores them as they are:
+readers then meet offsets twice or out of order. In compressed batches it refuses them.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from tidelog.log.valid_batch import ValidBatch as ValidBatch
 from tidelog.record import kernel
 from tidelog.record.batch import (
     APPEND_TIME_BIT,
@@ -41,7 +43,6 @@ from tidelog.record.batch import (
     TRANSACTIONAL_BIT,
     Codec,
     TimestampType,
-    increment_sequence,
     stamp_timestamps,
 )
 from tidelog.record.errors import (
@@ -49,7 +50,9 @@ from tidelog.record.errors import (
     CorruptRecords,
     InvalidRecords,
     InvalidTimestamps,
+    NotOneBatch,
     RecordsTooLarge,
+    UndecodableRecords,
     UnsupportedCodec,
 )
 from tidelog.record.kernel import check_batch
@@ -87,73 +90,6 @@ class AppendOrigin(Enum):
     CLIENT = "client"
     COORDINATOR = "coordinator"
     REPLICATION = "replication"
-
-
-class ValidBatch:
-    """One v2 batch, offsets and epoch in place, ready to be written. Lives for one append."""
-
-    __slots__ = (
-        "attributes",
-        "base_offset",
-        "base_sequence",
-        "data",
-        "last_offset",
-        "log_append_time_ms",
-        "max_timestamp",
-        "offset_of_max_timestamp",
-        "producer_epoch",
-        "producer_id",
-        "records_count",
-        "size",
-    )
-
-    magic: Final = 2
-
-    def __init__(
-        self,
-        data: memoryview | bytearray,
-        size: int,
-        attributes: int,
-        base_offset: int,
-        last_offset: int,
-        records_count: int,
-        max_timestamp: int,
-        offset_of_max_timestamp: int,
-        log_append_time_ms: int,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
-    ) -> None:
-        self.data = data
-        self.size = size
-        self.attributes = attributes
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.records_count = records_count
-        self.max_timestamp = max_timestamp
-        self.offset_of_max_timestamp = offset_of_max_timestamp
-        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.base_sequence = base_sequence
-
-    @property
-    def last_sequence(self) -> int:
-        if self.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.attributes & TRANSACTIONAL_BIT != 0
-
-    @property
-    def is_control(self) -> bool:
-        return self.attributes & CONTROL_BIT != 0
-
-    @property
-    def codec(self) -> Codec:
-        return Codec(self.attributes & CODEC_MASK)
 
 
 def validate_for_append(
@@ -323,6 +259,7 @@ class _Append:
         if codec == Codec.NONE and attributes & CONTROL_BIT:
             target = codec
         if target != codec or flags & kernel.SPARSE_OFFSETS:
+            _require_rewritable(smallest)
             return self._rebuilt(payload, target, check, flags, largest)
         return self._in_place(batch, codec, check, largest)
 
@@ -458,6 +395,7 @@ class _Append:
         if is_append_time and (self.has_append_time or lacks_timestamp):
             raise _append_time_by_client()
         if self._are_allowed(check.flags, smallest, largest):
+            _require_rewritable(smallest)
             return
         view = memoryview(messages)
         payload, base_timestamp, _ = kernel.messages_to_records(
@@ -606,19 +544,26 @@ def _append_time_by_client() -> InvalidTimestamps:
     return InvalidTimestamps("A producer may not set the timestamp type LogAppendTime.")
 
 
-def _old_format(produce_version: int) -> InvalidRecords:
-    return InvalidRecords(f"Produce v{produce_version} takes record batches of magic 2 only.")
+def _require_rewritable(smallest_timestamp: int) -> None:
+    if smallest_timestamp < NO_TIMESTAMP:
+        raise UndecodableRecords(f"A record has the timestamp {smallest_timestamp}.")
+
+
+def _old_format(produce_version: int) -> NotOneBatch:
+    return NotOneBatch(f"Produce v{produce_version} takes record batches of magic 2 only.")
 
 
 def _require_batch(status: int) -> None:
     if status == kernel.NO_BATCH:
-        raise InvalidRecords("There is no whole record batch.")
+        raise NotOneBatch("There is no whole record batch.")
     if status in (kernel.BAD_SIZE, kernel.BAD_MAGIC):
         raise CorruptRecords("A record batch has an impossible size or magic.")
 
 
 def _require_known_codec(attributes: int, produce_version: int) -> None:
-    if attributes & CODEC_MASK == Codec.ZSTD and produce_version < _ZSTD_PRODUCE_VERSION:
+    # Kafka looks into the records of v3 and later only.
+    is_old = _V2_PRODUCE_VERSION <= produce_version < _ZSTD_PRODUCE_VERSION
+    if attributes & CODEC_MASK == Codec.ZSTD and is_old:
         raise UnsupportedCodec(f"Produce v{produce_version} may not carry zstd.")
 
 
@@ -630,7 +575,7 @@ def _require_nothing_follows(rest: memoryview) -> None:
     if status in (kernel.BAD_MAGIC, kernel.BAD_SIZE):
         raise CorruptRecords("Bytes after the batch are neither a batch nor the beginning of one.")
     if status != kernel.NO_BATCH:
-        raise InvalidRecords("There is more than one record batch.")
+        raise NotOneBatch("There is more than one record batch.")
 
 
 def _require_consistent(check: tuple[int, ...]) -> None:

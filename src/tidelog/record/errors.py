@@ -3,11 +3,13 @@
     KafkaError
     ├── CorruptRecords        2   sizes or checksum do not hold
     ├── InvalidRecords       87   well-formed bytes that break a rule; may name the records
+    │   └── NotOneBatch      87   not one v2 batch: refused before a log is asked for
     ├── InvalidTimestamps    32   a record's timestamp lies outside what the topic allows
     ├── RecordsTooLarge      10   above max.message.bytes, or inflating without bound
     ├── BatchAboveSegment    18   a batch above segment.bytes
     ├── UnsupportedCodec     76   the codec is not allowed in this version of the request
-    └── UndecodableRecords   -1   compressed data that does not decompress, or an unknown codec
+    └── UndecodableRecords   -1   compressed data that does not decompress, an unknown codec, or
+                                  a timestamp below -1 in records that must be rewritten
 
 `RecordsTooLarge` also stands for compression bombs: the Java producer splits such a batch and sends
 the halves, so an honest but extremely compressible batch still gets through; the code for an
@@ -32,6 +34,10 @@ class InvalidRecords(KafkaError):
     def __init__(self, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
         self.record_errors = tuple(record_errors)
+
+
+class NotOneBatch(InvalidRecords):
+    pass
 
 
 class InvalidTimestamps(KafkaError):

@@ -237,3 +237,39 @@ async def test_with_flush_messages_the_answer_waits_for_the_flush(tmp_path: Path
         row = only_row(await arrived)
         assert (row.error_code, row.base_offset) == (0, 0)
         assert (log.recovery_point, log.high_watermark) == (3, 3)
+
+
+@in_loop
+async def test_topic_without_partitions_is_not_in_the_answer(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        for version in (0, 2, 9):
+            empty = TopicProduceData(name="t", partition_data=[])
+            asked = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[empty])
+            answer = produce.handle(stage.context(version), asked)
+            assert isinstance(answer, ProduceResponse)
+            assert answer.responses == []
+
+
+@pytest.mark.parametrize(
+    ("records", "code", "log_start_offset"),
+    [
+        (with_fields(simple_batch(3), records_count=9), ErrorCode.INVALID_RECORD, 2),
+        (simple_batch(3, base_offset=5), ErrorCode.INVALID_RECORD, 2),
+        (with_fields(simple_batch(3), attributes=7), ErrorCode.UNKNOWN_SERVER_ERROR, 2),
+        (with_fields(simple_batch(3), crc=1), ErrorCode.CORRUPT_MESSAGE, -1),
+        (batch_of([(None, bytes(2000), (), NOW)]), ErrorCode.MESSAGE_TOO_LARGE, -1),
+        (b"", ErrorCode.INVALID_RECORD, -1),
+        (simple_batch(1) + simple_batch(1), ErrorCode.INVALID_RECORD, -1),
+    ],
+)
+@in_loop
+async def test_records_refused_by_the_log_are_answered_with_its_start(
+    tmp_path: Path, records: bytearray, code: ErrorCode, log_start_offset: int
+) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", max_message_bytes="1000")
+        send(stage, simple_batch(3))
+        stage.partition("t").log.maybe_increment_log_start_offset(2)
+        row = send(stage, bytearray(records))
+        assert (row.error_code, row.log_start_offset) == (code, log_start_offset)

@@ -24,7 +24,8 @@ from tests.support.message_sets import message_set_of
 from tests.support.stored_columns import read_columns
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.validator import AppendOrigin, ValidBatch, validate_for_append
+from tidelog.log.valid_batch import ValidBatch
+from tidelog.log.validator import AppendOrigin, validate_for_append
 from tidelog.record import kernel
 from tidelog.record.batch import BatchHeader, Codec, TimestampType
 from tidelog.record.builder import batch_of
@@ -228,6 +229,8 @@ class TestCodecs:
             == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         )
         assert_sound(validate(batch, produce_version=7))
+        # Kafka looks into the records of v3 and later only
+        assert_sound(validate(simple_batch(codec=Codec.ZSTD), produce_version=2))
 
     @pytest.mark.parametrize("codec", [5, 6, 7])
     def test_unknown_codecs(self, codec: int) -> None:
@@ -288,6 +291,12 @@ class TestCodecs:
             (1000 + index, timestamp, key, value, headers)
             for index, (key, value, headers, timestamp) in enumerate(records)
         ]
+
+    def test_negative_timestamps_are_kept_but_not_rewritten(self) -> None:
+        records = [(b"k", b"v", (), -5)]
+        assert_sound(validate(batch_of(records)))
+        config = LogConfig(compression_type="gzip")
+        assert refusal(batch_of(records), config) == ErrorCode.UNKNOWN_SERVER_ERROR
 
     def test_the_rewritten_batch_must_fit_too(self) -> None:
         batch = batch_of([(b"k", bytes(5000), (), NOW)], codec=Codec.GZIP)
@@ -488,6 +497,13 @@ class TestOldFormats:
     )
     def test_refusals(self, data: bytes, code: ErrorCode) -> None:
         assert refusal(data, produce_version=2) == code
+
+    @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+    def test_negative_timestamps_cannot_be_converted(self, codec: Codec) -> None:
+        for timestamp in (-2, -5):
+            records = [LegacyRecord(n, [NOW, timestamp][n], None, b"v") for n in range(2)]
+            data = message_set_of(records, 1, codec=codec)
+            assert refusal(data, produce_version=2) == ErrorCode.UNKNOWN_SERVER_ERROR
 
     def test_the_time_of_a_wrapper_is_that_of_all(self) -> None:
         records = [LegacyRecord(n, NOW - 50, b"k", b"v") for n in range(3)]

@@ -10,12 +10,21 @@ Behaviour
 - Records of a transaction need a transactional id, else the whole request is refused with
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED. They are appended where the partition is in the
   transaction (v11: else 120, before: 48); v12+ adds it, see `broker.produce_admission`.
-- Each partition has its own error; a partition named twice is appended once (the last one).
+- Each partition has its own error; a partition named twice is appended once (the last one). A topic
+  without partitions is not in the answer.
+- Where the log refuses records, the answer carries its log start offset, except for damaged records
+  and ones that are too large: see `_WITHOUT_LOG_START`.
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
-- Unlike Kafka: what an idempotent producer sends behind a batch that was just refused because this
+Unlike Kafka
+- What an idempotent producer sends behind a batch that was just refused because this
   broker does not lead, or too few replicas are in sync, is refused likewise and is not out of order
   (45); see `broker.refused_sequences`.
+- Null records are INVALID_RECORD; Kafka never answers them.
+- Every error has a message, not only those that name records.
+- Timestamps in the future are taken, as by Kafka 3.9: Kafka 4 has another default of
+  message.timestamp.after.max.ms.
+- Offset deltas out of order are put right; see `log.validator`.
 Checks, in order: transactional id, topic and partition known, with bad acks one whole batch (87,
 76), acks (21), partition hosted and led here, not a topic of the coordinators (17; Kafka's admin
 client, by its client id, may), the transaction, no batch before it refused, enough replicas in
@@ -54,7 +63,7 @@ from tidelog.record.batch import (
     LOG_OVERHEAD,
     TRANSACTIONAL_BIT,
 )
-from tidelog.record.errors import InvalidRecords, InvalidTimestamps
+from tidelog.record.errors import InvalidRecords, InvalidTimestamps, NotOneBatch
 from tidelog.record.inflation import InflationBudget
 from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
@@ -74,6 +83,17 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
 FIRST_VERSION_WITH_BATCHES = 3
 LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending[Answer]:
@@ -89,7 +109,7 @@ def _append_all(
     topics = request.topic_data
     if len(topics) > 1:
         topics = _distinct(topics)
-    responses = [append.topic(topic) for topic in topics]
+    responses = [append.topic(topic) for topic in topics if topic.partition_data]
     response = ProduceResponse(responses=responses)
     if append.misdirected and append.version >= FIRST_VERSION_WITH_LEADERS:
         _tell_leaders(context, append.misdirected, response)
@@ -217,7 +237,10 @@ class _Append:
                 partition.require_enough_in_sync()
             info = partition.append(row.records, self.version, inflation=self._inflation)
         except KafkaError as error:
-            return self._fail(topic, row, error, partition)
+            failed = self._fail(topic, row, error, partition)
+            if error.code not in _WITHOUT_LOG_START and not isinstance(error, NotOneBatch):
+                failed.log_start_offset = partition.log.log_start_offset
+            return failed
         answer = PartitionProduceResponse(
             index=index,
             base_offset=info.base_offset,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -23,6 +24,7 @@ from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import Create, Delete
 from tidelog.controller.registration import find_cluster
 from tidelog.controller.topics import PartitionImage, TopicCatalogue, TopicImage
+from tidelog.slices import Slices
 from tidelog.types import Uuid
 
 
@@ -34,6 +36,10 @@ class HasConfig:
     may_administer_topics = True
     dynamic_config: DynamicConfig
     metadata: MetadataCache
+
+    @cached_property
+    def slices(self) -> Slices:
+        return Slices()
 
     @property
     def config(self) -> BrokerConfig:

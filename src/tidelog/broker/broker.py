@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from tidelog.slices import Slices
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster import Cluster
@@ -50,6 +52,7 @@ class Broker:
     transactions: TransactionCoordinator
     controller: ClusterController | None = None  # None for a lone broker with its own store
     cluster: Cluster | None = None  # likewise
+    slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
 
     @property
     def may_administer_topics(self) -> bool:

@@ -26,9 +26,14 @@ def must_be_in_cluster(context: RequestContext) -> Cluster:
 
 
 def must_obey(cluster: Cluster, controller_epoch: int, broker_epoch: int) -> None:
+    must_still_hold(cluster, controller_epoch, broker_epoch)
+    cluster.controller_epoch = controller_epoch
+    cluster.heard_from_controller(broker_epoch)
+
+
+def must_still_hold(cluster: Cluster, controller_epoch: int, broker_epoch: int) -> None:
+    """While an order is carried out, this broker may begin another life."""
     if broker_epoch != NO_BROKER_EPOCH and broker_epoch < cluster.broker_epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
     if controller_epoch < cluster.controller_epoch:
         raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
-    cluster.controller_epoch = controller_epoch
-    cluster.heard_from_controller(broker_epoch)

@@ -8,9 +8,10 @@ broker loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.broker.topic_hosting import LOGS_PER_THREAD_CALL
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.partition import Partition, PartitionState
@@ -48,34 +49,61 @@ class LeadershipChanges:
         # Controlled shutdown has begun: what this broker gave away it does not follow, lest it be
         # taken for in sync again and waited for after its end.
         self.is_leaving = False
+        self._is_stopped = False
 
-    def apply(
-        self, wanted: Collection[WantedPartition], broker_epoch: int
+    async def apply(
+        self, wanted: Sequence[WantedPartition], broker_epoch: int, must_go_on: Callable[[], object]
     ) -> dict[TopicPartition, ErrorCode]:
-        """What became of each partition; `broker_epoch` is the life that the order is for."""
+        """What became of each partition; `broker_epoch` is the life that the order is for.
+
+        There may be thousands, so this is done in slices. `must_go_on` raises a KafkaError when
+        the order has become void between two of them; the partitions changed so far stay changed.
+        """
         outcomes: dict[TopicPartition, ErrorCode] = {}
         self._broker.logs.expect(each.topic_partition for each in wanted if not each.state.is_new)
-        for each in wanted:
-            try:
-                self._broker.replicas.must_accept(*each, broker_epoch)
-                if each.state.leader == self._broker.broker_id:
-                    self._lead(each)
-                else:
-                    self._follow(each)
-            except KafkaError as error:
-                logger.info(
-                    "not what the controller says",
-                    extra={
-                        "partition": str(each.topic_partition),
-                        "error": error.code.name,
-                        "why": error.message,
-                    },
-                )
-                outcomes[each.topic_partition] = error.code
-            else:
-                outcomes[each.topic_partition] = ErrorCode.NONE
+        for first in range(0, len(wanted), LOGS_PER_THREAD_CALL):
+            batch = wanted[first : first + LOGS_PER_THREAD_CALL]
+            await self._make_logs(batch, broker_epoch)
+            for each in batch:
+                await self._broker.slices.breathe()
+                self._must_not_be_stopped()
+                must_go_on()
+                outcomes[each.topic_partition] = self._apply(each, broker_epoch)
         self._fetchers.close_idle()
         return outcomes
+
+    async def _make_logs(self, batch: Iterable[WantedPartition], broker_epoch: int) -> None:
+        new: list[tuple[TopicPartition, Uuid]] = []
+        for each in batch:
+            try:
+                self._broker.replicas.must_accept(*each, broker_epoch)
+            except KafkaError:
+                continue  # `_apply` says so
+            new.append((each.topic_partition, each.topic_id))
+        await self._broker.replicas.make_logs(new)
+
+    def _apply(self, wanted: WantedPartition, broker_epoch: int) -> ErrorCode:
+        try:
+            self._broker.replicas.must_accept(*wanted, broker_epoch)
+            if wanted.state.leader == self._broker.broker_id:
+                self._lead(wanted)
+            else:
+                self._follow(wanted)
+        except KafkaError as error:
+            logger.info(
+                "not what the controller says",
+                extra={
+                    "partition": str(wanted.topic_partition),
+                    "error": error.code.name,
+                    "why": error.message,
+                },
+            )
+            return error.code
+        return ErrorCode.NONE
+
+    def _must_not_be_stopped(self) -> None:
+        if self._is_stopped:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, "This broker stops.")
 
     def _lead(self, wanted: WantedPartition) -> None:
         replicas = self._broker.replicas
@@ -111,27 +139,35 @@ class LeadershipChanges:
             self._fetchers.unfollow(partition)
         self._log_change("following", partition)
 
-    def stop(self, stopped: Iterable[StoppedPartition]) -> dict[TopicPartition, ErrorCode]:
+    async def stop(
+        self, stopped: Iterable[StoppedPartition], must_go_on: Callable[[], object]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """In slices, as `apply`."""
         outcomes: dict[TopicPartition, ErrorCode] = {}
-        replicas = self._broker.replicas
-        for topic_partition, leader_epoch, delete in stopped:
-            partition = replicas.get(*topic_partition)
-            if partition is not None:
-                is_newer = leader_epoch >= partition.leader_epoch
-                if not is_newer and leader_epoch not in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH):
-                    outcomes[topic_partition] = ErrorCode.FENCED_LEADER_EPOCH
-                    continue
-                self._fetchers.unfollow(partition)
-            coordinator = self._coordinator(topic_partition.topic)
-            if coordinator is not None:
-                coordinator.runtime.resign(topic_partition.partition)
-            if delete:
-                replicas.drop(topic_partition)
-            else:
-                replicas.stop(topic_partition)
-            outcomes[topic_partition] = ErrorCode.NONE
+        for each in stopped:
+            await self._broker.slices.breathe()
+            self._must_not_be_stopped()
+            must_go_on()
+            outcomes[each.topic_partition] = self._stop(*each)
         self._fetchers.close_idle()
         return outcomes
+
+    def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool) -> ErrorCode:
+        replicas = self._broker.replicas
+        partition = replicas.get(*topic_partition)
+        if partition is not None:
+            is_newer = leader_epoch >= partition.leader_epoch
+            if not is_newer and leader_epoch not in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH):
+                return ErrorCode.FENCED_LEADER_EPOCH
+            self._fetchers.unfollow(partition)
+        coordinator = self._coordinator(topic_partition.topic)
+        if coordinator is not None:
+            coordinator.runtime.resign(topic_partition.partition)
+        if delete:
+            replicas.drop(topic_partition)
+        else:
+            replicas.stop(topic_partition)
+        return ErrorCode.NONE
 
     def resign_all(self, broker_epoch: int) -> None:
         """The session of this life is over, and others have been elected. What has no other replica
@@ -142,7 +178,10 @@ class LeadershipChanges:
                 partition.resign(broker_epoch)
 
     def stop_all(self) -> None:
-        """The broker stops: what waits for other replicas waits in vain."""
+        """The broker stops: what waits for other replicas waits in vain. No order is obeyed after
+        that.
+        """
+        self._is_stopped = True
         self._fetchers.close()
         for partition in tuple(self._broker.replicas):
             partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)

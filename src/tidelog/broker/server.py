@@ -35,6 +35,7 @@ from tidelog.broker.log_dir_failure_handler import (
 )
 from tidelog.broker.metadata_cache import MetadataCache, Node
 from tidelog.broker.refused_sequences import RefusedSequences
+from tidelog.broker.topic_hosting import TopicHosting
 from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.listeners import advertise
@@ -44,8 +45,7 @@ from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import MetadataStore, StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
-from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from tidelog.controller.topics import FoundTopic, TopicCatalogue, TopicChange, TopicImage
+from tidelog.controller.topics import FoundTopic, TopicCatalogue, TopicImage
 from tidelog.controller.znodes import Endpoint as RegisteredEndpoint
 from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.coordinator.txn.coordinator import TransactionCoordinator
@@ -279,9 +279,10 @@ class Server:
         topics.start_broker_epoch()
         metadata = MetadataCache(membership.cluster_id, membership.controller_id, topics)
         self._assemble(ground, topics, metadata)
-        self._host_all(topics.topics.values(), metadata_directory)
+        ground.replicas.is_known = topics.has_partition
+        hosting = self._host_all(topics.topics.values(), metadata_directory)
         ground.dynamic_config.follow(topics)
-        topics.on_change(self._topic_changed)
+        topics.carry_out = hosting.carry_out
 
     def _lay_groundwork(self, store: MetadataStore, broker_id: int, cluster_id: str) -> Groundwork:
         """The configuration comes first: logs are loaded by it."""
@@ -339,7 +340,9 @@ class Server:
     def _moves(self, flusher: LogFlusher, config: BrokerConfig) -> ReplicaMoves:
         return ReplicaMoves(self._logs, flusher, config, loop=self._loop, clock=self._clock)
 
-    def _host_all(self, images: Collection[TopicImage], metadata_directory: LogDirectory) -> None:
+    def _host_all(
+        self, images: Collection[TopicImage], metadata_directory: LogDirectory
+    ) -> TopicHosting:
         """As far as the logs are there; from now on directories may fail."""
         broker = self.broker
         broker.logs.expect(
@@ -349,9 +352,11 @@ class Server:
         )
         broker.metadata.offline = broker.replicas.offline
         self._watch_directories(metadata_directory)
+        hosting = TopicHosting(broker)
         for image in images:
-            self._host(image)
+            hosting.host_now(image)
         broker.moves.resume()
+        return hosting
 
     def _watch_directories(self, metadata_directory: LogDirectory | None) -> None:
         broker = self.broker
@@ -409,6 +414,8 @@ class Server:
 
     async def close(self) -> None:
         """What `open` opened."""
+        if isinstance(self.broker.topics, TopicCatalogue):
+            await self.broker.topics.settle()
         await self.broker.moves.stop()
         await self.broker.store.close()
         await self.broker.flusher.drain()
@@ -416,44 +423,6 @@ class Server:
 
     def _close_logs(self) -> None:
         self._logs.shutdown()
-
-    def _host(self, image: TopicImage) -> None:
-        for index, partition in enumerate(image.partitions):
-            self.broker.replicas.host(
-                TopicPartition(image.name, index),
-                image.topic_id,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replicas=partition.replicas,
-                isr=partition.isr,
-            )
-        if image.name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
-            self._coordinate(image)
-
-    def _coordinate(self, image: TopicImage) -> None:
-        replicas = self.broker.replicas
-        hosted = (replicas.get(image.name, index) for index in range(len(image.partitions)))
-        led = [each for each in hosted if each and each.leader_id == self.broker.broker_id]
-        if image.name == CONSUMER_OFFSETS:
-            self.broker.groups.host(led, len(image.partitions))
-        else:
-            self.broker.transactions.host(led, len(image.partitions))
-
-    def _topic_changed(self, change: TopicChange, image: TopicImage) -> None:
-        if change is not TopicChange.DELETED:
-            self._host(image)
-            if change is TopicChange.CREATED:
-                self.broker.groups.topic_created(image.name)
-            else:
-                self.broker.groups.topic_changed(image.name)
-            return
-        if image.name == CONSUMER_OFFSETS:
-            self.broker.groups.resign()
-        elif image.name == TRANSACTION_STATE:
-            self.broker.transactions.resign()
-        for index in range(len(image.partitions)):
-            self.broker.replicas.drop(TopicPartition(image.name, index))
-        self.broker.groups.topic_deleted(image.name)
 
     def _topic_config_changed(self, topic: str) -> None:
         config = self.broker.dynamic_config.log_config(topic)

@@ -50,8 +50,10 @@ from tidelog.controller.metadata_store import (
 )
 from tidelog.controller.node_tree import Change, ChangeKind, Node, NodeTree, Transaction
 from tidelog.controller.staging import Staging
+from tidelog.slices import Slices
 
 JOURNAL_BYTES_MAX: Final = 1024 * 1024
+SMALL_TRANSACTION: Final = 200  # operations that are staged and applied in one turn of the loop
 
 
 class EmbeddedStore:
@@ -219,6 +221,8 @@ class _Database:
         self._durable_zxid = tree.zxid  # of the last record on disk
         tree.zxid = (tree.zxid >> 32) + 1 << 32
         self._staging = Staging(tree)
+        self._slices = Slices()
+        self._stager = asyncio.Lock()  # held while a large write is checked
         self._queue: list[_Waiting] = []
         self._in_hand: list[_Waiting] = []  # being written to disk
         self._sessions: list[EmbeddedStore] = []
@@ -251,15 +255,15 @@ class _Database:
         except StoreUnavailable:
             self._staging.forget_all()
             raise
-        for watcher, event in self._apply(transaction):
+        self.tree.apply(transaction)
+        self._staging.applied(transaction)
+        for watcher, event in self._fired(transaction):
             watcher(event)
         return outcomes
 
     async def write(self, operations: Sequence[Operation], session_id: int) -> list[Outcome]:
         try:
-            transaction, outcomes = self._staging.stage(
-                operations, session_id, self._clock.time_ms()
-            )
+            transaction, outcomes = await self._stage(operations, session_id)
         except StoreError:
             if self._latest is not None:
                 await asyncio.shield(self._latest)
@@ -271,6 +275,23 @@ class _Database:
         if self._worker is None:
             self._worker = loop.create_task(self._serve_queue())
         return await asyncio.shield(waiting.future)
+
+    async def _stage(
+        self, operations: Sequence[Operation], session_id: int
+    ) -> tuple[Transaction, list[Outcome]]:
+        if len(operations) <= SMALL_TRANSACTION and not self._stager.locked():
+            return self._staging.stage(operations, session_id, self._clock.time_ms())
+        async with self._stager:  # writes are judged in the order in which they were asked for
+            losses = self._staging.losses
+            draft = self._staging.begin(session_id)
+            for operation in operations:
+                await self._slices.breathe()
+                draft.perform(operation)
+            if not self._sessions:
+                raise StoreClosed("/")
+            if losses != self._staging.losses:
+                raise StoreUnavailable("/")
+            return self._staging.accept(draft, self._clock.time_ms()), draft.outcomes
 
     async def _serve_queue(self) -> None:
         try:
@@ -285,19 +306,23 @@ class _Database:
                 self._fail("/")
 
     async def _commit(self) -> None:
-        records, last_zxid = self._encode(self._in_hand)
+        loop = asyncio.get_running_loop()
+        changes = sum(len(waiting.transaction.changes) for waiting in self._in_hand)
+        if changes <= SMALL_TRANSACTION:
+            records, last_zxid = self._encode(self._in_hand)
+        else:
+            records, last_zxid = await loop.run_in_executor(None, self._encode, self._in_hand)
         if records:
-            loop = asyncio.get_running_loop()
             try:
                 await loop.run_in_executor(None, self._journal.append, records)
             except StoreUnavailable as error:
                 self._fail(error.path)
                 return
             self._durable_zxid = last_zxid
-        self._finish()
+        await self._finish()
 
     def _encode(self, queue: list[_Waiting]) -> tuple[bytes, int]:
-        """The records, and the zxid of the last one."""
+        """The records, and the zxid of the last one. For any thread."""
         records = []
         last_zxid = self._durable_zxid
         for waiting in queue:
@@ -307,25 +332,36 @@ class _Database:
                 last_zxid = waiting.transaction.zxid
         return b"".join(records), last_zxid
 
-    def _finish(self) -> None:
+    async def _finish(self) -> None:
+        """Each transaction is applied as a whole; between two of them others have their turn."""
         loop = asyncio.get_running_loop()
-        done, self._in_hand = self._in_hand, []
-        for waiting in done:
-            for watcher, event in self._apply(waiting.transaction):
+        for waiting in self._in_hand:
+            if len(self._in_hand) > 1:
+                await self._slices.breathe()
+            self.tree.apply(waiting.transaction)
+            for watcher, event in self._fired(waiting.transaction):
                 loop.call_soon(watcher, event)
+            await self._forget_expected(waiting.transaction)
             waiting.future.set_result(waiting.outcomes)
+        self._in_hand = []
+
+    async def _forget_expected(self, transaction: Transaction) -> None:
+        if len(transaction.changes) <= SMALL_TRANSACTION:
+            self._staging.applied(transaction)
+            return
+        for _ in self._staging.applied_bit_by_bit(transaction):
+            await self._slices.breathe()
 
     def _fail(self, path: str) -> None:
         lost = self._in_hand + self._queue
         self._in_hand, self._queue = [], []
         self._staging.forget_all()
         for waiting in lost:
-            waiting.future.set_exception(StoreUnavailable(path))
-            waiting.future.exception()  # marks it as seen: the caller may have gone
+            if not waiting.future.done():
+                waiting.future.set_exception(StoreUnavailable(path))
+                waiting.future.exception()  # marks it as seen: the caller may have gone
 
-    def _apply(self, transaction: Transaction) -> list[tuple[Watcher, WatchedEvent]]:
-        self.tree.apply(transaction)
-        self._staging.applied(transaction)
+    def _fired(self, transaction: Transaction) -> list[tuple[Watcher, WatchedEvent]]:
         watched = [s for s in self._sessions if s.data_watches or s.child_watches]
         if not watched:
             return []
@@ -336,10 +372,7 @@ class _Database:
         return fired
 
     async def _snapshot(self) -> None:
+        """A thread reads the tree: nothing is applied to it before the next commit."""
         loop = asyncio.get_running_loop()
-        rows = [
-            (path, node.frozen())
-            for path, node in self.tree.subtree("/")
-            if not node.ephemeral_owner
-        ]
+        rows = (row for row in self.tree.subtree("/") if not row[1].ephemeral_owner)
         await loop.run_in_executor(None, self._journal.write_snapshot, self.tree.zxid, rows)

@@ -60,16 +60,6 @@ class Node:
         self.created_children = 0
         self.children: dict[str, None] | None = None
 
-    def frozen(self) -> Node:
-        """A copy without children that a thread may read while this one changes."""
-        copy = Node(self.data, self.czxid, self.ctime_ms, self.ephemeral_owner)
-        copy.mzxid = self.mzxid
-        copy.pzxid = self.pzxid
-        copy.mtime_ms = self.mtime_ms
-        copy.version = self.version
-        copy.created_children = self.created_children
-        return copy
-
     def stat(self) -> Stat:
         count = len(self.children) if self.children else 0
         return Stat(
@@ -109,9 +99,9 @@ class NodeTree:
                 node.mzxid = zxid
                 node.mtime_ms = time_ms
                 continue
-            parent = nodes[parent_of(path)]
+            parent_path, _, name = path.rpartition("/")
+            parent = nodes[parent_path or "/"]
             parent.pzxid = zxid
-            name = path[path.rindex("/") + 1 :]
             if kind == ChangeKind.CREATED:
                 nodes[path] = Node(data, zxid, time_ms, owner)
                 if parent.children is None:

@@ -8,7 +8,7 @@ writes are lost, all of them are forgotten together: a later one may rest on an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tidelog.controller.metadata_store import (
     ANY_VERSION,
@@ -59,33 +59,44 @@ class Staging:
         self._tree = tree
         self._expected: dict[str, Expected] = {}
         self.zxid = tree.zxid  # of the last transaction accepted
+        self.losses = 0  # how often writes were lost; a draft from before rests on them
 
     def stage(
         self, operations: Sequence[Operation], session_id: int, time_ms: int
     ) -> tuple[Transaction, list[Outcome]]:
         """Accepts all the operations, or raises the first one's error and remembers nothing."""
-        draft = _Draft(self._tree, self._expected, session_id)
-        outcomes: list[Outcome] = []
-        for index, operation in enumerate(operations):
-            try:
-                outcomes.append(draft.perform(operation))
-            except StoreError as error:
-                error.index = index
-                raise
+        draft = self.begin(session_id)
+        for operation in operations:
+            draft.perform(operation)
+        return self.accept(draft, time_ms), draft.outcomes
+
+    def begin(self, session_id: int) -> Draft:
+        """A multi that is checked bit by bit. None may be accepted before it but those that have
+        been already; transactions may be applied meanwhile.
+        """
+        return Draft(self._tree, self._expected, session_id)
+
+    def accept(self, draft: Draft, time_ms: int) -> Transaction:
         self.zxid += 1
-        for change in draft.changes:
-            for path in (change.path, parent_of(change.path)):
-                expected = self._expected[path] = draft.expect(path)
-                expected.zxid = self.zxid
-        return Transaction(self.zxid, time_ms, draft.changes), outcomes
+        for path, expected in draft.changed.items():
+            expected.zxid = self.zxid
+            self._expected[path] = expected
+        return Transaction(self.zxid, time_ms, draft.changes)
 
     def applied(self, transaction: Transaction) -> None:
+        for _ in self.applied_bit_by_bit(transaction):
+            pass
+
+    def applied_bit_by_bit(self, transaction: Transaction) -> Iterator[None]:
+        """Until all is done, what is expected of a node is what the tree has."""
         for change in transaction.changes:
             self._forget(change.path, transaction.zxid)
             self._forget(parent_of(change.path), transaction.zxid)
+            yield
 
     def forget_all(self) -> None:
         self._expected.clear()
+        self.losses += 1
 
     def _forget(self, path: str, zxid: int) -> None:
         expected = self._expected.get(path)
@@ -93,17 +104,26 @@ class Staging:
             del self._expected[path]
 
 
-class _Draft:
+class Draft:
     """One multi while it is being checked."""
 
     def __init__(self, tree: NodeTree, outer: dict[str, Expected], session_id: int) -> None:
         self._tree = tree
         self._outer = outer
         self._session_id = session_id
-        self.touched: dict[str, Expected] = {}
+        self._touched: dict[str, Expected] = {}
+        self.changed: dict[str, Expected] = {}  # those touched that the multi changes
         self.changes: list[Change] = []
+        self.outcomes: list[Outcome] = []
 
-    def perform(self, operation: Operation) -> Outcome:
+    def perform(self, operation: Operation) -> None:
+        try:
+            self.outcomes.append(self._perform(operation))
+        except StoreError as error:
+            error.index = len(self.outcomes)
+            raise
+
+    def _perform(self, operation: Operation) -> Outcome:
         if isinstance(operation, SetData):
             return self._set(operation)
         if isinstance(operation, Create):
@@ -140,6 +160,7 @@ class _Draft:
         node.created_children = 0
         parent.child_count += 1
         parent.created_children += 1
+        self.changed[path], self.changed[parent_path] = node, parent
         self.changes.append(
             Change(
                 ChangeKind.CREATED,
@@ -156,6 +177,7 @@ class _Draft:
         require_valid_path(path)
         node = self._existing(path, operation.version)
         node.version += 1
+        self.changed[path] = node
         self.changes.append(Change(ChangeKind.SET, path, operation.data, node.ephemeral_owner, 0))
         return node.version
 
@@ -168,7 +190,10 @@ class _Draft:
         if node.child_count:
             raise NotEmpty(path)
         node.exists = False
-        self.expect(parent_of(path)).child_count -= 1
+        parent_path = parent_of(path)
+        parent = self.expect(parent_path)
+        parent.child_count -= 1
+        self.changed[path], self.changed[parent_path] = node, parent
         self.changes.append(Change(ChangeKind.DELETED, path, b"", node.ephemeral_owner, 0))
 
     def _existing(self, path: str, version: int) -> Expected:
@@ -180,9 +205,9 @@ class _Draft:
         return node
 
     def expect(self, path: str) -> Expected:
-        expected = self.touched.get(path)
+        expected = self._touched.get(path)
         if expected is None:
-            expected = self.touched[path] = self._expected_before(path)
+            expected = self._touched[path] = self._expected_before(path)
         return expected
 
     def _expected_before(self, path: str) -> Expected:

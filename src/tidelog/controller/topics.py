@@ -2,8 +2,10 @@
 
 A change is one atomic multi. It reaches the image, and those who asked with `on_change`, on the
 loop once it is durable; a reader of the image therefore never sees a topic that a crash could
-take back. Changes of one topic, and of topics whose names collide, happen one after another in the
-order asked for. A caller that is cancelled or gives up does not stop a change that has begun.
+take back. Then the broker carries it out, so a topic in the image may have partitions that are not
+hosted yet, and after that the change is over. Changes of one topic, and of topics whose names
+collide, happen one after another in the order asked for. A caller that is
+cancelled or gives up does not stop a change that has begun.
 
 Images are replaced and never altered, so whoever holds one has a consistent view.
 
@@ -18,8 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidelog.controller import znodes
@@ -47,6 +50,7 @@ from tidelog.controller.topic_names import (
     reason_invalid,
 )
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.slices import Slices
 from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000  # what KRaft's controller takes in one go
@@ -108,6 +112,7 @@ class TopicChange(Enum):
 
 
 Listener = Callable[[TopicChange, TopicImage], None]
+CarryOut = Callable[[TopicChange, TopicImage], Awaitable[None]]
 
 
 class TopicPlan(NamedTuple):
@@ -162,6 +167,10 @@ class TopicImages:
         if image is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return image
+
+    def has_partition(self, name: str, index: int) -> bool:
+        image = self.topics.get(name)
+        return image is not None and 0 <= index < len(image.partitions)
 
     def knows(self, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
         """Whether a log belongs to a topic that is there; the zero uuid stands for any id."""
@@ -271,6 +280,9 @@ class TopicCatalogue(TopicImages):
         super().__init__(broker_id, settings=settings, rack=rack, random_below=random_below)
         self._store = store
         self._broker_id = broker_id
+        self._slices = Slices()
+        # What the broker does about a change once it is durable. The change is over when this is.
+        self.carry_out: CarryOut = _do_nothing
         self._given_an_id: set[str] = set()  # topics whose new id is not in the store yet
         self.controller_epoch = 0  # written into the state of partitions
 
@@ -395,6 +407,12 @@ class TopicCatalogue(TopicImages):
         """
         return await self._in_turn(name, lambda: self._add_partitions(name, count, assignment))
 
+    async def settle(self) -> None:
+        """Until the changes under way are over; for a broker that stops."""
+        while self._latest_change:
+            await asyncio.wait(list(self._latest_change.values()))
+            await asyncio.sleep(0)
+
     async def _create(
         self, name: str, assignment: Sequence[Sequence[int]], configs: Mapping[str, str]
     ) -> TopicImage:
@@ -406,6 +424,7 @@ class TopicCatalogue(TopicImages):
         await self._commit(self._create_operations(image, SetData if has_configs else Create))
         self._put(image)
         self._tell(TopicChange.CREATED, image)
+        await self.carry_out(TopicChange.CREATED, image)
         return image
 
     async def _auto_create(self, name: str) -> TopicImage:
@@ -426,18 +445,25 @@ class TopicCatalogue(TopicImages):
             if known is None or known.name != name:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         image = self.must_get(name)
-        operations: list[Operation] = []
-        for partition in image.partitions:
-            operations.append(Delete(znodes.state_path(name, partition.partition)))
-            operations.append(Delete(znodes.partition_path(name, partition.partition)))
-        operations += [Delete(znodes.partitions_path(name)), Delete(znodes.topic_path(name))]
         config_path = znodes.config_path("topics", name)
-        if await self._store.exists(config_path) is not None:
-            operations.append(Delete(config_path))
-        await self._commit(operations)
+        has_configs = await self._store.exists(config_path) is not None
+        await self._commit(self._delete_operations(image, [config_path] if has_configs else []))
         self._drop(image)
         self._tell(TopicChange.DELETED, image)
+        await self.carry_out(TopicChange.DELETED, image)
         return image
+
+    def _delete_operations(
+        self, image: TopicImage, more_paths: Iterable[str]
+    ) -> Iterable[Operation]:
+        name = image.name
+        for partition in image.partitions:
+            yield Delete(znodes.state_path(name, partition.partition))
+            yield Delete(znodes.partition_path(name, partition.partition))
+        yield Delete(znodes.partitions_path(name))
+        yield Delete(znodes.topic_path(name))
+        for path in more_paths:
+            yield Delete(path)
 
     async def _add_partitions(
         self, name: str, count: int, assignment: Sequence[Sequence[int]]
@@ -451,11 +477,14 @@ class TopicCatalogue(TopicImages):
         added = self._new_partitions(assignment, len(before.partitions))
         image = TopicImage(name, before.topic_id, before.partitions + added, before.configs)
         topic = znodes.encode_topic(image.topic_id, image.assignment)
-        operations: list[Operation] = [SetData(znodes.topic_path(name), topic)]
-        operations += self._partition_operations(name, added)
-        await self._commit(operations)
+        await self._commit(
+            chain(
+                [SetData(znodes.topic_path(name), topic)], self._partition_operations(name, added)
+            )
+        )
         self._put(image)
         self._tell(TopicChange.PARTITIONS_ADDED, image)
+        await self.carry_out(TopicChange.PARTITIONS_ADDED, image)
         return image
 
     def _new_partitions(
@@ -494,12 +523,20 @@ class TopicCatalogue(TopicImages):
         )
 
     async def _commit(self, operations: Iterable[Operation]) -> None:
+        listed: list[Operation] = []
+        for operation in operations:
+            await self._slices.breathe()
+            listed.append(operation)
         try:
-            await self._store.multi(list(operations))
+            await self._store.multi(listed)
         except StoreUnavailable as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "The metadata could not be written."
             ) from error
+
+
+async def _do_nothing(change: TopicChange, image: TopicImage) -> None:
+    pass
 
 
 def increase(image: TopicImage, count: int) -> int:

@@ -1,13 +1,15 @@
-"""The folder and the first files of a new partition."""
+"""The folder and the first files of a new partition, or of thousands."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from tidelog.config.topic import LogConfig
 from tidelog.log.checkpoints import write_partition_metadata
 from tidelog.log.epoch_cache import EpochCache
-from tidelog.log.log_directory import remove_folder
+from tidelog.log.log_directory import LogDirectory, remove_folder
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_host import LogHost
 from tidelog.log.partition_log import PartitionLog
@@ -58,3 +60,30 @@ def create_log(
     )
     log.files_changed()
     return log
+
+
+class WantedLog(NamedTuple):
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    config: LogConfig
+    directory: LogDirectory
+
+
+class PendingLogs:
+    """New logs that the loop has decided on: `run` makes them, in a thread, and
+    `LogManager.take_in` takes in those that could be made.
+    """
+
+    def __init__(self, wanted: Iterable[WantedLog], host: LogHost) -> None:
+        self.wanted = list(wanted)
+        self._host = host
+        self.made: list[tuple[LogDirectory, PartitionLog]] = []
+
+    def run(self) -> None:
+        for topic_partition, topic_id, config, directory in self.wanted:
+            folder = directory.folder_for(topic_partition)
+            try:
+                log = create_log(folder, topic_partition, topic_id, config, self._host)
+            except StorageError:
+                continue  # reported; `LogManager.get_or_create` tries elsewhere, or says why not
+            self.made.append((directory, log))

@@ -19,7 +19,8 @@ def _ignore(*_: object) -> None:
 
 
 class LogHost:
-    """Shared by all logs of a broker; touched only on the broker loop.
+    """Shared by all logs of a broker; touched only on the broker loop. Of a log that is being made
+    in a thread, that thread asks for the time, for chance, and reports errors.
 
     `delete_later(paths, delay_ms)` removes files that a log has renamed to `.deleted`.
     `rolled(log)` is called after a roll: the segment that became inactive is to be flushed.

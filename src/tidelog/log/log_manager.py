@@ -24,10 +24,12 @@ from __future__ import annotations
 import heapq
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Final
 
 from tidelog.clock import Clock
@@ -45,7 +47,7 @@ from tidelog.log.flush_ticket import FlushTicket, run_all
 from tidelog.log.future_log import FutureLog
 from tidelog.log.future_logs import FutureLogs
 from tidelog.log.interrupted_moves import finish_interrupted_moves
-from tidelog.log.log_creation import create_log
+from tidelog.log.log_creation import PendingLogs, WantedLog, create_log
 from tidelog.log.log_dir_failures import LogDirFailures
 from tidelog.log.log_directory import (
     DELETE_SUFFIX,
@@ -389,18 +391,52 @@ class LogManager:
                 if self.is_online(directory):
                     raise
                 continue
-            self._logs[topic_partition] = log
-            self._directory_of[topic_partition] = directory
-            self._preferred.pop(topic_partition, None)
-            directory.partition_count += 1
+            self._add(directory, log)
             return log
         raise StorageError(f"cannot create {topic_partition}: no log directory is online")
 
-    def _candidates(self, topic_partition: TopicPartition) -> list[LogDirectory]:
+    def _candidates(
+        self,
+        topic_partition: TopicPartition,
+        promised: Mapping[LogDirectory, int] = MappingProxyType({}),
+    ) -> list[LogDirectory]:
         preferred = self._preferred.get(topic_partition)
         if preferred is not None and self.is_online(preferred):
             return [preferred]
-        return sorted(self.online_directories, key=lambda each: each.partition_count)
+        return sorted(
+            self.online_directories, key=lambda each: each.partition_count + promised.get(each, 0)
+        )
+
+    def _add(self, directory: LogDirectory, log: PartitionLog) -> None:
+        self._logs[log.topic_partition] = log
+        self._directory_of[log.topic_partition] = directory
+        self._preferred.pop(log.topic_partition, None)
+        directory.partition_count += 1
+
+    def pending_logs(self, wanted: Iterable[tuple[TopicPartition, Uuid]]) -> PendingLogs:
+        """Those of the logs that are to be made; `run` it in a thread, and `take_in` what it made
+        before anybody else asks for one of them.
+        """
+        pending: list[WantedLog] = []
+        promised: Counter[LogDirectory] = Counter()
+        for topic_partition, topic_id in wanted:
+            if topic_partition in self._logs or topic_partition in self.offline:
+                continue
+            for directory in self._candidates(topic_partition, promised)[:1]:
+                config = self._topic_config(topic_partition.topic)
+                pending.append(WantedLog(topic_partition, topic_id, config, directory))
+                promised[directory] += 1
+        return PendingLogs(pending, self._host)
+
+    def take_in(self, pending: PendingLogs) -> None:
+        """Not those in a directory that has failed meanwhile: they are made elsewhere."""
+        for directory, log in pending.made:
+            if self.is_online(directory):
+                assert log.topic_partition not in self._logs, log.topic_partition
+                config = self._topic_config(log.topic_partition.topic)
+                if config is not log.config:  # it may have changed meanwhile
+                    log.update_config(config)
+                self._add(directory, log)
 
     def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
         """Where the log is to be made, should it be made here one day."""

@@ -7,6 +7,7 @@ which it follows (`lead`, `follow`, `stop`). What has to be done elsewhere when 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence, Set
 
@@ -61,6 +62,15 @@ class ReplicaManager:
         if not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
+
+    async def make_logs(self, wanted: Sequence[tuple[TopicPartition, Uuid]]) -> None:
+        """Ahead of `host`, `lead` and `follow`, which make those that are missing on the loop: a
+        thread makes the folders and files of many. Nobody may host these partitions meanwhile.
+        """
+        pending = self.logs.pending_logs(wanted)
+        if pending.wanted:
+            await asyncio.get_running_loop().run_in_executor(None, pending.run)
+            self.logs.take_in(pending)
 
     # A lone broker
 

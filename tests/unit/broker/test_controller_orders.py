@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.batches import simple_batch
 from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.loop_turns import LoopTurns, counted_slices
 from tests.support.metadata import in_loop, refused
 from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import leader_and_isr, stop_replica, update_metadata
@@ -33,6 +34,7 @@ from tidelog.protocol.messages.stop_replica import (
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
 from tidelog.replication.partition import Partition
 from tidelog.replication.partition_host import PartitionHost
+from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.types import TopicPartition, Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -50,6 +52,8 @@ class FakeFetchers:
         self.followed.pop(partition, None)
 
     def close_idle(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class NoIsrChanges:
@@ -129,6 +133,33 @@ class Stage:
         if isinstance(response, CloseConnection):
             raise ConnectionError(response.reason)
         return response
+
+    async def order_many(self, leader: int, count: int) -> LeaderAndIsrResponse:
+        rows = [
+            LeaderAndIsrPartitionState(
+                partition_index=n, leader=leader, leader_epoch=1, replicas=[0, 1], isr=[0, 1]
+            )
+            for n in range(count)
+        ]
+        states = [LeaderAndIsrTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=rows)]
+        request = LeaderAndIsrRequest(
+            controller_id=1, controller_epoch=3, broker_epoch=50, topic_states=states
+        )
+        response = await leader_and_isr.handle(self.handlers.context(7), request)
+        assert isinstance(response, LeaderAndIsrResponse)
+        return response
+
+    async def stop_many(self, count: int) -> Any:
+        rows = [
+            StopReplicaPartitionState(partition_index=n, leader_epoch=-2, delete_partition=True)
+            for n in range(count)
+        ]
+        request = StopReplicaRequest(
+            controller_epoch=3,
+            broker_epoch=50,
+            topic_states=[StopReplicaTopicState(topic_name="t", partition_states=rows)],
+        )
+        return await stop_replica.handle(self.handlers.context(4), request)
 
     async def stop(self, epoch: int, *, delete: bool = False, **fields: int) -> Any:
         row = StopReplicaPartitionState(
@@ -394,3 +425,67 @@ async def test_a_lone_broker_takes_no_orders(tmp_path: Path) -> None:
         request = UpdateMetadataRequest(controller_epoch=1, broker_epoch=1)
         response = await update_metadata.handle(handlers.context(8), request)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("leader", [0, 1])
+@in_loop
+async def test_an_order_about_many_partitions_is_carried_out_a_slice_a_turn(
+    tmp_path: Path, leader: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_stage(tmp_path) as stage, LoopTurns() as turns:
+        stage.broker.slices = counted_slices(20)
+        for owner, name in (
+            (Partition, "make_leader"),
+            (Partition, "make_follower"),
+            (ReplicaManager, "drop"),
+        ):
+            monkeypatch.setattr(owner, name, counted(turns, getattr(owner, name)))
+
+        response = await stage.order_many(leader, 250)
+        assert {row.error_code for row in response.topics[0].partition_errors} == {0}
+        assert [each.leader_id for each in stage.broker.replicas] == [leader] * 250
+        stopped = await stage.stop_many(250)
+
+        assert {row.error_code for row in stopped.partition_errors} == {0}
+        assert len(stage.broker.replicas) == 0
+        assert turns.total == 500
+        assert turns.most <= 20
+
+
+def counted(turns: LoopTurns, method: Any) -> Any:
+    def call(*args: Any) -> Any:
+        turns.note()
+        return method(*args)
+
+    return call
+
+
+@in_loop
+async def test_an_order_for_a_life_that_ends_meanwhile_goes_no_further(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        stage.broker.slices = counted_slices(20)
+        order = asyncio.ensure_future(stage.order_many(0, 250))
+        while not len(stage.broker.replicas):
+            await asyncio.sleep(0)
+        stage.cluster.broker_epoch = 51
+
+        response = await order
+
+        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert 0 < len(stage.broker.replicas) < 250
+
+
+@in_loop
+async def test_a_broker_that_stops_obeys_no_order_any_more(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        stage.broker.slices = counted_slices(20)
+        order = asyncio.ensure_future(stage.order_many(1, 250))
+        while not len(stage.broker.replicas):
+            await asyncio.sleep(0)
+        stage.cluster.leadership.stop_all()
+        followed = len(stage.cluster.fetchers.followed)
+
+        response = await order
+
+        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert len(stage.cluster.fetchers.followed) == followed

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support import metadata_writer
+from tests.support.loop_turns import LoopTurns, counted_slices
 from tests.support.metadata import contents, in_loop, no_space, open_store
 from tests.support.node_model import NodeModel
 from tidelog.controller.embedded_store import EmbeddedStore
@@ -25,6 +26,7 @@ from tidelog.controller.metadata_store import (
     Create,
     Delete,
     EventType,
+    NodeExists,
     Operation,
     SetData,
     StoreError,
@@ -104,6 +106,63 @@ async def test_a_failed_sync_fails_all_writes_under_way_and_leaves_nothing(
     await store.create("/a", b"later")
     await store.close()
     assert contents(open_store(tmp_path)) == {"/": b"", "/a": b"later", "/kept": b""}
+
+
+def large(prefix: str, count: int = 1000) -> list[Operation]:
+    return [Create(f"{prefix}{n}") for n in range(count)]
+
+
+@in_loop
+async def test_a_large_multi_is_checked_a_slice_a_turn_and_seen_as_a_whole(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store._database._slices = counted_slices(50)
+    seen: set[int] = set()
+    async with LoopTurns() as turns:
+        making = asyncio.ensure_future(store.multi(large("/n")))
+        while not making.done():
+            seen.add(len(await store.children("/")))
+            turns.note()
+            await asyncio.sleep(0)
+    assert seen <= {0, 1000}
+    assert turns.total >= 1000 // 50
+    assert len(await making) == 1000
+    await store.close()
+
+
+@in_loop
+async def test_writes_behind_a_large_one_are_judged_after_it(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    results = await asyncio.gather(
+        store.multi(large("/n")),
+        store.create("/n999/child"),
+        store.create("/n5"),
+        store.multi([*large("/m"), Create("/n7")]),
+        return_exceptions=True,
+    )
+    assert results[1] == "/n999/child"
+    assert isinstance(results[2], NodeExists)
+    assert isinstance(results[3], NodeExists)
+    assert results[3].index == 1000
+    assert len(await store.children("/")) == 1000
+    await store.close()
+
+
+@in_loop
+async def test_a_large_write_that_rests_on_a_lost_one_is_lost_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", no_space)
+        parent = asyncio.ensure_future(store.create("/parent"))
+        await asyncio.sleep(0)
+        store._database._slices = counted_slices(1)
+        children = asyncio.ensure_future(store.multi(large("/parent/")))
+        results = await asyncio.gather(parent, children, return_exceptions=True)
+    assert [type(result) for result in results] == [StoreUnavailable, StoreUnavailable]
+    await store.create("/later")
+    await store.close()
+    assert contents(open_store(tmp_path)) == {"/": b"", "/later": b""}
 
 
 def test_a_blocking_write_that_fails_leaves_nothing(

@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError, StartupError
 from tidelog.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
+from tidelog.log.log_creation import PendingLogs
 from tidelog.log.log_directory import remove_paths
 from tidelog.log.log_errors import DirectoryLocked, StorageError, StrayFolder
 from tidelog.log.log_manager import LogManager
@@ -708,6 +710,68 @@ def test_a_log_that_could_not_be_made_can_be_made_later(
             manager.get_or_create(partition(0), TOPIC_ID)
     assert not (broker.paths[0] / "events-0").exists()
     assert manager.get_or_create(partition(0), TOPIC_ID).log_end_offset == 0
+
+
+def many_logs(manager: LogManager, count: int) -> PendingLogs:
+    return manager.pending_logs((partition(number), TOPIC_ID) for number in range(count))
+
+
+def test_many_logs_are_made_in_a_thread_and_taken_in_afterwards(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, directories=3)
+    manager = broker.start()
+    known = manager.get_or_create(partition(0), TOPIC_ID)
+    pending = many_logs(manager, 10)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(pending.run).result()
+    assert list(manager.all_logs()) == [known]
+    manager.take_in(pending)
+    assert manager.get(partition(0)) is known
+    assert len(manager.all_logs()) == 10
+    assert [len(list(path.glob("events-*"))) for path in broker.paths] == [4, 3, 3]
+    manager = broker.restart()
+    assert len(manager.all_logs()) == 10
+    close_abruptly(manager)
+
+
+def test_a_log_that_a_thread_could_not_make_is_made_by_whoever_asks_for_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = broker.start()
+    pending = many_logs(manager, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.log.log_creation.write_partition_metadata", disk_full)
+        pending.run()
+        manager.take_in(pending)
+        assert not manager.all_logs()
+        with pytest.raises(StorageError, match="No space left"):
+            manager.get_or_create(partition(0), TOPIC_ID)
+    assert manager.get_or_create(partition(0), TOPIC_ID).log_end_offset == 0
+
+
+def test_a_log_made_in_a_directory_that_fails_meanwhile_is_made_elsewhere(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, directories=2)
+    manager = broker.start()
+    pending = many_logs(manager, 2)
+    pending.run()
+    manager.failures.fail(str(broker.paths[0]), "read", OSError(errno.EIO, "bad sector"))
+    manager.close_directory(manager.directories[0])
+    manager.take_in(pending)
+    for number in range(2):
+        log = manager.get_or_create(partition(number), TOPIC_ID)
+        assert log.directory.parent == broker.paths[1]
+    close_abruptly(manager)
+
+
+def test_a_configuration_that_changes_while_a_log_is_made_holds_for_it(broker: Broker) -> None:
+    manager = broker.start()
+    pending = many_logs(manager, 1)
+    pending.run()
+    changed = LogConfig(segment_bytes=12345)
+    manager._topic_config = lambda topic: changed
+    manager.take_in(pending)
+    log = manager.get(partition(0))
+    assert log is not None
+    assert log.config is changed
 
 
 def test_identities_are_stored_and_checked(broker: Broker) -> None:

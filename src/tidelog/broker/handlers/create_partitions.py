@@ -15,7 +15,6 @@ Not done: the controller mutation quota of KIP-599.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 from tidelog.broker.context import RequestContext
@@ -46,8 +45,8 @@ async def handle(
     times = Counter(topic.name for topic in request.topics)
     too_many = _wanted_partitions(context, request) > PARTITIONS_PER_REQUEST_MAX
     once = {topic.name: topic for topic in request.topics}
-    rows = await asyncio.gather(
-        *(_row(context, request, topic, times[name], too_many) for name, topic in once.items())
+    rows = await context.broker.slices.gather(
+        _row(context, request, topic, times[name], too_many) for name, topic in once.items()
     )
     return CreatePartitionsResponse(results=rows)
 

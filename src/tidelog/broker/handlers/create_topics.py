@@ -19,7 +19,6 @@ Not done: create.topic.policy.class.name; the controller mutation quota of KIP-5
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Final, NamedTuple
 
@@ -57,8 +56,8 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     times = Counter(topic.name for topic in request.topics)
     once = {topic.name: topic for topic in request.topics}
     too_many = _wanted_partitions(context, request) > PARTITIONS_PER_REQUEST_MAX
-    rows = await asyncio.gather(
-        *(_row(context, request, topic, times[name], too_many) for name, topic in once.items())
+    rows = await context.broker.slices.gather(
+        _row(context, request, topic, times[name], too_many) for name, topic in once.items()
     )
     return CreateTopicsResponse(topics=rows)
 

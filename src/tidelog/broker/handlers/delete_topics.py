@@ -13,7 +13,6 @@ Versions: v1 throttle time, v4 flexible, v5 error messages, v6 topic ids.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Final, NamedTuple
 
@@ -55,7 +54,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         )
     rows: list[DeletableTopicResult] = []
     found = _to_delete(context, states, rows)
-    rows += await asyncio.gather(*(_delete(context, each, request) for each in found))
+    rows += await context.broker.slices.gather(_delete(context, each, request) for each in found)
     return DeleteTopicsResponse(responses=rows)
 
 

@@ -18,10 +18,11 @@ Not done: full requests (v5+) as a KRaft controller sends them while a cluster m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from tidelog.broker.context import CloseConnection, RequestContext
-from tidelog.broker.controller_requests import must_be_in_cluster, must_obey
+from tidelog.broker.controller_requests import must_be_in_cluster, must_obey, must_still_hold
 from tidelog.broker.leadership_changes import WantedPartition
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.leader_and_isr import (
@@ -51,7 +52,11 @@ async def handle(
             except KafkaError as error:
                 return CloseConnection(f"to be sent again: {error.message}")
             cluster.learn_addresses(request.live_leaders)
-            outcomes = cluster.leadership.apply(wanted, request.broker_epoch)
+            outcomes = await cluster.leadership.apply(
+                wanted,
+                request.broker_epoch,
+                partial(must_still_hold, cluster, request.controller_epoch, request.broker_epoch),
+            )
     except KafkaError as error:
         return LeaderAndIsrResponse(error_code=error.code)
     return _response(context.api_version, wanted, outcomes)

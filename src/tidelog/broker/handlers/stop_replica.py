@@ -13,10 +13,11 @@ KRaft flag.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.controller_requests import must_be_in_cluster, must_obey
+from tidelog.broker.controller_requests import must_be_in_cluster, must_obey, must_still_hold
 from tidelog.broker.leadership_changes import StoppedPartition
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.stop_replica import (
@@ -35,7 +36,10 @@ async def handle(context: RequestContext, request: StopReplicaRequest) -> StopRe
         cluster = must_be_in_cluster(context)
         async with cluster.orders:
             must_obey(cluster, request.controller_epoch, request.broker_epoch)
-            outcomes = cluster.leadership.stop(_stopped(request, context.api_version))
+            outcomes = await cluster.leadership.stop(
+                _stopped(request, context.api_version),
+                partial(must_still_hold, cluster, request.controller_epoch, request.broker_epoch),
+            )
     except KafkaError as error:
         return StopReplicaResponse(error_code=error.code)
     return StopReplicaResponse(

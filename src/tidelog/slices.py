@@ -1,0 +1,76 @@
+"""Long work in slices, between which the event loop serves everybody else.
+
+Whoever works through many items awaits `breathe` before each of them:
+
+    for item in items:
+        await slices.breathe()
+        work_on(item)
+
+All who share one `Slices` share one slice a turn of the loop, first come, first served: a hundred
+long works take longer than one, and hold the loop no longer. An item that takes longer than a slice
+by itself belongs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+SLICE_S: Final = 0.004
+
+
+class Slices:
+    """Touched only on one loop."""
+
+    __slots__ = ("_is_used", "_now", "_slice_s", "_until", "_waiting")
+
+    def __init__(
+        self, slice_s: float = SLICE_S, now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._slice_s = slice_s
+        self._now = now
+        self._is_used = False  # somebody has this turn's slice; `_turn_over` comes after it
+        self._until = 0.0  # when that slice ends
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def breathe(self) -> None:
+        """Come back in a later turn of the loop if this turn's slice is used up."""
+        if self._is_used:
+            if self._now() < self._until:
+                return
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        else:
+            self._is_used = True
+            asyncio.get_running_loop().call_soon(self._turn_over)
+        self._until = self._now() + self._slice_s
+
+    async def gather(self, works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """What all of them return, in their order. They run at the same time, but begin in slices:
+        thousands that begin in one turn of the loop would hold it, however short each is.
+        """
+        begun: list[asyncio.Task[T]] = []
+        for work in works:
+            begun.append(asyncio.ensure_future(self._after_breath(work)))
+            await self.breathe()
+        return await asyncio.gather(*begun)
+
+    async def _after_breath(self, work: Coroutine[Any, Any, T]) -> T:
+        await self.breathe()
+        return await work
+
+    def _turn_over(self) -> None:
+        """Once a turn: the slice of the next one is for whoever has waited longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # not given up
+                turn.set_result(None)
+                asyncio.get_running_loop().call_soon(self._turn_over)
+                return
+        self._is_used = False

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.config_broker import ConfigBroker
+from tests.support.loop_turns import counted_slices
 from tests.support.metadata import in_loop, no_space
 from tidelog.broker.handlers.create_topics import handle
 from tidelog.errors import ErrorCode
@@ -234,6 +235,7 @@ async def test_all_topics_of_a_request_share_one_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = ConfigBroker(tmp_path)
+    broker.slices = broker.topics._slices = counted_slices(100_000)
     syncs: list[int] = []
     monkeypatch.setattr(os, "fdatasync", syncs.append)
     rows = await create(broker, *(topic(f"t{n}") for n in range(50)))

@@ -57,7 +57,10 @@ if TYPE_CHECKING:
     from tidelog.protocol.message import Message
     from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrLiveLeader
     from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
-    from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+    from tidelog.protocol.messages.write_txn_markers import (
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponse,
+    )
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.partition import Partition
 
@@ -363,14 +366,14 @@ class Cluster:
     async def _write_markers(
         self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
     ) -> None:
+        response: WriteTxnMarkersResponse | None = None
         try:
             response = await self._markers.call(
                 broker_id, request, timeout_s=self._request_timeout_s
             )
         except OSError as error:
             logger.info("markers are not written: %s", error)
-            answered(None)
-        else:
+        finally:  # whatever came of it: a transaction waits
             answered(response)
 
     async def ask_coordinator(self, broker_id: int, request: Message) -> Any:

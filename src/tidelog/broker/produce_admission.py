@@ -4,8 +4,7 @@ Partitions that hold an open transaction of the producer's epoch may; the others
 the transaction coordinator, all in one go; see `coordinator.txn.admission`.
 
 Retriable errors of the coordinator become NOT_ENOUGH_REPLICAS, which every client answers by
-sending the batch again. So does a transaction that has ended while the coordinator was asked: the
-records would begin another one, which nobody ends.
+sending the batch again.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.coordinator.txn.admission import Admitted
     from tidelog.protocol.messages.produce import ProduceRequest, TopicProduceData
-    from tidelog.replication.partition import Partition
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
@@ -63,7 +60,7 @@ def admit_records(
 ) -> ProduceAdmission:
     """KafkaError: nothing of the request may be appended."""
     producers: set[tuple[int, int]] = set()
-    unknown: list[Partition] = []  # those without an open transaction of this epoch
+    unknown: list[TopicPartition] = []  # those without an open transaction of this epoch
     for topic in request.topic_data:
         name = _name(broker, topic, version)
         for row in topic.partition_data:
@@ -73,7 +70,7 @@ def admit_records(
             producer_id, producer_epoch, _ = producer_of(row.records)
             producers.add((producer_id, producer_epoch))
             if not partition.log.producers.is_in_transaction(producer_id, producer_epoch):
-                unknown.append(partition)
+                unknown.append(partition.topic_partition)
     if len(producers) > 1:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The records are of more than one producer."
@@ -82,37 +79,25 @@ def admit_records(
         return ProduceAdmission({}, None)
     admission = Admission.of(version, FIRST_VERSION_WITH_ABORTABLE)
     producer_id, producer_epoch = producers.pop()
-    places = [partition.topic_partition for partition in unknown]
     admitted = admit_wherever(
-        broker, admission, transactional_id, producer_id, producer_epoch, places
+        broker, admission, transactional_id, producer_id, producer_epoch, unknown
     )
     if admitted.written is None:
         refused = {place: _refusal(code) for place, code in admitted.refused.items()}
         return ProduceAdmission(refused, None)
-    return _later(admitted, admitted.written, unknown, producer_id)
+    return _later(admitted.refused, admitted.written)
 
 
-def _later(
-    admitted: Admitted, written: Pending[ErrorCode], unknown: list[Partition], producer_id: int
-) -> ProduceAdmission:
+def _later(codes: dict[TopicPartition, ErrorCode], written: Pending[ErrorCode]) -> ProduceAdmission:
     refused: dict[TopicPartition, KafkaError] = {}
     pending: Pending[ErrorCode] = Pending()
-    markers = {partition: _markers(partition, producer_id) for partition in unknown}
 
     def answered(code: ErrorCode) -> None:
-        for place, refusal in admitted.refused.items():
-            refused[place] = _refusal(refusal)
-        for partition, before in markers.items():
-            if _markers(partition, producer_id) != before:
-                refused[partition.topic_partition] = _refusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+        refused.update({place: _refusal(refusal) for place, refusal in codes.items()})
         pending.complete(code)
 
     written.then(answered, pending.fail)
     return ProduceAdmission(refused, pending)
-
-
-def _markers(partition: Partition, producer_id: int) -> int:
-    return partition.log.producers.markers_of(producer_id)
 
 
 def _name(broker: Broker, topic: TopicProduceData, version: int) -> str:

@@ -3,11 +3,16 @@
 The coordinator of a transactional id leads its partition of __transaction_state. Where that is
 another broker, it is asked with AddPartitionsToTxn (KIP-890): to verify, or to add. See
 `coordinator.txn.admission` for which it is, and for what the outcomes mean.
+
+The transaction may end while the answer is under way, and its marker overtakes the answer. Records
+behind the marker would begin another transaction, which nobody ends. So the answer does not count
+for a partition that got a marker of the producer, or another leader, since the coordinator was
+asked: CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.cluster import Cluster
 
+logger = logging.getLogger(__name__)
+
 
 def admit_wherever(
     broker: Broker,
@@ -38,6 +45,22 @@ def admit_wherever(
     partitions: Collection[TopicPartition],
 ) -> Admitted:
     """As `admit`. `refused` may grow until `written` has come."""
+    admitted = _ask_wherever(
+        broker, admission, transactional_id, producer_id, producer_epoch, partitions
+    )
+    if admitted.written is None:
+        return admitted
+    return _unless_overtaken(broker, admitted.refused, admitted.written, producer_id, partitions)
+
+
+def _ask_wherever(
+    broker: Broker,
+    admission: Admission,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: Collection[TopicPartition],
+) -> Admitted:
     coordinator_id = _coordinator_elsewhere(broker, transactional_id)
     if coordinator_id is None or broker.cluster is None:
         return admit(
@@ -65,6 +88,34 @@ def admit_wherever(
     return Admitted(question.refused, question.answered)
 
 
+def _unless_overtaken(
+    broker: Broker,
+    refused: dict[TopicPartition, ErrorCode],
+    written: Pending[ErrorCode],
+    producer_id: int,
+    partitions: Collection[TopicPartition],
+) -> Admitted:
+    guards = {place: _guard(broker, place, producer_id) for place in partitions}
+    pending: Pending[ErrorCode] = Pending()
+
+    def answered(code: ErrorCode) -> None:
+        for place, before in guards.items():
+            if place not in refused and _guard(broker, place, producer_id) != before:
+                refused[place] = ErrorCode.CONCURRENT_TRANSACTIONS
+        pending.complete(code)
+
+    written.then(answered, pending.fail)
+    return Admitted(refused, pending)
+
+
+def _guard(broker: Broker, place: TopicPartition, producer_id: int) -> tuple[int, int] | None:
+    """Changes when a transaction of the producer ends in a partition, here or at another leader."""
+    partition = broker.replicas.get(*place)
+    if partition is None:
+        return None
+    return partition.leader_epoch, partition.log.producers.markers_of(producer_id)
+
+
 def _coordinator_elsewhere(broker: Broker, transactional_id: str) -> int | None:
     """None where this broker is to look by itself."""
     count = broker.transactions.runtime.partition_count
@@ -90,33 +141,33 @@ class _Question:
     async def ask(
         self, cluster: Cluster, coordinator_id: int, transaction: AddPartitionsToTxnTransaction
     ) -> None:
+        response: AddPartitionsToTxnResponse | None = None
         try:
             response = await cluster.ask_coordinator(
                 coordinator_id, AddPartitionsToTxnRequest(transactions=[transaction])
             )
-        except OSError:
-            self._refuse_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        except asyncio.CancelledError:
-            self._refuse_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            raise
-        else:
+        except OSError as error:
+            logger.info("a transaction is not verified: %s", error)
+        finally:  # whatever came of it: a client waits
             self._take(response)
-        self.answered.complete(ErrorCode.NONE)
+            self.answered.complete(ErrorCode.NONE)
 
-    def _take(self, response: AddPartitionsToTxnResponse) -> None:
-        if response.error_code:
-            self._refuse_all(ErrorCode.of(response.error_code))
-            return
-        for result in response.results_by_transaction:
-            for topic in result.topic_results:
-                for row in topic.results_by_partition:
-                    code = ErrorCode.of(row.partition_error_code)
-                    if code is not ErrorCode.NONE:
-                        place = TopicPartition(topic.name, row.partition_index)
-                        self.refused[place] = self._for_client(code)
-
-    def _refuse_all(self, code: ErrorCode) -> None:
-        self.refused.update(dict.fromkeys(self._partitions, code))
+    def _take(self, response: AddPartitionsToTxnResponse | None) -> None:
+        """A partition of which nothing is said is not admitted."""
+        default, codes = ErrorCode.COORDINATOR_NOT_AVAILABLE, {}
+        if response is not None and response.error_code:
+            default = ErrorCode.of(response.error_code)
+        elif response is not None:
+            codes = {
+                TopicPartition(topic.name, row.partition_index): row.partition_error_code
+                for result in response.results_by_transaction
+                for topic in result.topic_results
+                for row in topic.results_by_partition
+            }
+        for place in self._partitions:
+            code = ErrorCode.of(codes.get(place, default))
+            if code is not ErrorCode.NONE:
+                self.refused[place] = self._for_client(code)
 
     def _for_client(self, code: ErrorCode) -> ErrorCode:
         if code is ErrorCode.PRODUCER_FENCED:

@@ -1,4 +1,4 @@
-"""What a broker in a cluster says of who leads."""
+"""What a broker in a cluster says of who leads, and how it asks them for markers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.metadata import in_loop
 from tidelog.broker.cluster import Cluster
 from tidelog.controller.topics import PartitionImage, TopicImage
+from tidelog.protocol.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from tidelog.types import ZERO_UUID
 
 
@@ -21,3 +26,20 @@ def test_only_partitions_that_there_are_have_a_leader(index: int, leader_id: int
     cluster = cast(Any, SimpleNamespace(topics=images))
     assert Cluster.leader_of(cluster, "t", index) == leader_id
     assert Cluster.leader_of(cluster, "none", index) is None
+
+
+@pytest.mark.parametrize("error", [ConnectionError("gone"), LookupError("nobody expected this")])
+@in_loop
+async def test_a_transaction_is_told_when_its_markers_cannot_be_written(error: Exception) -> None:
+    async def call(*arguments: object, **named: object) -> WriteTxnMarkersResponse:
+        raise error
+
+    cluster = cast(Any, SimpleNamespace(_markers=SimpleNamespace(call=call), _request_timeout_s=1))
+    told: list[object] = []
+    asking = Cluster._write_markers(cluster, 2, WriteTxnMarkersRequest(), told.append)
+    if isinstance(error, OSError):
+        await asking
+    else:
+        with pytest.raises(LookupError):
+            await asking
+    assert told == [None]

@@ -12,6 +12,7 @@ from tests.support.txn_stage import TOPIC, Producer, TxnStage, txn_stage
 from tidelog.coordinator.txn.records import transaction_record
 from tidelog.coordinator.txn.states import TransactionState
 from tidelog.coordinator.txn.transaction import Transaction
+from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from tidelog.record.builder import batch_of
 
 STATE_TOPIC = "__transaction_state"
@@ -84,3 +85,17 @@ async def test_the_answer_to_an_old_term_is_nothing_to_one_that_loads(tmp_path: 
         slow.answer(0)
         stage.clock.advance(ms=0)
         assert (stage.state(), len(slow.asked)) == ("PrepareCommit", 2)
+
+
+@in_loop
+async def test_an_answer_that_leaves_a_partition_out_has_not_written_its_marker(
+    tmp_path: Path,
+) -> None:
+    async with ending(tmp_path) as (stage, _, slow):
+        _, answered = slow.asked[0]
+        answered(WriteTxnMarkersResponse())
+        assert stage.state() == "PrepareCommit"
+        stage.clock.advance(ms=200)
+        assert len(slow.asked) == 2
+        slow.answer()
+        assert stage.state() == "CompleteCommit"

@@ -136,7 +136,7 @@ class MarkerWriter:
         for leader_id, partitions in elsewhere.items():
             assert self.others is not None
             request = markers.request(partitions)
-            self.others.write_markers(leader_id, request, markers.wait_for_answer())
+            self.others.write_markers(leader_id, request, markers.wait_for_answer(partitions))
         markers.all_begun()
 
     def _other_leader(self, topic_partition: TopicPartition) -> int | None:
@@ -231,29 +231,30 @@ class _Markers:
         )
         return WriteTxnMarkersRequest(markers=[marker])
 
-    def wait_for_answer(self) -> Answered:
+    def wait_for_answer(self, partitions: list[TopicPartition]) -> Answered:
         self._waiting += 1
 
         def answered(response: WriteTxnMarkersResponse | None) -> None:
-            if response is None:
-                self.failed()
-            else:
-                for topic in response.markers[0].topics:
-                    for row in topic.partitions:
-                        self._settle_elsewhere(
-                            TopicPartition(topic.name, row.partition_index), row.error_code
-                        )
+            codes = {
+                TopicPartition(topic.name, row.partition_index): row.error_code
+                for marker in (() if response is None else response.markers)
+                for topic in marker.topics
+                for row in topic.partitions
+            }
+            for topic_partition in partitions:
+                self._settle_elsewhere(topic_partition, codes.get(topic_partition))
             self._one_done()
 
         return answered
 
-    def _settle_elsewhere(self, topic_partition: TopicPartition, error_code: int) -> None:
-        """A broker that does not know the partition may not have heard of it yet."""
-        code = ErrorCode.of(error_code)
-        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    def _settle_elsewhere(self, topic_partition: TopicPartition, error_code: int | None) -> None:
+        """A broker that does not know the partition may not have heard of it yet. None: it has
+        said nothing of it.
+        """
+        if error_code is None or error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self.failed()
         else:
-            self.settle(topic_partition, code)
+            self.settle(topic_partition, ErrorCode.of(error_code))
 
     def all_begun(self) -> None:
         self._one_done()

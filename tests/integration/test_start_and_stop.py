@@ -236,8 +236,12 @@ def test_another_broker_id_than_the_directory_holds_is_refused(start_broker: Sta
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("log.segment.byte", "1000", "log.segment.bytes"),
-        ("num.partition", "3", "num.partitions"),
+        (
+            "authorizer.class.name",
+            "kafka.security.authorizer.AclAuthorizer",
+            "authorizer.class.name",
+        ),
+        ("process.roles", "broker", "process.roles"),
         ("log.segment.bytes", "many", "log.segment.bytes"),
         ("log.segment.bytes", "-5", "log.segment.bytes"),
         ("listeners", "SSL://127.0.0.1:0", "SSL"),
@@ -250,6 +254,22 @@ def test_bad_settings_are_refused_by_name(tmp_path: Path, key: str, value: str, 
     assert done.returncode == 1
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_unknown_keys_are_warned_of_and_a_strict_start_refuses_them(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("num.partition=3\n\nplugin.key=x\nnum.partition=4\n")
+    broker = start_broker({"num.partition": "3"})
+    assert "unknown configuration key num.partition; did you mean num.partitions?" in (
+        broker.log_text()
+    )
+    settings = {"log.dirs": str(tmp_path), "listeners": ANY_PORT}
+    done = run_serve(settings, ["--config", str(properties), "--strict"])
+    assert done.returncode == 1
+    for line in (1, 3, 4):
+        assert f"line {line}: " in done.stderr
 
 
 def test_a_properties_file_is_read_and_overrides_win(tmp_path: Path) -> None:

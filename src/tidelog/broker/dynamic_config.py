@@ -27,7 +27,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from tidelog.config.broker import BROKER_TABLE, BrokerConfig, must_find_key
+from tidelog.config.broker import BROKER_TABLE, LISTENER_KEYS, BrokerConfig, must_find_key
 from tidelog.config.definition import PER_BROKER, READ_ONLY, ConfigError
 from tidelog.config.description import BrokerLayers, Entry
 from tidelog.config.topic import LogConfig, log_config
@@ -361,7 +361,7 @@ def write_of(path: str, texts: Texts, version: int | None) -> Operation:
 
 
 def must_be_dynamic(texts: Texts, *, per_broker: bool) -> None:
-    """What Kafka refuses to change while a broker runs, in its order."""
+    """What Kafka refuses to change while a broker runs, in its order; then what has no effect."""
     fixed = [name for name in texts if name in BROKER_TABLE and is_read_only(name)]
     if fixed:
         raise refused("Cannot update these configs dynamically", fixed)
@@ -369,12 +369,24 @@ def must_be_dynamic(texts: Texts, *, per_broker: bool) -> None:
     if secured:
         raise refused("These configs can be changed only with a listener prefix", secured)
     for name, text in texts.items():
-        if must_find_key(name).sensitive:
+        key = must_find_key(name)
+        if key.sensitive:
             raise ConfigError(f"{name}: passwords cannot be stored in dynamic configuration")
-        must_find_key(name).parse(text)
+        key.parse(text)
     single = [name for name in texts if is_per_broker(name)]
     if single and not per_broker:
         raise refused("Cannot update these configs for all brokers, a broker id is needed", single)
+    for name, text in texts.items():
+        must_take_effect(name, text)
+
+
+def must_take_effect(name: str, text: str) -> None:
+    """A change that is accepted is honoured; its author would not see a warning in the log."""
+    key = must_find_key(name)
+    if key.is_harmless and key.parse(text) != key.default:
+        raise ConfigError(f"{name} would have no effect here: {key.effect.reason}")
+    if name != key.name and key.name not in LISTENER_KEYS:
+        raise ConfigError(f"{key.name} cannot be set for a single listener here: {name}")
 
 
 def must_keep_cleaning(old: BrokerConfig, new: BrokerConfig) -> None:

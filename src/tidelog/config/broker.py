@@ -2,11 +2,15 @@
 
 The rows are in `tidelog.config.keys`. Defaults are Kafka's, but for these: `listeners` is on the
 loopback interface, `num.network.threads` is 1, and the sizes of socket buffers are left to the
-system. A key no row has is refused with the nearest
-known one (Kafka would only warn); a key that nothing here acts on is accepted and named in
-`warnings`.
+system.
 
-`listener.name.<name>.<key>` is accepted for every known key, as in Kafka.
+Every row says what comes of its key (`Effect`). A value that would have to protect data, keep it or
+place it and that nothing here honours is refused: the broker does not start. A key that is harmless
+without effect is named in `warnings`. Keys that no row has are kept and nothing else
+(`server_properties.py` tells the operator).
+
+`listener.name.<name>.<key>` sets a key for one listener, if it is one of `LISTENER_KEYS`. Those of
+TLS and SASL are refused, as such listeners are; of others there is a warning.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from tidelog.config.keys import (
     tiered,
 )
 from tidelog.config.listeners import (
+    SERVED_PROTOCOLS,
     Endpoint,
     parse_endpoints,
     parse_protocol_map,
@@ -44,7 +49,14 @@ from tidelog.config.listeners import (
     require_served,
     split_list,
 )
-from tidelog.config.properties import load_properties
+from tidelog.config.quorum import (
+    BOOTSTRAP_SERVERS,
+    ROLES,
+    VOTERS,
+    require_known_roles,
+    require_own_controller,
+    require_own_vote,
+)
 
 _MIB: Final = 1 << 20
 
@@ -65,6 +77,9 @@ BROKER_TABLE: Final = ConfigTable(
 )
 
 LISTENER_PREFIX: Final = "listener.name."
+# What a single listener may have of its own.
+LISTENER_KEYS: Final = ("max.connections",)
+SECURITY_PARTS: Final = (".ssl.", ".sasl.", ".principal.builder.class")
 ID_KEYS: Final = ("broker.id", "node.id")
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -96,7 +111,10 @@ class BrokerConfig:
         self.originals: dict[str, str] = with_both_ids(properties or {})
         self._values: dict[str, Value] = BROKER_TABLE.defaults()
         for name, text in self.originals.items():
-            self._values[name] = must_find_key(name).parse(text)
+            key = find_key(name)
+            if key is not None:
+                self._values[name] = key.parse(text)
+        self._refuse_what_is_not_served()
         self._settle_broker_id()
         self.log_dirs: tuple[Path, ...] = self._parse_log_dirs()
         self._parse_listeners()
@@ -108,14 +126,6 @@ class BrokerConfig:
         self.fetch_max_bytes: int = self.get_int("fetch.max.bytes")
         self._check()
         self.warnings: tuple[str, ...] = tuple(self._find_warnings())
-
-    @classmethod
-    def from_properties(
-        cls, path: Path | None, overrides: Mapping[str, str] | None = None
-    ) -> BrokerConfig:
-        """The configuration of a server.properties file, with single keys overridden."""
-        properties = load_properties(path) if path is not None else {}
-        return cls({**properties, **(overrides or {})})
 
     def with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return BrokerConfig({**self.originals, **overrides})
@@ -143,6 +153,15 @@ class BrokerConfig:
         value = self._values[name]
         assert isinstance(value, str), name
         return value
+
+    def of_listeners(self, name: str) -> dict[str, int]:
+        """The values that single listeners have of one of LISTENER_KEYS, by listener."""
+        assert name in LISTENER_KEYS, name
+        return {
+            listener_of(full): self.get_int(full)
+            for full, key in self._set_keys()
+            if key.name == name != full
+        }
 
     @property
     def broker_id(self) -> int:
@@ -189,6 +208,27 @@ class BrokerConfig:
                 return value * factor
         raise AssertionError(names)
 
+    def _refuse_what_is_not_served(self) -> None:
+        """Names all such keys at once."""
+        complaints = [
+            f"{name}: {key.effect.reason}"
+            for name, key in self._set_keys()
+            if name == key.name and key.refuses(self._values[name])
+        ]
+        complaints += [
+            f"{name}: TLS and SASL are not served on any listener; remove the key"
+            for name in sorted(filter(secures_a_listener, self.originals))
+        ]
+        if complaints:
+            raise ConfigError("; ".join(complaints))
+
+    def _set_keys(self) -> Iterator[tuple[str, Key]]:
+        """The known keys that were set, in the order of their names."""
+        for name in sorted(self.originals):
+            key = find_key(name)
+            if key is not None:
+                yield name, key
+
     def _settle_broker_id(self) -> None:
         """broker.id and node.id are one number; not set, it is 0 until meta.properties tells."""
         broker_id, node_id = self.get_int("broker.id"), self.get_int("node.id")
@@ -226,7 +266,15 @@ class BrokerConfig:
         self.advertised_listeners: tuple[Endpoint, ...] = self._parse_advertised(
             protocols, controllers
         )
+        self._require_own_quorum([item for item in listeners if item.name in controllers])
         self.inter_broker_listener_name: str = self._find_inter_broker_listener()
+
+    def _require_own_quorum(self, controllers: list[Endpoint]) -> None:
+        node_id = self.broker_id if self.broker_id_is_set else None
+        require_known_roles(self[ROLES], node_id, self["zookeeper.connect"])
+        require_own_vote(self[VOTERS], node_id)
+        named = (*controllers, *self.listeners, *self.advertised_listeners)
+        require_own_controller(self[BOOTSTRAP_SERVERS], controllers, {e.host for e in named})
 
     def _parse_advertised(
         self, protocols: Mapping[str, str], controllers: set[str]
@@ -257,6 +305,13 @@ class BrokerConfig:
             key = "security.inter.broker.protocol"
             name = self._values[key]
         assert isinstance(name, str)
+        if key == "security.inter.broker.protocol" and name not in SERVED_PROTOCOLS:
+            raise InvalidValue(
+                key,
+                name,
+                "brokers speak PLAINTEXT among themselves; remove the key, and keep them "
+                "on a network that you trust",
+            )
         if name.upper() not in {endpoint.name for endpoint in self.advertised_listeners}:
             advertised = ",".join(map(str, self.advertised_listeners))
             raise InvalidValue(key, name, f"no such listener among those advertised, {advertised}")
@@ -303,8 +358,6 @@ class BrokerConfig:
             )
         if self["replica.fetch.wait.max.ms"] > self["replica.lag.time.max.ms"]:
             raise ConfigError("replica.fetch.wait.max.ms must not be above replica.lag.time.max.ms")
-        if self["remote.log.storage.system.enable"]:
-            raise ConfigError("remote.log.storage.system.enable: there is no tiered storage here")
         self._check_consumer_groups()
 
     def _check_consumer_groups(self) -> None:
@@ -327,9 +380,17 @@ class BrokerConfig:
             raise ConfigError("group.consumer.assignors must name at least one assignor")
 
     def _find_warnings(self) -> Iterator[str]:
-        inert = sorted(name for name in self.originals if must_find_key(name).inert)
-        if inert:
-            yield f"accepted, but without effect here: {', '.join(inert)}"
+        unread = [name for name, key in self._set_keys() if not self._has_effect(name, key)]
+        if unread:
+            yield f"accepted, but without effect here: {', '.join(unread)}"
+
+    def _has_effect(self, name: str, key: Key) -> bool:
+        if key.is_harmless:
+            return False
+        if name == key.name:
+            return True
+        listeners = {endpoint.name for endpoint in self.listeners}
+        return key.name in LISTENER_KEYS and listener_of(name) in listeners
 
 
 def with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:
@@ -349,6 +410,17 @@ def find_key(name: str) -> Key | None:
             key = BROKER_TABLE.get(base)
             _, _, base = base.partition(".")
     return key
+
+
+def listener_of(name: str) -> str:
+    """The listener, in upper case, that a key with LISTENER_PREFIX is for."""
+    return name.removeprefix(LISTENER_PREFIX).partition(".")[0].upper()
+
+
+def secures_a_listener(name: str) -> bool:
+    """Also in the form listener.name.<name>.<mechanism>.sasl.<key>."""
+    rest = name.removeprefix(LISTENER_PREFIX)
+    return rest != name and any(part in rest for part in SECURITY_PARTS)
 
 
 def must_find_key(name: str) -> Key:

@@ -31,6 +31,7 @@ from tidelog.config.definition import (
     Value,
     at_least,
     between,
+    harmless,
     to_text,
 )
 
@@ -145,9 +146,9 @@ KEYS: Final = (
         "fetch.min.bytes",
         INT,
         1,
-        "Accepted for Kafka's sake: a range is known to be there, so a fetch waits for one byte.",
+        "Fewest bytes a fetch waits for.",
         valid=at_least(0),
-        inert=True,
+        effect=harmless("A range is known to be there, so a fetch waits for one byte."),
     ),
     Key(
         "fetch.max.bytes",
@@ -212,9 +213,9 @@ KEYS: Final = (
         "linger.ms",
         LONG,
         0,
-        "Accepted for Kafka's sake: rows come in large pieces and are sent at once.",
+        "How long a producer gathers records before it sends them.",
         valid=at_least(0),
-        inert=True,
+        effect=harmless("Rows come in large pieces and are sent at once."),
     ),
     Key(
         "max.request.size",
@@ -268,7 +269,13 @@ KEYS: Final = (
     ),
     Key("partitioner.ignore.keys", BOOLEAN, False, "Treat every row as one without a key."),
     *(
-        Key(name, STRING, None, "Known to Kafka's clients; nothing here acts on it.", inert=True)
+        Key(
+            name,
+            STRING,
+            None,
+            "Known to Kafka's clients.",
+            effect=harmless("Nothing here acts on it."),
+        )
         for name in (
             "allow.auto.create.topics",
             "auto.commit.interval.ms",
@@ -390,7 +397,7 @@ class ClientConfig:
             hint = f"; did you mean {nearest}?" if nearest else ""
             self.warnings.append(f"unknown configuration key {name}{hint}")
             return
-        if key.inert:
+        if key.is_harmless:
             self.warnings.append(f"{name} is accepted and has no effect")
         self.values[name] = key.parse(text)
 

@@ -1,8 +1,8 @@
 """What a configuration key is, and how a table of keys parses text into typed values.
 
 A `Key` is one row: name, type, default, allowed values, importance, whether it may change while
-the broker runs, and its documentation. The row is the validator, the answer to DescribeConfigs and
-the line in docs/config.md at once; rows hold no logic.
+the broker runs, what comes of it here (`Effect`), and its documentation. The row is the validator,
+the answer to DescribeConfigs and the line in docs/config.md at once; rows hold no logic.
 
 Values are parsed as Kafka's ConfigDef does: blanks around a value are dropped, `true`/`false` in
 any case, integers within their width, lists split at commas. A class is kept as its name. Every
@@ -12,8 +12,8 @@ refusal is a `ConfigError` that names key, value and rule.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from enum import IntEnum
-from typing import Final, Protocol
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple, Protocol
 
 from tidelog.errors import StartupError
 
@@ -81,6 +81,36 @@ LOW: Final = "low"
 READ_ONLY: Final = "read-only"
 CLUSTER_WIDE: Final = "cluster-wide"
 PER_BROKER: Final = "per-broker"
+
+
+class EffectKind(Enum):
+    """What comes of a key that is set."""
+
+    WIRED = "wired"  # the code acts on it
+    CHECKED = "checked"  # only compared with other keys, at the start and at each change
+    REFUSED = "refused"  # any value but the default ends the start
+    HARMLESS = "harmless"  # accepted with a warning; nothing acts on it and nobody is hurt
+
+
+class Effect(NamedTuple):
+    kind: EffectKind
+    reason: str  # why a key is not wired; of a refused one also what to do instead
+
+
+WIRED: Final = Effect(EffectKind.WIRED, "")
+
+
+def checked(reason: str) -> Effect:
+    return Effect(EffectKind.CHECKED, reason)
+
+
+def refused(reason: str) -> Effect:
+    return Effect(EffectKind.REFUSED, reason)
+
+
+def harmless(reason: str) -> Effect:
+    return Effect(EffectKind.HARMLESS, reason)
+
 
 BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
@@ -232,8 +262,8 @@ def between(low: float, high: float) -> Range:
 class Key:
     """One row of a table. `default` is the typed value, None where the key has none.
 
-    `inert`: known and accepted, but nothing here acts on it; setting it gives a warning.
-    `internal`: accepted but neither documented nor described, as in Kafka.
+    `effect`: what comes of it here, and why if nothing does.
+    `internal`: accepted and documented, but described only where it is set, as in Kafka.
     `synonyms`: of a topic key, the broker keys that give its default, best first, each with the
     factor that turns its unit into this key's.
     """
@@ -242,8 +272,8 @@ class Key:
         "default",
         "doc",
         "dynamic",
+        "effect",
         "importance",
-        "inert",
         "internal",
         "name",
         "synonyms",
@@ -261,7 +291,7 @@ class Key:
         valid: Rule | None = None,
         importance: str = MEDIUM,
         dynamic: str = READ_ONLY,
-        inert: bool = False,
+        effect: Effect = WIRED,
         internal: bool = False,
         synonyms: tuple[tuple[str, int], ...] = (),
     ) -> None:
@@ -272,13 +302,21 @@ class Key:
         self.valid = valid
         self.importance = importance
         self.dynamic = dynamic
-        self.inert = inert
+        self.effect = effect
         self.internal = internal
         self.synonyms = synonyms
 
     @property
     def sensitive(self) -> bool:
         return self.type is ConfigType.PASSWORD
+
+    @property
+    def is_harmless(self) -> bool:
+        return self.effect.kind is EffectKind.HARMLESS
+
+    def refuses(self, value: Value) -> bool:
+        """Whether the broker must not run with this value: nothing here would honour it."""
+        return self.effect.kind is EffectKind.REFUSED and value not in (self.default, "", (), None)
 
     def parse(self, text: str) -> Value:
         value = parse_value(self.name, self.type, text)

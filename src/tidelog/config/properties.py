@@ -6,15 +6,15 @@ r"""Java's .properties format, as java.util.Properties reads it.
           b            a backslash at the end of a line continues it, leading blanks are dropped
     \t \n \r \f \\ \: \= \# \uXXXX        escapes in keys and values; any other \x is x
 
-A key that occurs twice has its last value. Text is read as UTF-8, or as Latin-1 (Java's own choice)
-where it is not valid UTF-8.
+Every property is given with its line, because a key may occur twice; its last value holds then.
+Text is read as UTF-8, or as Latin-1 (Java's own choice) where it is not valid UTF-8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.config.definition import ConfigError
 
@@ -22,7 +22,13 @@ BLANKS: Final = " \t\f"
 ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def load_properties(path: Path) -> dict[str, str]:
+class Property(NamedTuple):
+    line: int  # the first of those it stands in, counted from 1
+    key: str
+    value: str
+
+
+def load_properties(path: Path) -> list[Property]:
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -37,11 +43,11 @@ def load_properties(path: Path) -> dict[str, str]:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    properties: dict[str, str] = {}
+def parse_properties(text: str) -> list[Property]:
+    properties: list[Property] = []
     for number, line in logical_lines(text):
         key, value = split_line(line)
-        properties[unescape(key, number)] = unescape(value, number)
+        properties.append(Property(number, unescape(key, number), unescape(value, number)))
     return properties
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.config.broker import SUBJECTS
-from tidelog.config.definition import ConfigType, Key, to_text
-from tidelog.config.keys import topic
+from tidelog.config.definition import ConfigType, EffectKind, Key, to_text
+from tidelog.config.keys import replication, topic
+from tidelog.config.keys.replication import DYNAMIC_ONLY_KEYS
 
 REFERENCE_PATH: Final = Path("docs/config.md")
 
@@ -25,9 +26,26 @@ Written by `python -m tidelog.config.reference` from the rows in `src/tidelog/co
 - `socket.receive.buffer.bytes` is -1 (the system's choice), `socket.send.buffer.bytes` 262144.
 - `listeners`, `advertised.listeners`, `listener.security.protocol.map` and `num.network.threads`
   cannot change while the broker runs, and only `PLAINTEXT` is served.
-- An unknown key is an error that names the nearest known one; Kafka ignores it.
 - Keys that begin with `tidelog.` are tidelog's own.
-- Keys marked *inert* are known and checked, but nothing acts on them: setting one gives a warning.
+- `process.roles=broker,controller` whose `controller.quorum.voters` or
+  `controller.quorum.bootstrap.servers` name this node alone starts with the embedded store; the
+  controller's listener is not opened. Any other KRaft configuration is refused.
+- `listener.name.<name>.<key>` works for `max.connections`. Those of TLS and SASL are refused;
+  others give a warning.
+
+As in Kafka, a key that is unknown or set twice gives a warning, with its line and the nearest known
+key. With `--strict` the broker does not start then.
+
+*Effect* says what comes of a key that is set:
+
+- wired: the broker acts on it.
+- checked: it is only compared with other keys, at the start and at each change.
+- refused: the broker does not start with any value but the default, and says why. Without its
+  effect data would be open to others, or be lost, or a cluster would fall apart.
+- harmless: it is accepted, nothing acts on it, and a warning says so. It cannot be changed while
+  the broker runs.
+
+An *internal* key is described by DescribeConfigs only where it is set.
 
 *Change* says how a broker key may be changed while brokers run, with IncrementalAlterConfigs or
 AlterConfigs: not at all (read-only), for all brokers at once or one of them (cluster-wide), or for
@@ -38,7 +56,8 @@ one broker only (per-broker).
 def reference() -> str:
     lines = [INTRODUCTION]
     for title, module in SUBJECTS:
-        lines += [f"## {title}\n", f"{module.__doc__}\n", *broker_rows(module.KEYS), ""]
+        keys = module.KEYS + (DYNAMIC_ONLY_KEYS if module is replication else ())
+        lines += [f"## {title}\n", f"{module.__doc__}\n", *broker_rows(keys), ""]
     lines += [
         "## Topic\n",
         f"{topic.__doc__}\n",
@@ -49,16 +68,15 @@ def reference() -> str:
 
 
 def broker_rows(keys: Iterable[Key]) -> Iterator[str]:
-    yield "| key | type | default | valid | change | what it does |"
-    yield "|---|---|---|---|---|---|"
+    yield "| key | type | default | valid | change | what it does | effect |"
+    yield "|---|---|---|---|---|---|---|"
     for key in keys:
-        if not key.internal:
-            yield row(key, key.dynamic)
+        yield row(key, key.dynamic)
 
 
 def topic_rows(keys: Iterable[Key]) -> Iterator[str]:
-    yield "| key | type | default | valid | broker key | what it does |"
-    yield "|---|---|---|---|---|---|"
+    yield "| key | type | default | valid | broker key | what it does | effect |"
+    yield "|---|---|---|---|---|---|---|"
     for key in keys:
         yield row(key, ", ".join(f"`{name}`" for name, _ in key.synonyms))
 
@@ -67,8 +85,10 @@ def row(key: Key, fifth: str) -> str:
     default = to_text(key.default)
     shown = "" if default is None else f"`{default}`" if default else "empty"
     valid = str(key.valid) if key.valid is not None else ""
-    doc = f"*Inert.* {key.doc}" if key.inert else key.doc
-    cells = (f"`{key.name}`", ConfigType(key.type).name.lower(), shown, valid, fifth, doc)
+    name = f"`{key.name}`" + (" (internal)" if key.internal else "")
+    kind, reason = key.effect
+    effect = kind.value if kind is EffectKind.WIRED else f"*{kind.value}*: {reason}"
+    cells = (name, ConfigType(key.type).name.lower(), shown, valid, fifth, key.doc, effect)
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 

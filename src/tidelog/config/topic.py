@@ -115,8 +115,9 @@ def check_values(values: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"min.compaction.lag.ms ({low}) must not be above max.compaction.lag.ms ({high})"
         )
-    if values["remote.storage.enable"]:
-        raise ConfigError("remote.storage.enable: there is no tiered storage here")
+    for key in TOPIC_TABLE:
+        if key.refuses(values[key.name]):
+            raise ConfigError(f"{key.name}: {key.effect.reason}")
 
 
 def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:

@@ -236,6 +236,32 @@ def test_unknown_keys_and_bad_values_of_a_broker_are_refused(
     story()
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num.io.threads", "16"),
+        ("background.threads", "20"),
+        ("metric.reporters", "com.example.Reporter"),
+        ("remote.log.manager.copy.max.bytes.per.second", "5"),
+        ("principal.builder.class", "com.example.Builder"),
+        ("listener.name.plaintext.num.network.threads", "2"),
+        ("listener.name.plaintext.ssl.client.auth", "required"),
+    ],
+)
+def test_a_change_of_a_broker_that_would_have_no_effect_is_refused(
+    key: str, value: str, tmp_path: Path
+) -> None:
+    @in_loop
+    async def story() -> None:
+        broker = ConfigBroker(tmp_path)
+        with pytest.raises(ConfigError):
+            await broker.dynamic_config.alter_broker(0, lambda before: {key: value})
+        assert broker.dynamic_config.layers.dynamic_broker == {}
+        await broker.close()
+
+    story()
+
+
 @in_loop
 @pytest.mark.parametrize(("threads", "allowed"), [(0, 0), (1, 0), (2, 1), (8, 1), (9, 0)])
 async def test_cleaner_threads_change_by_half_or_double_at_most(

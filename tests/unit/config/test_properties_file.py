@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.config.definition import ConfigError
-from tidelog.config.properties import load_properties, parse_properties
+from tidelog.config.properties import Property, load_properties, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from tidelog.config.properties import load_properties, parse_properties
     ],
 )
 def test_text_is_read_as_java_reads_it(text: str, properties: dict[str, str]) -> None:
-    assert parse_properties(text) == properties
+    assert {item.key: item.value for item in parse_properties(text)} == properties
 
 
 @pytest.mark.parametrize("text", ["x=1\na=\\u12", "x=1\na=\\u12g4", "x=1\na=\\u"])
@@ -47,9 +47,9 @@ def test_a_malformed_escape_is_refused_with_its_line(text: str) -> None:
 def test_a_file_is_read_as_utf_8_or_else_latin_1(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_bytes("log.dirs=/données".encode())
-    assert load_properties(path) == {"log.dirs": "/données"}
+    assert load_properties(path) == [Property(1, "log.dirs", "/données")]
     path.write_bytes("log.dirs=/données".encode("latin-1"))
-    assert load_properties(path) == {"log.dirs": "/données"}
+    assert load_properties(path) == [Property(1, "log.dirs", "/données")]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

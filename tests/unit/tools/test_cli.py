@@ -67,8 +67,9 @@ def test_wrong_usage_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture
     ("argv", "message"),
     [
         (
-            ["--override", "log.segment.byte=5"],
-            "unknown configuration key log.segment.byte; did you mean log.segment.bytes?",
+            ["--strict", "--override", "log.segment.byte=5", "--override", "x=1"],
+            "refused by --strict: --override: unknown configuration key log.segment.byte; did you "
+            "mean log.segment.bytes?; --override: unknown configuration key x",
         ),
         (
             ["--override", "num.partitions=0"],
@@ -78,6 +79,11 @@ def test_wrong_usage_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture
         (
             ["--override", "listeners=SSL://localhost:1"],
             "listeners: SSL://localhost:1 needs SSL, but only PLAINTEXT listeners are served",
+        ),
+        (
+            ["--override", "client.quota.callback.class=com.example.Quotas"],
+            "client.quota.callback.class: client quotas are not served, so no client would be held "
+            "back; remove the key",
         ),
     ],
 )

@@ -17,6 +17,14 @@ from tidelog.config.definition import (
     EachOf,
     Key,
     at_least,
+    checked,
+    harmless,
+    refused,
+)
+
+NO_QUORUM: Final = harmless("No KRaft quorum runs here.")
+NO_TLS_TO_ZOOKEEPER: Final = harmless(
+    "Only TLS to ZooKeeper uses it, and zookeeper.ssl.client.enable is refused."
 )
 
 KEYS: Final = (
@@ -25,14 +33,14 @@ KEYS: Final = (
         INT,
         2_000,
         "Heartbeat interval towards a KRaft controller.",
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "broker.session.timeout.ms",
         INT,
         9_000,
         "Silence after which a KRaft controller fences a broker.",
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "controller.listener.names",
@@ -47,7 +55,7 @@ KEYS: Final = (
         INT,
         25,
         "How long a KRaft leader gathers records before it writes them.",
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "controller.quorum.bootstrap.servers",
@@ -55,7 +63,9 @@ KEYS: Final = (
         (),
         "Controllers to find the KRaft quorum by.",
         importance=HIGH,
-        inert=True,
+        effect=checked(
+            "Must be this node's own controller listener, because no KRaft quorum runs here."
+        ),
     ),
     Key(
         "controller.quorum.election.backoff.max.ms",
@@ -63,7 +73,7 @@ KEYS: Final = (
         1_000,
         "Longest pause before a new KRaft election.",
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "controller.quorum.election.timeout.ms",
@@ -71,7 +81,7 @@ KEYS: Final = (
         1_000,
         "How long a KRaft candidate waits for votes.",
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "controller.quorum.fetch.timeout.ms",
@@ -79,14 +89,14 @@ KEYS: Final = (
         2_000,
         "Silence after which a KRaft follower starts an election.",
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "controller.quorum.request.timeout.ms",
         INT,
         2_000,
         "How long a KRaft node waits for an answer.",
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "controller.quorum.retry.backoff.ms",
@@ -94,7 +104,7 @@ KEYS: Final = (
         20,
         "Pause before a KRaft request is sent again.",
         importance=LOW,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "controller.quorum.voters",
@@ -102,7 +112,7 @@ KEYS: Final = (
         (),
         "Voters of the KRaft quorum, as id@host:port,...",
         importance=HIGH,
-        inert=True,
+        effect=checked("Must name this node alone, because no KRaft quorum runs here."),
     ),
     Key(
         "eligible.leader.replicas.enable",
@@ -110,14 +120,14 @@ KEYS: Final = (
         False,
         "Whether KRaft tracks eligible leader replicas.",
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "initial.broker.registration.timeout.ms",
         INT,
         60_000,
         "How long a broker tries to register with a KRaft controller.",
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "metadata.log.dir",
@@ -125,7 +135,7 @@ KEYS: Final = (
         None,
         "Directory of the KRaft metadata log.",
         importance=HIGH,
-        inert=True,
+        effect=harmless("The embedded store is in the first log directory."),
     ),
     Key(
         "metadata.log.max.record.bytes.between.snapshots",
@@ -134,7 +144,7 @@ KEYS: Final = (
         "Bytes of metadata log between two snapshots.",
         valid=at_least(1),
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "metadata.log.max.snapshot.interval.ms",
@@ -143,7 +153,7 @@ KEYS: Final = (
         "Longest time between two snapshots of the metadata log.",
         valid=at_least(0),
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "metadata.log.segment.bytes",
@@ -152,7 +162,7 @@ KEYS: Final = (
         "Segment size of the metadata log.",
         valid=at_least(12),
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "metadata.log.segment.min.bytes",
@@ -161,7 +171,7 @@ KEYS: Final = (
         "Smallest segment size of the metadata log.",
         valid=at_least(12),
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
         internal=True,
     ),
     Key(
@@ -170,7 +180,7 @@ KEYS: Final = (
         604_800_000,
         "Age at which the metadata log begins a new segment.",
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "metadata.max.idle.interval.ms",
@@ -179,7 +189,7 @@ KEYS: Final = (
         "How often an idle KRaft leader writes a no-op record.",
         valid=at_least(0),
         importance=LOW,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "metadata.max.retention.bytes",
@@ -187,7 +197,7 @@ KEYS: Final = (
         104_857_600,
         "Size of metadata log and snapshots above which old ones are deleted.",
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "metadata.max.retention.ms",
@@ -195,7 +205,7 @@ KEYS: Final = (
         604_800_000,
         "Age at which old metadata log and snapshots are deleted.",
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "process.roles",
@@ -204,7 +214,10 @@ KEYS: Final = (
         "Roles of a KRaft node. A tidelog broker keeps its metadata in its embedded store.",
         valid=EachOf("broker", "controller"),
         importance=HIGH,
-        inert=True,
+        effect=checked(
+            "A node that is broker and controller at once starts with the embedded store; all else "
+            "is refused."
+        ),
     ),
     Key(
         "sasl.mechanism.controller.protocol",
@@ -212,7 +225,7 @@ KEYS: Final = (
         "GSSAPI",
         "SASL mechanism towards a KRaft controller.",
         importance=HIGH,
-        inert=True,
+        effect=NO_QUORUM,
     ),
     Key(
         "server.max.startup.time.ms",
@@ -220,7 +233,7 @@ KEYS: Final = (
         LONG_MAX,
         "How long the start may take.",
         valid=at_least(0),
-        inert=True,
+        effect=harmless("The start takes the time that loading the logs takes."),
         internal=True,
     ),
     Key(
@@ -228,7 +241,7 @@ KEYS: Final = (
         STRING,
         None,
         "Socket class of the ZooKeeper client.",
-        inert=True,
+        effect=harmless("It names a Java class; the client here is not Java's."),
     ),
     Key(
         "zookeeper.connect",
@@ -259,7 +272,7 @@ KEYS: Final = (
         False,
         "Whether metadata moves from ZooKeeper to KRaft.",
         importance=HIGH,
-        inert=True,
+        effect=refused("there is no KRaft controller to move metadata to; remove the key"),
     ),
     Key(
         "zookeeper.metadata.migration.min.batch.size",
@@ -267,7 +280,7 @@ KEYS: Final = (
         200,
         "Smallest batch of that move.",
         valid=at_least(1),
-        inert=True,
+        effect=harmless("Metadata does not move to KRaft."),
         internal=True,
     ),
     Key(
@@ -283,7 +296,10 @@ KEYS: Final = (
         False,
         "Whether nodes in ZooKeeper get access lists.",
         importance=HIGH,
-        inert=True,
+        effect=refused(
+            "nodes in ZooKeeper would stay open to everybody; remove the key and keep ZooKeeper on "
+            "a network that you trust"
+        ),
     ),
     Key(
         "zookeeper.ssl.cipher.suites",
@@ -291,14 +307,17 @@ KEYS: Final = (
         None,
         "Cipher suites towards ZooKeeper.",
         importance=LOW,
-        inert=True,
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
     Key(
         "zookeeper.ssl.client.enable",
         BOOLEAN,
         False,
         "Whether TLS is used towards ZooKeeper.",
-        inert=True,
+        effect=refused(
+            "TLS to ZooKeeper is not served, so everything would travel in the clear; remove the "
+            "key and keep ZooKeeper on a network that you trust"
+        ),
     ),
     Key(
         "zookeeper.ssl.crl.enable",
@@ -306,7 +325,7 @@ KEYS: Final = (
         False,
         "Whether revocation lists are checked towards ZooKeeper.",
         importance=LOW,
-        inert=True,
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
     Key(
         "zookeeper.ssl.enabled.protocols",
@@ -314,7 +333,7 @@ KEYS: Final = (
         None,
         "TLS versions offered to ZooKeeper.",
         importance=LOW,
-        inert=True,
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
     Key(
         "zookeeper.ssl.endpoint.identification.algorithm",
@@ -322,26 +341,36 @@ KEYS: Final = (
         "HTTPS",
         "How ZooKeeper's name is checked against its certificate.",
         importance=LOW,
-        inert=True,
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
     Key(
         "zookeeper.ssl.keystore.location",
         STRING,
         None,
         "File of the key store towards ZooKeeper.",
-        inert=True,
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
     Key(
-        "zookeeper.ssl.keystore.password", PASSWORD, None, "Password of that key store.", inert=True
+        "zookeeper.ssl.keystore.password",
+        PASSWORD,
+        None,
+        "Password of that key store.",
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
-    Key("zookeeper.ssl.keystore.type", STRING, None, "Format of that key store.", inert=True),
+    Key(
+        "zookeeper.ssl.keystore.type",
+        STRING,
+        None,
+        "Format of that key store.",
+        effect=NO_TLS_TO_ZOOKEEPER,
+    ),
     Key(
         "zookeeper.ssl.ocsp.enable",
         BOOLEAN,
         False,
         "Whether OCSP is asked towards ZooKeeper.",
         importance=LOW,
-        inert=True,
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
     Key(
         "zookeeper.ssl.protocol",
@@ -349,21 +378,27 @@ KEYS: Final = (
         "TLSv1.2",
         "TLS version towards ZooKeeper.",
         importance=LOW,
-        inert=True,
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
     Key(
         "zookeeper.ssl.truststore.location",
         STRING,
         None,
         "File of the trust store towards ZooKeeper.",
-        inert=True,
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
     Key(
         "zookeeper.ssl.truststore.password",
         PASSWORD,
         None,
         "Password of that trust store.",
-        inert=True,
+        effect=NO_TLS_TO_ZOOKEEPER,
     ),
-    Key("zookeeper.ssl.truststore.type", STRING, None, "Format of that trust store.", inert=True),
+    Key(
+        "zookeeper.ssl.truststore.type",
+        STRING,
+        None,
+        "Format of that trust store.",
+        effect=NO_TLS_TO_ZOOKEEPER,
+    ),
 )

@@ -20,7 +20,12 @@ from tidelog.config.definition import (
     OneOf,
     at_least,
     between,
+    checked,
+    harmless,
+    refused,
 )
+
+NO_SHARE_GROUPS: Final = harmless("Share groups are not served.")
 
 KEYS: Final = (
     Key(
@@ -49,6 +54,9 @@ KEYS: Final = (
         15_000,
         "Largest heartbeat interval a consumer group may be given.",
         valid=at_least(1),
+        effect=checked(
+            "Bounds group.consumer.heartbeat.interval.ms; groups have no settings of their own."
+        ),
     ),
     Key(
         "group.consumer.max.session.timeout.ms",
@@ -56,6 +64,9 @@ KEYS: Final = (
         60_000,
         "Largest session timeout a consumer group may be given.",
         valid=at_least(1),
+        effect=checked(
+            "Bounds group.consumer.session.timeout.ms; groups have no settings of their own."
+        ),
     ),
     Key(
         "group.consumer.max.size",
@@ -79,6 +90,9 @@ KEYS: Final = (
         5_000,
         "Smallest heartbeat interval a consumer group may be given.",
         valid=at_least(1),
+        effect=checked(
+            "Bounds group.consumer.heartbeat.interval.ms; groups have no settings of their own."
+        ),
     ),
     Key(
         "group.consumer.min.session.timeout.ms",
@@ -86,6 +100,9 @@ KEYS: Final = (
         45_000,
         "Smallest session timeout a consumer group may be given.",
         valid=at_least(1),
+        effect=checked(
+            "Bounds group.consumer.session.timeout.ms; groups have no settings of their own."
+        ),
     ),
     Key(
         "group.consumer.regex.refresh.interval.ms",
@@ -107,14 +124,14 @@ KEYS: Final = (
         10,
         "How long the coordinator gathers records before it writes them.",
         valid=at_least(0),
-        inert=True,
+        effect=harmless("Each turn of the event loop writes what it gathered."),
     ),
     Key(
         "group.coordinator.new.enable",
         BOOLEAN,
         False,
         "Whether Kafka's newer coordinator is used.",
-        inert=True,
+        effect=harmless("There is one coordinator, and it serves both protocols."),
         internal=True,
     ),
     Key(
@@ -130,7 +147,7 @@ KEYS: Final = (
         1,
         "Threads of the group coordinator.",
         valid=at_least(1),
-        inert=True,
+        effect=harmless("The coordinators run on the event loop."),
     ),
     Key(
         "group.initial.rebalance.delay.ms",
@@ -157,14 +174,14 @@ KEYS: Final = (
         5,
         "How often a record is handed out in a share group.",
         valid=between(2, 10),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.enable",
         BOOLEAN,
         False,
         "Whether share groups are served.",
-        inert=True,
+        effect=refused("share groups are not served; remove the key"),
         internal=True,
     ),
     Key(
@@ -173,7 +190,7 @@ KEYS: Final = (
         5_000,
         "Heartbeat interval given to members of a share group.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.max.groups",
@@ -181,7 +198,7 @@ KEYS: Final = (
         10,
         "Share groups at most.",
         valid=between(1, 100),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.max.heartbeat.interval.ms",
@@ -189,7 +206,7 @@ KEYS: Final = (
         15_000,
         "Largest heartbeat interval a share group may be given.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.max.record.lock.duration.ms",
@@ -197,7 +214,7 @@ KEYS: Final = (
         60_000,
         "Longest time a share group may lock a record.",
         valid=between(30000, 3600000),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.max.session.timeout.ms",
@@ -205,7 +222,7 @@ KEYS: Final = (
         60_000,
         "Largest session timeout a share group may be given.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.max.size",
@@ -213,7 +230,7 @@ KEYS: Final = (
         200,
         "Members a share group may have.",
         valid=between(10, 1000),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.min.heartbeat.interval.ms",
@@ -221,7 +238,7 @@ KEYS: Final = (
         5_000,
         "Smallest heartbeat interval a share group may be given.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.min.record.lock.duration.ms",
@@ -229,7 +246,7 @@ KEYS: Final = (
         15_000,
         "Shortest time a share group may lock a record.",
         valid=between(1000, 30000),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.min.session.timeout.ms",
@@ -237,7 +254,7 @@ KEYS: Final = (
         45_000,
         "Smallest session timeout a share group may be given.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.partition.max.record.locks",
@@ -245,7 +262,7 @@ KEYS: Final = (
         200,
         "Locked records of one share partition at most.",
         valid=between(100, 10000),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.record.lock.duration.ms",
@@ -253,7 +270,7 @@ KEYS: Final = (
         30_000,
         "How long a record handed out in a share group stays locked.",
         valid=between(1000, 60000),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "group.share.session.timeout.ms",
@@ -261,7 +278,7 @@ KEYS: Final = (
         45_000,
         "Silence after which a member of a share group is removed.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_SHARE_GROUPS,
     ),
     Key(
         "offset.metadata.max.bytes",
@@ -276,7 +293,7 @@ KEYS: Final = (
         -1,
         "Deprecated. acks of the write that commits an offset.",
         importance=HIGH,
-        inert=True,
+        effect=harmless("A commit always waits for all replicas in sync."),
     ),
     Key(
         "offsets.commit.timeout.ms",

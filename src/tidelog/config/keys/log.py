@@ -22,6 +22,7 @@ from tidelog.config.definition import (
     OneOf,
     at_least,
     between,
+    harmless,
 )
 
 KEYS: Final = (
@@ -125,7 +126,7 @@ KEYS: Final = (
         "How long a broker waits to report a failed directory before it stops.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=harmless("Only a KRaft broker reports failed directories to its controller."),
     ),
     Key(
         "log.dirs",
@@ -200,7 +201,7 @@ KEYS: Final = (
         valid=at_least(0),
         importance=LOW,
         internal=True,
-        inert=True,
+        effect=harmless("Every duty waits for its own interval first."),
     ),
     Key(
         "log.local.retention.bytes",
@@ -209,7 +210,7 @@ KEYS: Final = (
         "Size up to which a partition of a tiered topic stays on local disk.",
         valid=at_least(-2),
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=harmless("Only tiered topics use it, and tiered storage is refused."),
     ),
     Key(
         "log.local.retention.ms",
@@ -218,7 +219,7 @@ KEYS: Final = (
         "Age up to which records of a tiered topic stay on local disk.",
         valid=at_least(-2),
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=harmless("Only tiered topics use it, and tiered storage is refused."),
     ),
     Key(
         "log.message.downconversion.enable",
@@ -234,7 +235,7 @@ KEYS: Final = (
         "3.0-IV1",
         "Deprecated. Records are always stored in format v2 and the value has no effect.",
         valid=KafkaVersion(),
-        inert=True,
+        effect=harmless("Records are always stored in format v2, as by Kafka since 3.0."),
     ),
     Key(
         "log.message.timestamp.after.max.ms",

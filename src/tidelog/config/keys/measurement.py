@@ -15,7 +15,13 @@ from tidelog.config.definition import (
     STRING,
     Key,
     at_least,
+    harmless,
+    refused,
 )
+
+NO_REPORTERS: Final = harmless("Java classes cannot be loaded here: no reporter runs.")
+NO_METRICS: Final = harmless("The broker keeps no Kafka metrics.")
+NO_QUOTAS: Final = harmless("Client quotas are not served: AlterClientQuotas is not advertised.")
 
 KEYS: Final = (
     Key(
@@ -25,7 +31,7 @@ KEYS: Final = (
         "Windows kept for the quota of moves between directories.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=harmless("A move is paced piece by piece, not by samples."),
     ),
     Key(
         "alter.log.dirs.replication.quota.window.size.seconds",
@@ -34,7 +40,7 @@ KEYS: Final = (
         "Length of such a window.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=harmless("A move is paced piece by piece, not by samples."),
     ),
     Key(
         "auto.include.jmx.reporter",
@@ -42,7 +48,7 @@ KEYS: Final = (
         True,
         "Deprecated. Whether the JMX reporter is always there.",
         importance=LOW,
-        inert=True,
+        effect=NO_REPORTERS,
     ),
     Key(
         "client.quota.callback.class",
@@ -50,7 +56,9 @@ KEYS: Final = (
         None,
         "Class that decides the quota of a client.",
         importance=LOW,
-        inert=True,
+        effect=refused(
+            "client quotas are not served, so no client would be held back; remove the key"
+        ),
     ),
     Key(
         "controller.quota.window.num",
@@ -59,7 +67,7 @@ KEYS: Final = (
         "Windows kept for the quota of metadata changes.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_QUOTAS,
     ),
     Key(
         "controller.quota.window.size.seconds",
@@ -68,7 +76,7 @@ KEYS: Final = (
         "Length of such a window.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_QUOTAS,
     ),
     Key(
         "kafka.metrics.polling.interval.secs",
@@ -77,7 +85,7 @@ KEYS: Final = (
         "How often Kafka's older reporters are polled.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_REPORTERS,
     ),
     Key(
         "kafka.metrics.reporters",
@@ -85,7 +93,7 @@ KEYS: Final = (
         (),
         "Classes of Kafka's older reporters.",
         importance=LOW,
-        inert=True,
+        effect=NO_REPORTERS,
     ),
     Key(
         "metric.reporters",
@@ -94,7 +102,7 @@ KEYS: Final = (
         "Classes that report metrics.",
         importance=LOW,
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=NO_REPORTERS,
     ),
     Key(
         "metrics.num.samples",
@@ -103,7 +111,7 @@ KEYS: Final = (
         "Samples kept for a metric.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_METRICS,
     ),
     Key(
         "metrics.recording.level",
@@ -111,7 +119,7 @@ KEYS: Final = (
         "INFO",
         "Level of detail of the metrics.",
         importance=LOW,
-        inert=True,
+        effect=NO_METRICS,
     ),
     Key(
         "metrics.sample.window.ms",
@@ -120,7 +128,7 @@ KEYS: Final = (
         "Length of a sample of a metric.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_METRICS,
     ),
     Key(
         "quota.window.num",
@@ -129,7 +137,7 @@ KEYS: Final = (
         "Windows kept for client quotas.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_QUOTAS,
     ),
     Key(
         "quota.window.size.seconds",
@@ -138,7 +146,7 @@ KEYS: Final = (
         "Length of such a window.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_QUOTAS,
     ),
     Key(
         "replication.quota.window.num",
@@ -163,7 +171,7 @@ KEYS: Final = (
         "Largest telemetry a client may push.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=harmless("Metrics of clients are not taken: PushTelemetry is not advertised."),
     ),
     Key(
         "tidelog.loop.stall.warn.ms",

@@ -15,6 +15,7 @@ from tidelog.config.definition import (
     Key,
     OneOf,
     at_least,
+    harmless,
 )
 
 KEYS: Final = (
@@ -33,7 +34,7 @@ KEYS: Final = (
         "Delay before a connection that failed to authenticate is closed.",
         valid=at_least(0),
         importance=LOW,
-        inert=True,
+        effect=harmless("Nobody authenticates: SASL and TLS listeners are refused."),
     ),
     Key(
         "connections.max.idle.ms",
@@ -47,7 +48,7 @@ KEYS: Final = (
         None,
         "Listener reserved for the controller's requests.",
         importance=HIGH,
-        inert=True,
+        effect=harmless("The controller uses the inter-broker listener."),
     ),
     Key(
         "early.start.listeners",
@@ -55,7 +56,7 @@ KEYS: Final = (
         None,
         "Listeners opened before the authorizer is ready.",
         importance=HIGH,
-        inert=True,
+        effect=harmless("There is no authorizer that a listener would have to wait for."),
     ),
     Key(
         "inter.broker.listener.name",
@@ -86,7 +87,7 @@ KEYS: Final = (
         "New connections a second that the broker accepts.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=harmless("Connections are accepted as fast as they come."),
     ),
     Key(
         "max.connections",
@@ -148,14 +149,14 @@ KEYS: Final = (
         LONG,
         30_000,
         "Longest wait for a connection to another broker to open.",
-        inert=True,
+        effect=harmless("A connection to another broker may take ten seconds to open."),
     ),
     Key(
         "socket.connection.setup.timeout.ms",
         LONG,
         10_000,
         "First wait for a connection to another broker to open.",
-        inert=True,
+        effect=harmless("A connection to another broker may take ten seconds to open."),
     ),
     Key(
         "socket.listen.backlog.size",

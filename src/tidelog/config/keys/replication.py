@@ -15,6 +15,7 @@ from tidelog.config.definition import (
     KafkaVersion,
     Key,
     at_least,
+    harmless,
 )
 
 KEYS: Final = (
@@ -36,14 +37,14 @@ KEYS: Final = (
         INT,
         1,
         "Finished DeleteRecords requests after which the purgatory is swept.",
-        inert=True,
+        effect=harmless("An answered request leaves the waiting lists at once."),
     ),
     Key(
         "fetch.purgatory.purge.interval.requests",
         INT,
         1_000,
         "Finished Fetch requests after which the purgatory is swept.",
-        inert=True,
+        effect=harmless("An answered request leaves the waiting lists at once."),
     ),
     Key(
         "inter.broker.protocol.version",
@@ -51,7 +52,7 @@ KEYS: Final = (
         "3.9-IV0",
         "Kafka version whose protocol brokers speak among themselves.",
         valid=KafkaVersion(),
-        inert=True,
+        effect=harmless("Brokers always speak the versions of Kafka 3.9 among themselves."),
     ),
     Key(
         "leader.imbalance.check.interval.seconds",
@@ -81,7 +82,7 @@ KEYS: Final = (
         INT,
         1_000,
         "Finished Produce requests after which the purgatory is swept.",
-        inert=True,
+        effect=harmless("An answered request leaves the waiting lists at once."),
     ),
     Key(
         "replica.fetch.backoff.ms",
@@ -167,7 +168,7 @@ KEYS: Final = (
         300_000,
         "How often partitions without a leader are looked at for an unclean election.",
         valid=at_least(1),
-        inert=True,
+        effect=harmless("The controller elects at once when a replica returns."),
         internal=True,
     ),
 )

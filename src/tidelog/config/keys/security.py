@@ -19,6 +19,22 @@ from tidelog.config.definition import (
     Key,
     OneOf,
     at_least,
+    harmless,
+    refused,
+)
+
+NO_TOKENS: Final = harmless("Delegation tokens are not served.")
+NO_TOKEN_KEY: Final = refused("delegation tokens are not served; remove the key")
+NO_PASSWORDS: Final = harmless("No password is stored, so none is encrypted.")
+NO_SASL: Final = harmless("Only a SASL listener uses it, and those are refused.")
+SASL_REFUSED: Final = refused(
+    "SASL is not served, so nobody would have to authenticate; remove the key and keep the "
+    "listeners on a network that you trust"
+)
+NO_TLS: Final = harmless("Only a TLS listener uses it, and those are refused.")
+TLS_REFUSED: Final = refused(
+    "TLS is not served, so everything would travel in the clear; remove the key and keep the "
+    "listeners on a network that you trust"
 )
 
 KEYS: Final = (
@@ -27,7 +43,7 @@ KEYS: Final = (
         BOOLEAN,
         False,
         "Whether a resource without access rules is open to all; read by Kafka's own authorizers.",
-        inert=True,
+        effect=harmless("There are no access lists, and authorizer.class.name is refused."),
         internal=True,
     ),
     Key(
@@ -35,7 +51,10 @@ KEYS: Final = (
         STRING,
         "",
         "Principals that may do everything; read by Kafka's own authorizers.",
-        inert=True,
+        effect=refused(
+            "there are no access lists, so every client would be a super user; remove the key and "
+            "keep the listeners on a network that you trust"
+        ),
         internal=True,
     ),
     Key(
@@ -44,14 +63,17 @@ KEYS: Final = (
         "",
         "Class that decides who may do what.",
         importance=LOW,
-        inert=True,
+        effect=refused(
+            "there are no access lists, so every client could read and write everything; remove "
+            "the key and keep the listeners on a network that you trust"
+        ),
     ),
     Key(
         "connections.max.reauth.ms",
         LONG,
         0,
         "Age at which a SASL session must authenticate anew.",
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "delegation.token.expiry.check.interval.ms",
@@ -60,7 +82,7 @@ KEYS: Final = (
         "How often expired delegation tokens are removed.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_TOKENS,
     ),
     Key(
         "delegation.token.expiry.time.ms",
@@ -68,14 +90,14 @@ KEYS: Final = (
         86_400_000,
         "How long a delegation token is good before it must be renewed.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_TOKENS,
     ),
     Key(
         "delegation.token.master.key",
         PASSWORD,
         None,
         "Deprecated name of delegation.token.secret.key.",
-        inert=True,
+        effect=NO_TOKEN_KEY,
     ),
     Key(
         "delegation.token.max.lifetime.ms",
@@ -83,14 +105,14 @@ KEYS: Final = (
         604_800_000,
         "Longest life of a delegation token.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_TOKENS,
     ),
     Key(
         "delegation.token.secret.key",
         PASSWORD,
         None,
         "Secret that signs delegation tokens.",
-        inert=True,
+        effect=NO_TOKEN_KEY,
     ),
     Key(
         "password.encoder.cipher.algorithm",
@@ -98,7 +120,7 @@ KEYS: Final = (
         "AES/CBC/PKCS5Padding",
         "Cipher of the passwords kept in dynamic configuration.",
         importance=LOW,
-        inert=True,
+        effect=NO_PASSWORDS,
     ),
     Key(
         "password.encoder.iterations",
@@ -107,7 +129,7 @@ KEYS: Final = (
         "Iterations of the key derivation of the password encoder.",
         valid=at_least(1024),
         importance=LOW,
-        inert=True,
+        effect=NO_PASSWORDS,
     ),
     Key(
         "password.encoder.key.length",
@@ -116,7 +138,7 @@ KEYS: Final = (
         "Key length of the password encoder.",
         valid=at_least(8),
         importance=LOW,
-        inert=True,
+        effect=NO_PASSWORDS,
     ),
     Key(
         "password.encoder.keyfactory.algorithm",
@@ -124,30 +146,38 @@ KEYS: Final = (
         None,
         "Key derivation of the password encoder.",
         importance=LOW,
-        inert=True,
+        effect=NO_PASSWORDS,
     ),
     Key(
         "password.encoder.old.secret",
         PASSWORD,
         None,
         "Previous secret of the password encoder.",
-        inert=True,
+        effect=NO_PASSWORDS,
     ),
-    Key("password.encoder.secret", PASSWORD, None, "Secret of the password encoder.", inert=True),
+    Key(
+        "password.encoder.secret",
+        PASSWORD,
+        None,
+        "Secret of the password encoder.",
+        effect=NO_PASSWORDS,
+    ),
     Key(
         "principal.builder.class",
         CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         "Class that turns a connection's identity into a principal.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=refused(
+            "Java classes cannot be loaded here, so every client would be anonymous; remove the key"
+        ),
     ),
     Key(
         "sasl.client.callback.handler.class",
         CLASS,
         None,
         "Callback class of SASL clients.",
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.enabled.mechanisms",
@@ -155,7 +185,7 @@ KEYS: Final = (
         ("GSSAPI",),
         "SASL mechanisms that are served.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=SASL_REFUSED,
     ),
     Key(
         "sasl.jaas.config",
@@ -163,7 +193,7 @@ KEYS: Final = (
         None,
         "Login settings of SASL in JAAS form.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=SASL_REFUSED,
     ),
     Key(
         "sasl.kerberos.kinit.cmd",
@@ -171,7 +201,7 @@ KEYS: Final = (
         "/usr/bin/kinit",
         "Path of kinit.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.kerberos.min.time.before.relogin",
@@ -179,7 +209,7 @@ KEYS: Final = (
         60_000,
         "Shortest pause between two Kerberos logins.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.kerberos.principal.to.local.rules",
@@ -187,7 +217,7 @@ KEYS: Final = (
         ("DEFAULT",),
         "Rules that map Kerberos principals to short names.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.kerberos.service.name",
@@ -195,7 +225,7 @@ KEYS: Final = (
         None,
         "Kerberos name of the broker's service.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.kerberos.ticket.renew.jitter",
@@ -203,7 +233,7 @@ KEYS: Final = (
         0.05,
         "Random share of the time at which a ticket is renewed.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.kerberos.ticket.renew.window.factor",
@@ -211,19 +241,23 @@ KEYS: Final = (
         0.8,
         "Share of a ticket's life after which it is renewed.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
-        "sasl.login.callback.handler.class", CLASS, None, "Callback class of the login.", inert=True
+        "sasl.login.callback.handler.class",
+        CLASS,
+        None,
+        "Callback class of the login.",
+        effect=NO_SASL,
     ),
-    Key("sasl.login.class", CLASS, None, "Class that logs in.", inert=True),
+    Key("sasl.login.class", CLASS, None, "Class that logs in.", effect=NO_SASL),
     Key(
         "sasl.login.connect.timeout.ms",
         INT,
         None,
         "Connection timeout towards an OAuth server.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.login.read.timeout.ms",
@@ -231,7 +265,7 @@ KEYS: Final = (
         None,
         "Read timeout towards an OAuth server.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.login.refresh.buffer.seconds",
@@ -239,7 +273,7 @@ KEYS: Final = (
         300,
         "Time left of a credential below which it is refreshed at once.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.login.refresh.min.period.seconds",
@@ -247,7 +281,7 @@ KEYS: Final = (
         60,
         "Shortest pause between two refreshes of a credential.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.login.refresh.window.factor",
@@ -255,7 +289,7 @@ KEYS: Final = (
         0.8,
         "Share of a credential's life after which it is refreshed.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.login.refresh.window.jitter",
@@ -263,7 +297,7 @@ KEYS: Final = (
         0.05,
         "Random share of the time at which a credential is refreshed.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.login.retry.backoff.max.ms",
@@ -271,7 +305,7 @@ KEYS: Final = (
         10_000,
         "Longest pause between two tries to log in.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.login.retry.backoff.ms",
@@ -279,7 +313,7 @@ KEYS: Final = (
         100,
         "First pause between two tries to log in.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.mechanism.inter.broker.protocol",
@@ -287,7 +321,7 @@ KEYS: Final = (
         "GSSAPI",
         "SASL mechanism between brokers.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=SASL_REFUSED,
     ),
     Key(
         "sasl.oauthbearer.clock.skew.seconds",
@@ -295,7 +329,7 @@ KEYS: Final = (
         30,
         "Difference of clocks allowed towards an OAuth server.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.oauthbearer.expected.audience",
@@ -303,7 +337,7 @@ KEYS: Final = (
         None,
         "Audience a token must be meant for.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.oauthbearer.expected.issuer",
@@ -311,7 +345,7 @@ KEYS: Final = (
         None,
         "Issuer a token must come from.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
@@ -319,7 +353,7 @@ KEYS: Final = (
         3_600_000,
         "How often the key set is fetched again.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
@@ -327,7 +361,7 @@ KEYS: Final = (
         10_000,
         "Longest pause between two tries to fetch the key set.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
@@ -335,14 +369,14 @@ KEYS: Final = (
         100,
         "First pause between two tries to fetch the key set.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.url",
         STRING,
         None,
         "Where the key set comes from.",
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.oauthbearer.scope.claim.name",
@@ -350,7 +384,7 @@ KEYS: Final = (
         "scope",
         "Name of the claim that holds the scope.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "sasl.oauthbearer.sub.claim.name",
@@ -358,22 +392,28 @@ KEYS: Final = (
         "sub",
         "Name of the claim that holds the subject.",
         importance=LOW,
-        inert=True,
+        effect=NO_SASL,
     ),
-    Key("sasl.oauthbearer.token.endpoint.url", STRING, None, "Where tokens come from.", inert=True),
+    Key(
+        "sasl.oauthbearer.token.endpoint.url",
+        STRING,
+        None,
+        "Where tokens come from.",
+        effect=NO_SASL,
+    ),
     Key(
         "sasl.server.callback.handler.class",
         CLASS,
         None,
         "Callback class of the SASL server.",
-        inert=True,
+        effect=SASL_REFUSED,
     ),
     Key(
         "sasl.server.max.receive.size",
         INT,
         524_288,
         "Largest SASL message before a client is authenticated.",
-        inert=True,
+        effect=NO_SASL,
     ),
     Key(
         "security.providers",
@@ -381,7 +421,9 @@ KEYS: Final = (
         None,
         "Classes that provide security algorithms.",
         importance=LOW,
-        inert=True,
+        effect=harmless(
+            "It names Java classes; only TLS and SASL listeners use them, and those are refused."
+        ),
     ),
     Key(
         "ssl.allow.dn.changes",
@@ -389,7 +431,7 @@ KEYS: Final = (
         False,
         "Whether a new key store may have another distinguished name.",
         importance=LOW,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.allow.san.changes",
@@ -397,7 +439,7 @@ KEYS: Final = (
         False,
         "Whether a new key store may have other alternative names.",
         importance=LOW,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.cipher.suites",
@@ -405,7 +447,7 @@ KEYS: Final = (
         (),
         "Cipher suites that are offered.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.client.auth",
@@ -414,7 +456,7 @@ KEYS: Final = (
         "Whether clients must show a certificate.",
         valid=OneOf("required", "requested", "none"),
         dynamic=PER_BROKER,
-        inert=True,
+        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.enabled.protocols",
@@ -422,7 +464,7 @@ KEYS: Final = (
         ("TLSv1.2", "TLSv1.3"),
         "TLS versions that are offered.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.endpoint.identification.algorithm",
@@ -431,7 +473,7 @@ KEYS: Final = (
         "How a server's name is checked against its certificate.",
         importance=LOW,
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.engine.factory.class",
@@ -440,7 +482,7 @@ KEYS: Final = (
         "Class that makes TLS engines.",
         importance=LOW,
         dynamic=PER_BROKER,
-        inert=True,
+        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.key.password",
@@ -448,7 +490,7 @@ KEYS: Final = (
         None,
         "Password of the private key.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.keymanager.algorithm",
@@ -456,7 +498,7 @@ KEYS: Final = (
         "SunX509",
         "Key manager algorithm.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.keystore.certificate.chain",
@@ -464,16 +506,23 @@ KEYS: Final = (
         None,
         "Certificate chain in PEM.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=TLS_REFUSED,
     ),
-    Key("ssl.keystore.key", PASSWORD, None, "Private key in PEM.", dynamic=PER_BROKER, inert=True),
+    Key(
+        "ssl.keystore.key",
+        PASSWORD,
+        None,
+        "Private key in PEM.",
+        dynamic=PER_BROKER,
+        effect=TLS_REFUSED,
+    ),
     Key(
         "ssl.keystore.location",
         STRING,
         None,
         "File of the key store.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.keystore.password",
@@ -481,7 +530,7 @@ KEYS: Final = (
         None,
         "Password of the key store.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.keystore.type",
@@ -489,7 +538,7 @@ KEYS: Final = (
         "JKS",
         "Format of the key store.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.principal.mapping.rules",
@@ -497,7 +546,7 @@ KEYS: Final = (
         "DEFAULT",
         "Rules that map distinguished names to short names.",
         importance=LOW,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.protocol",
@@ -505,7 +554,7 @@ KEYS: Final = (
         "TLSv1.3",
         "TLS version that contexts are made for.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.provider",
@@ -513,7 +562,7 @@ KEYS: Final = (
         None,
         "Provider of the TLS implementation.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.secure.random.implementation",
@@ -522,7 +571,7 @@ KEYS: Final = (
         "Source of random numbers for TLS.",
         importance=LOW,
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.trustmanager.algorithm",
@@ -530,7 +579,7 @@ KEYS: Final = (
         "PKIX",
         "Trust manager algorithm.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.truststore.certificates",
@@ -538,7 +587,7 @@ KEYS: Final = (
         None,
         "Trusted certificates in PEM.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.truststore.location",
@@ -546,7 +595,7 @@ KEYS: Final = (
         None,
         "File of the trust store.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.truststore.password",
@@ -554,7 +603,7 @@ KEYS: Final = (
         None,
         "Password of the trust store.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
     Key(
         "ssl.truststore.type",
@@ -562,6 +611,6 @@ KEYS: Final = (
         "JKS",
         "Format of the trust store.",
         dynamic=PER_BROKER,
-        inert=True,
+        effect=NO_TLS,
     ),
 )

@@ -18,6 +18,12 @@ from tidelog.config.definition import (
     RangeOr,
     at_least,
     between,
+    harmless,
+    refused,
+)
+
+NO_CLASSES: Final = refused(
+    "the policy would not run, because Java classes cannot be loaded here; remove the key"
 )
 
 KEYS: Final = (
@@ -27,7 +33,7 @@ KEYS: Final = (
         None,
         "Class that may veto configuration changes. Classes cannot be loaded here.",
         importance=LOW,
-        inert=True,
+        effect=NO_CLASSES,
     ),
     Key(
         "alter.config.policy.kraft.compatibility.enable",
@@ -35,7 +41,9 @@ KEYS: Final = (
         False,
         "Whether the policy class also sees changes that would only be validated.",
         importance=LOW,
-        inert=True,
+        effect=harmless(
+            "Only a policy class uses it, and alter.config.policy.class.name is refused."
+        ),
     ),
     Key(
         "auto.create.topics.enable",
@@ -53,7 +61,9 @@ KEYS: Final = (
         valid=at_least(1),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=harmless(
+            "The event loop does the background work, and a pool sized by the machine what blocks."
+        ),
     ),
     Key(
         "broker.id",
@@ -134,7 +144,7 @@ KEYS: Final = (
         None,
         "Class that may veto the creation of topics. Classes cannot be loaded here.",
         importance=LOW,
-        inert=True,
+        effect=NO_CLASSES,
     ),
     Key(
         "default.replication.factor",
@@ -207,7 +217,7 @@ KEYS: Final = (
         valid=at_least(1),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=harmless("One event loop handles all requests."),
     ),
     Key(
         "num.partitions",
@@ -224,7 +234,7 @@ KEYS: Final = (
         valid=at_least(1),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=harmless("Logs are loaded one after another."),
     ),
     Key(
         "num.replica.alter.log.dirs.threads",
@@ -253,7 +263,7 @@ KEYS: Final = (
         False,
         "Whether API versions that are not released yet are advertised.",
         importance=HIGH,
-        inert=True,
+        effect=harmless("Only stable versions of the APIs are served."),
         internal=True,
     ),
     Key(
@@ -262,7 +272,7 @@ KEYS: Final = (
         False,
         "Whether feature levels that are not released yet may be used.",
         importance=HIGH,
-        inert=True,
+        effect=harmless("Only stable features are served."),
         internal=True,
     ),
 )

@@ -17,6 +17,12 @@ from tidelog.config.definition import (
     NonEmpty,
     at_least,
     between,
+    harmless,
+    refused,
+)
+
+NO_TIERED_STORAGE: Final = harmless(
+    "Only tiered storage uses it, and remote.log.storage.system.enable is refused."
 )
 
 KEYS: Final = (
@@ -27,7 +33,7 @@ KEYS: Final = (
         "Longest wait for records from remote storage.",
         valid=at_least(1),
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.index.file.cache.total.size.bytes",
@@ -37,7 +43,7 @@ KEYS: Final = (
         valid=at_least(1),
         importance=LOW,
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.copier.thread.pool.size",
@@ -45,7 +51,7 @@ KEYS: Final = (
         -1,
         "Threads that copy segments; -1 means remote.log.manager.thread.pool.size.",
         valid=at_least(-1),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.copy.max.bytes.per.second",
@@ -54,7 +60,7 @@ KEYS: Final = (
         "Bound on the bytes a second copied to remote storage.",
         valid=at_least(1),
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.copy.quota.window.num",
@@ -62,7 +68,7 @@ KEYS: Final = (
         11,
         "Windows kept for the copy quota.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.copy.quota.window.size.seconds",
@@ -70,7 +76,7 @@ KEYS: Final = (
         1,
         "Length of such a window.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.expiration.thread.pool.size",
@@ -78,7 +84,7 @@ KEYS: Final = (
         -1,
         "Threads that delete remote segments; -1 means remote.log.manager.thread.pool.size.",
         valid=at_least(-1),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.fetch.max.bytes.per.second",
@@ -87,7 +93,7 @@ KEYS: Final = (
         "Bound on the bytes a second read from remote storage.",
         valid=at_least(1),
         dynamic=CLUSTER_WIDE,
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.fetch.quota.window.num",
@@ -95,7 +101,7 @@ KEYS: Final = (
         11,
         "Windows kept for the fetch quota.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.fetch.quota.window.size.seconds",
@@ -103,7 +109,7 @@ KEYS: Final = (
         1,
         "Length of such a window.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.task.interval.ms",
@@ -112,7 +118,7 @@ KEYS: Final = (
         "How often the tasks of tiered storage run.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.manager.task.retry.backoff.max.ms",
@@ -121,7 +127,7 @@ KEYS: Final = (
         "Longest pause before a failed task runs again.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_TIERED_STORAGE,
         internal=True,
     ),
     Key(
@@ -131,7 +137,7 @@ KEYS: Final = (
         "First pause before a failed task runs again.",
         valid=at_least(1),
         importance=LOW,
-        inert=True,
+        effect=NO_TIERED_STORAGE,
         internal=True,
     ),
     Key(
@@ -141,7 +147,7 @@ KEYS: Final = (
         "Random share of that pause.",
         valid=between(0, 0.5),
         importance=LOW,
-        inert=True,
+        effect=NO_TIERED_STORAGE,
         internal=True,
     ),
     Key(
@@ -150,7 +156,7 @@ KEYS: Final = (
         10,
         "Threads of tiered storage.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.metadata.custom.metadata.max.bytes",
@@ -159,7 +165,7 @@ KEYS: Final = (
         "Largest metadata a storage plugin may attach.",
         valid=at_least(0),
         importance=LOW,
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.metadata.manager.class.name",
@@ -167,14 +173,14 @@ KEYS: Final = (
         "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
         "Class that keeps the metadata of remote segments.",
         valid=NonEmpty(),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.metadata.manager.class.path",
         STRING,
         None,
         "Where that class is found.",
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.metadata.manager.impl.prefix",
@@ -182,7 +188,7 @@ KEYS: Final = (
         "rlmm.config.",
         "Prefix of the keys handed to that class.",
         valid=NonEmpty(),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.metadata.manager.listener.name",
@@ -190,7 +196,7 @@ KEYS: Final = (
         None,
         "Listener that class connects to.",
         valid=NonEmpty(),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.reader.max.pending.tasks",
@@ -198,7 +204,7 @@ KEYS: Final = (
         100,
         "Remote reads that may wait.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.reader.threads",
@@ -206,7 +212,7 @@ KEYS: Final = (
         10,
         "Threads that read from remote storage.",
         valid=at_least(1),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.storage.manager.class.name",
@@ -214,14 +220,14 @@ KEYS: Final = (
         None,
         "Class that stores remote segments.",
         valid=NonEmpty(),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.storage.manager.class.path",
         STRING,
         None,
         "Where that class is found.",
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.storage.manager.impl.prefix",
@@ -229,13 +235,13 @@ KEYS: Final = (
         "rsm.config.",
         "Prefix of the keys handed to that class.",
         valid=NonEmpty(),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
     ),
     Key(
         "remote.log.storage.system.enable",
         BOOLEAN,
         False,
         "Whether tiered storage is on. Cannot be true here.",
-        inert=True,
+        effect=refused("there is no tiered storage here; remove the key"),
     ),
 )

@@ -21,12 +21,18 @@ from tidelog.config.definition import (
     ReplicaList,
     at_least,
     between,
+    harmless,
+    refused,
 )
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+NO_TIERED_STORAGE: Final = harmless(
+    "Only tiered topics use it, and remote.storage.enable is refused."
+)
 
 KEYS: Final = (
     Key(
@@ -133,7 +139,7 @@ KEYS: Final = (
         "Size up to which a partition of a tiered topic stays on local disk; -2 means "
         "retention.bytes. There is no tiered storage here.",
         valid=at_least(-2),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
         synonyms=(("log.local.retention.bytes", 1),),
     ),
     Key(
@@ -143,7 +149,7 @@ KEYS: Final = (
         "Age up to which records of a tiered topic stay on local disk; -2 means retention.ms. "
         "There is no tiered storage here.",
         valid=at_least(-2),
-        inert=True,
+        effect=NO_TIERED_STORAGE,
         synonyms=(("log.local.retention.ms", 1),),
     ),
     Key(
@@ -179,7 +185,7 @@ KEYS: Final = (
         "Deprecated. Format in which records were once stored; records are always stored in "
         "format v2 now and the value has no effect.",
         valid=KafkaVersion(),
-        inert=True,
+        effect=harmless("Records are always stored in format v2, as by Kafka since 3.0."),
         synonyms=(("log.message.format.version", 1),),
     ),
     Key(
@@ -252,21 +258,21 @@ KEYS: Final = (
         BOOLEAN,
         False,
         "Makes a tiered topic read-only in remote storage. There is no tiered storage here.",
-        inert=True,
+        effect=refused("there is no tiered storage here"),
     ),
     Key(
         "remote.log.delete.on.disable",
         BOOLEAN,
         False,
         "Deletes remote data when tiering is switched off. There is no tiered storage here.",
-        inert=True,
+        effect=refused("there is no tiered storage here"),
     ),
     Key(
         "remote.storage.enable",
         BOOLEAN,
         False,
         "Tiers the topic to remote storage. Cannot be true here: there is no tiered storage.",
-        inert=True,
+        effect=refused("there is no tiered storage here"),
     ),
     Key(
         "retention.bytes",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tidelog.config.broker import BrokerConfig
+from tidelog.config.server_properties import load_broker_config
 from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
 
 
@@ -24,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a key to set over the file; may be given often",
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="do not start if a key is unknown or set twice; without it, there is a warning",
+    )
     parser.add_argument("--log-level", choices=LEVELS, default="info")
     parser.add_argument("--log-format", choices=FORMATS, default="logfmt")
 
@@ -36,7 +41,7 @@ def override(text: str) -> tuple[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    config = BrokerConfig.from_properties(arguments.config, dict(arguments.override))
+    config = load_broker_config(arguments.config, arguments.override, strict=arguments.strict)
     set_up_logging(arguments.log_format, arguments.log_level)
 
     from tidelog.broker.server import run as run_broker

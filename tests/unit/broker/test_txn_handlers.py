@@ -404,7 +404,7 @@ async def test_partition_that_is_offline_gets_its_marker_later(tmp_path: Path) -
         assert stage.state() == "PrepareCommit"
         replicas._offline.discard(place)
         replicas._partitions[place] = partition
-        stage.clock.advance(ms=100)
+        stage.clock.advance(ms=200)
         assert stage.state() == "CompleteCommit"
         assert stage.committed(0) == [b"v"]
 

@@ -19,7 +19,7 @@ be brought along. Refusals are KafkaErrors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
@@ -36,6 +36,7 @@ from tidelog.coordinator.txn.records import (
     transaction_record,
     transaction_tombstone,
 )
+from tidelog.coordinator.txn.retries import Retries
 from tidelog.coordinator.txn.settings import TransactionSettings
 from tidelog.coordinator.txn.shard import TransactionShard
 from tidelog.coordinator.txn.states import PREPARED, SETTLED, TransactionState
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRANSACTION_STATE: Final = "__transaction_state"
-MARKER_RETRY_S: Final = 0.1
 TOMBSTONES_PER_BATCH: Final = 1000
 
 # What a client is told when its request could not be written.
@@ -96,7 +96,7 @@ class TransactionCoordinator:
         self._timer = timer
         # A directory may come with ids that the metadata store has never heard of.
         self._avoid_producer_ids_to = avoid_producer_ids_to
-        self._retry_is_due = False
+        self._retries = Retries(clock, timer, self._finish)
         self.runtime = CoordinatorRuntime(
             TRANSACTION_STATE,
             TRANSACTION_RECORD_TYPES,
@@ -130,12 +130,15 @@ class TransactionCoordinator:
         self.runtime.resign_all()
 
     def _loaded(self, shard: TransactionShard) -> None:
-        for transaction in shard.transactions.values():
-            self._avoid_producer_ids_to(max(transaction.producer_id, transaction.next_producer_id))
+        used = (
+            max(each.producer_id, each.next_producer_id) for each in shard.transactions.values()
+        )
+        self._avoid_producer_ids_to(max(used, default=NO_PRODUCER_ID))
         end_offset = self.runtime.end_offset(shard.index)
         if self.runtime.high_watermark(shard.index) < end_offset:
             shard.uncommitted = dict.fromkeys(shard.transactions, end_offset)
-        self._finish_prepared(shard)
+        for transactional_id in shard.prepared:
+            self._retries.soon(shard, transactional_id)
 
     # Producers
 
@@ -267,14 +270,19 @@ class TransactionCoordinator:
             self._write_markers(shard, transactional_id)
             return None
 
-        def decided(code: ErrorCode) -> ErrorCode:
-            if code is ErrorCode.NONE:
-                self._write_markers(shard, transactional_id)
-            else:
-                self._retry_soon()  # it may be committed yet
-            return code
+        answered: Pending[ErrorCode] = Pending()
 
-        return _mapped(written, decided)
+        def decided(code: ErrorCode) -> None:
+            try:
+                answered.complete(code)
+            finally:  # whatever comes of the answer
+                if code is ErrorCode.NONE:
+                    self._write_markers(shard, transactional_id)
+                else:
+                    self._retries.later(shard, transactional_id)  # it may be committed yet
+
+        written.then(decided, answered.fail)
+        return answered
 
     def _write_markers(self, shard: TransactionShard, transactional_id: str) -> None:
         if not self.runtime.is_serving(shard.index, shard):
@@ -287,13 +295,24 @@ class TransactionCoordinator:
             shard.marking.discard(transactional_id)
             if not self.runtime.is_serving(shard.index, shard):
                 return  # an answer to the term before; the transaction may be another by now
-            if good and self._complete(shard, prepared):
-                shard.marked.pop(transactional_id, None)
-            else:
-                self._retry_soon()
+            is_complete = False
+            try:
+                is_complete = good and self._complete(shard, prepared)
+            finally:  # what was not expected is tried again
+                if is_complete:
+                    shard.marked.pop(transactional_id, None)
+                    shard.retry_pauses.pop(transactional_id, None)
+                else:
+                    self._retries.later(shard, transactional_id)
 
         coordinator_epoch = self.runtime.leader_epoch(shard.index)
-        self.markers.append_all(prepared, coordinator_epoch, marked, finished)
+        is_begun = False
+        try:
+            self.markers.append_all(prepared, coordinator_epoch, marked, finished)
+            is_begun = True
+        finally:
+            if not is_begun:
+                finished(good=False)
 
     def _complete(self, shard: TransactionShard, prepared: Transaction) -> bool:
         if shard.transactions.get(prepared.transactional_id) != prepared:
@@ -311,35 +330,26 @@ class TransactionCoordinator:
             return False
         return True
 
-    def _finish_prepared(self, shard: TransactionShard) -> None:
-        for transaction in tuple(shard.transactions.values()):
-            if transaction.state not in PREPARED or transaction.transactional_id in shard.marking:
-                continue
-            if self._is_settled(shard, transaction.transactional_id):
-                self._write_markers(shard, transaction.transactional_id)
-            else:
-                self._retry_soon()
-
-    def _retry_soon(self) -> None:
-        if not self._retry_is_due:
-            self._retry_is_due = True
-            self._timer.call_later(MARKER_RETRY_S, self._retry)
-
-    def _retry(self) -> None:
-        self._retry_is_due = False
-        for shard in self.runtime.active_shards():
-            self._finish_prepared(shard)
+    def _finish(self, shard: TransactionShard, transactional_id: str) -> None:
+        """Goes on with the end of a transaction, if that is not under way or done."""
+        if not self.runtime.is_serving(shard.index, shard):
+            return
+        if transactional_id not in shard.prepared or transactional_id in shard.marking:
+            return
+        if self._is_settled(shard, transactional_id):
+            self._write_markers(shard, transactional_id)
+        else:
+            self._retries.later(shard, transactional_id)
 
     # By the clock
 
     def abort_timed_out(self) -> None:
         now_ms = self._clock.time_ms()
-        for shard, transaction in self._all_transactions():
-            if (
-                transaction.state is TransactionState.ONGOING
-                and transaction.start_timestamp_ms + transaction.timeout_ms < now_ms
-            ):
-                self._abort_timed_out(shard, transaction, now_ms)
+        for shard in self.runtime.active_shards():
+            for transactional_id in tuple(shard.ongoing):
+                transaction = shard.transactions[transactional_id]
+                if transaction.start_timestamp_ms + transaction.timeout_ms < now_ms:
+                    self._abort_timed_out(shard, transaction, now_ms)
 
     def _abort_timed_out(
         self, shard: TransactionShard, transaction: Transaction, now_ms: int
@@ -386,7 +396,11 @@ class TransactionCoordinator:
     def list_transactions(self) -> list[Transaction]:
         if self.runtime.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return [transaction for _, transaction in self._all_transactions()]
+        return [
+            transaction
+            for shard in self.runtime.active_shards()
+            for transaction in shard.transactions.values()
+        ]
 
     # Finding and writing
 
@@ -410,11 +424,6 @@ class TransactionCoordinator:
             return False
         del shard.uncommitted[transactional_id]
         return True
-
-    def _all_transactions(self) -> Iterator[tuple[TransactionShard, Transaction]]:
-        for shard in self.runtime.active_shards():
-            for transaction in tuple(shard.transactions.values()):
-                yield shard, transaction
 
     def _write(
         self, shard: TransactionShard, transaction: Transaction

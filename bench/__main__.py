@@ -37,6 +37,7 @@ MEASURES = (
     "confluent",
     "java",
     "groups",
+    "stalls",
     "start",
     "memory",
     "recovery",

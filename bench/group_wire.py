@@ -1,7 +1,8 @@
 """Requests of consumer groups packed by hand, as `wire` does for records.
 
-Versions are those both peers speak: FindCoordinator 1, OffsetCommit 5, OffsetFetch 5; none of them
-is flexible. Commits are those of a consumer that assigns itself: generation -1, no member.
+Versions are those both peers speak: FindCoordinator 1, OffsetCommit 5 (4 where the commit names its
+retention), OffsetFetch 5; none of them is flexible. Commits are those of a consumer that assigns
+itself: generation -1, no member.
 """
 
 from __future__ import annotations
@@ -38,11 +39,23 @@ def wait_for_coordinator(client: RawClient, group_id: str, topic: str) -> None:
 
 def offset_commit_request(group_id: str, topic: str, offsets: Sequence[int]) -> bytes:
     """Of the topic's partitions from 0 on."""
-    body = string(group_id) + struct.pack(">i", -1) + string("") + struct.pack(">i", 1)
-    body += string(topic) + struct.pack(">i", len(offsets))
+    body = string(group_id) + struct.pack(">i", -1) + string("") + _committed(topic, offsets)
+    return frame(OFFSET_COMMIT, 5, body, flexible=False, correlation_id=1)
+
+
+def expiring_commit_request(
+    group_id: str, topic: str, offsets: Sequence[int], *, retention_ms: int
+) -> bytes:
+    body = string(group_id) + struct.pack(">i", -1) + string("") + struct.pack(">q", retention_ms)
+    body += _committed(topic, offsets)
+    return frame(OFFSET_COMMIT, 4, body, flexible=False, correlation_id=1)
+
+
+def _committed(topic: str, offsets: Sequence[int]) -> bytes:
+    body = struct.pack(">i", 1) + string(topic) + struct.pack(">i", len(offsets))
     for partition, offset in enumerate(offsets):
         body += struct.pack(">iq", partition, offset) + string("")
-    return frame(OFFSET_COMMIT, 5, body, flexible=False, correlation_id=1)
+    return body
 
 
 def commit_errors(answer: bytes) -> list[int]:

@@ -115,7 +115,7 @@ class RawClient:
         return True
 
     def delete_topic(self, topic: str) -> None:
-        error = wire.topic_error(self.ask(wire.delete_topic_request(topic)))
+        error = wire.topic_error(self.ask(wire.delete_topics_request([topic])))
         if error:
             raise wire.BadAnswer(f"DeleteTopics answered error code {error} for {topic}")
 

@@ -2,8 +2,9 @@
 
 A Figure compares peers: ratio = tidelog / kafka, held against a target that is a floor where more
 is better and a ceiling where less is better; one with an `own_limit` is held against that alone,
-whatever the peer needs. A Series compares tidelog with itself at growing
-sizes: flat as long as the largest size costs at most FLAT_LIMIT times the smallest.
+whatever the peer needs; one with both has to meet one of them. A Series compares tidelog with
+itself at growing sizes: flat as long as the largest size costs at most FLAT_LIMIT times the
+smallest.
 """
 
 from __future__ import annotations
@@ -47,26 +48,33 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        found, bound = self._judged
-        if found is None or bound is None:
+        judged = [
+            found >= bound if self.higher_is_better else found <= bound
+            for found, bound in self._judged
+            if found is not None and bound is not None
+        ]
+        if not judged:
             return ""
-        met = found >= bound if self.higher_is_better else found <= bound
-        return "ok" if met else "MISS"
+        return "ok" if any(judged) else "MISS"
 
     @property
-    def _judged(self) -> tuple[float | None, float | None]:
-        """What is held against what."""
-        if self.own_limit is None:
-            return self.ratio, self.target
+    def _judged(self) -> list[tuple[float | None, float | None]]:
+        """What is held against what; one of them is enough."""
         ours = self.values.get("tidelog")
-        return None if ours is None else ours.value, self.own_limit
+        return [
+            (None if ours is None else ours.value, self.own_limit),
+            (self.ratio, self.target),
+        ]
 
     @property
     def aim(self) -> str:
         sign = ">=" if self.higher_is_better else "<="
+        aims = []
         if self.own_limit is not None:
-            return f"{sign} {self.own_limit:g} {self.unit}"
-        return f"{sign} {self.target:g}x" if self.target is not None else "-"
+            aims.append(f"{sign} {self.own_limit:g} {self.unit}")
+        if self.target is not None:
+            aims.append(f"{sign} {self.target:g}x")
+        return " or ".join(aims) or "-"
 
     @property
     def notes(self) -> str:

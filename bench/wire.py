@@ -199,10 +199,11 @@ def fetch_request(
     max_bytes: int,
     min_bytes: int = 1,
     max_wait_ms: int = 500,
+    read_committed: bool = False,
     correlation_id: int = 1,
 ) -> bytes:
     body = (
-        struct.pack(">iiiibii", -1, max_wait_ms, min_bytes, max_bytes, 0, 0, -1)
+        struct.pack(">iiiibii", -1, max_wait_ms, min_bytes, max_bytes, read_committed, 0, -1)
         + b"\x02"
         + compact_string(topic)
         + b"\x02"
@@ -276,13 +277,15 @@ def create_topic_request(
     return frame(CREATE_TOPICS, 4, body, flexible=False, correlation_id=1)
 
 
-def delete_topic_request(topic: str) -> bytes:
-    body = struct.pack(">i", 1) + string(topic) + struct.pack(">i", 30_000)
-    return frame(DELETE_TOPICS, 3, body, flexible=False, correlation_id=1)
+def delete_topics_request(topics: Sequence[str]) -> bytes:
+    body = struct.pack(">i", len(topics)) + b"".join(string(topic) for topic in topics)
+    return frame(
+        DELETE_TOPICS, 3, body + struct.pack(">i", 60_000), flexible=False, correlation_id=1
+    )
 
 
 def topic_error(answer: bytes) -> int:
-    """The error code of the one topic in a CreateTopics v4 or DeleteTopics v3 answer."""
+    """The error code of the first topic in a CreateTopics v4 or DeleteTopics v3 answer."""
     (name_length,) = struct.unpack_from(">h", answer, 4 + 4 + 4 + 4)
     (error,) = struct.unpack_from(">h", answer, 4 + 4 + 4 + 4 + 2 + name_length)
     return int(error)

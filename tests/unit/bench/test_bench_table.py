@@ -29,3 +29,15 @@ def test_too_little_processor_time_gives_no_ratio(ours_s: float, theirs_s: float
 def test_a_peer_whose_processor_time_was_not_taken_gives_no_ratio() -> None:
     assert figure(None, 4.0).cpu_ratio is None
     assert figure(1.0, None).cpu_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [(15.0, 5.0, "ok"), (50.0, 60.0, "ok"), (50.0, 5.0, "MISS"), (50.0, None, "MISS")],
+)
+def test_a_row_with_a_limit_and_a_ratio_has_to_meet_one_of_them(
+    ours: float, theirs: float | None, verdict: str
+) -> None:
+    values = {"tidelog": Sample(ours)} | ({} if theirs is None else {"kafka": Sample(theirs)})
+    row = Figure("wait", "ms", values, higher_is_better=False, target=1.0, own_limit=20.0)
+    assert (row.verdict, row.aim) == (verdict, "<= 20 ms or <= 1x")

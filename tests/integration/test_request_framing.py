@@ -106,6 +106,13 @@ def test_a_negative_client_id_length_is_a_null_client_id(client: RawClient, leng
     assert struct.unpack_from(">i", client.read_frame())[0] == 7
 
 
+@pytest.mark.parametrize(("api_key", "version"), [(METADATA, 1), (API_VERSIONS, 0)])
+def test_a_client_id_need_not_be_utf8(client: RawClient, api_key: int, version: int) -> None:
+    body = metadata_v1_all_topics() if api_key == METADATA else b""
+    client.send_frame(header(api_key, version, client_id=b"\0\3\xff\xfe\0") + body)
+    assert struct.unpack_from(">i", client.read_frame())[0] == 7
+
+
 def test_unknown_tagged_fields_are_skipped_in_header_and_body(client: RawClient) -> None:
     unknown_tag = b"\1" + b"\x64" + b"\3" + b"abc"
     client.send_frame(header(METADATA, 9) + unknown_tag + b"\0" + b"\1\0\0" + unknown_tag)

@@ -10,6 +10,7 @@ import pytest
 from kafka.protocol.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
+    DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
@@ -33,6 +34,7 @@ from tests.support.raw_client import (
     wait_for_leaders,
 )
 
+UNKNOWN_SERVER_ERROR = -1
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
 INVALID_TOPIC_EXCEPTION = 17
@@ -328,6 +330,21 @@ class TestDeleteRecords:
         assert delete_before(client, topic, -2) == (OFFSET_OUT_OF_RANGE, -1)
         assert delete_before(client, topic, 0, 7) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
         assert delete_before(client, "no-such", 0) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
+        unknown = delete_before(client, "__consumer_offsets", 0, 9999)
+        assert unknown == (UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+    def test_of_a_partition_named_twice_the_last_offset_counts(
+        self, client: RawClient, topic: str
+    ) -> None:
+        produce(client, topic, batch(*[b"a"] * 9))
+        kind = DeleteRecordsRequest.DeleteRecordsTopic
+        rows = [kind.DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (5, 3)]
+        topics = [kind(name=topic, partitions=rows), kind(name=topic, partitions=[])]
+        request = DeleteRecordsRequest(version=1, topics=topics, timeout_ms=20_000)
+        (answer,) = client.call(request).topics
+        assert [(row.error_code, row.low_watermark) for row in answer.partitions] == [(0, 3)]
+        nothing = DeleteRecordsRequest(version=1, topics=topics[1:], timeout_ms=20_000)
+        assert client.call(nothing).topics == []
 
 
 class TestMetadata:
@@ -387,6 +404,61 @@ class TestMetadata:
         early = ask(10, topic_id=identity)
         assert (early.error_code, early.name, early.partitions) == (INVALID_REQUEST, "", [])
         assert ask(11, topic_id=unknown).error_code == INVALID_REQUEST
+
+    def test_names_do_not_count_beside_ids(self, client: RawClient, topic: str) -> None:
+        kind = MetadataRequest.MetadataRequestTopic
+
+        def ask(*topics: Any) -> Any:
+            return client.call(
+                MetadataRequest(version=12, topics=topics, allow_auto_topic_creation=False)
+            )
+
+        by_id = kind(name=None, topic_id=topic_id(client, topic))
+        for name in (topic, "no-such", None):
+            answer = ask(kind(name=name), by_id)
+            assert [(row.error_code, row.name) for row in answer.topics] == [(0, topic)]
+        neither = ask(kind(name=None), kind(name=topic))
+        assert [row.error_code for row in neither.topics] == [UNKNOWN_SERVER_ERROR] * 2
+        assert neither.brokers == []
+
+    def test_unknown_topics_carry_authorised_operations(self, client: RawClient) -> None:
+        kind = DescribeTopicPartitionsRequest
+        topics = [kind.TopicRequest(name="no-such")]
+        (described,) = client.call(
+            kind(version=0, topics=topics, response_partition_limit=9, cursor=None)
+        ).topics
+        (row,) = client.call(
+            MetadataRequest(
+                version=10,
+                topics=[MetadataRequest.MetadataRequestTopic(name="no-such")],
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=True,
+            )
+        ).topics
+        assert row.error_code == described.error_code == UNKNOWN_TOPIC_OR_PARTITION
+        assert described.topic_authorized_operations > 0
+        assert row.authorized_operations, "kafka-python reads the bits as a set"
+
+    def test_describe_topic_partitions_has_at_least_one_partition_a_page(
+        self, client: RawClient, topic_name: str
+    ) -> None:
+        create_topic(client, topic_name, partitions=2)
+        kind = DescribeTopicPartitionsRequest
+
+        def ask(limit: int, cursor: Any = None) -> Any:
+            topics = [kind.TopicRequest(name=topic_name)]
+            return client.call(
+                kind(version=0, topics=topics, response_partition_limit=limit, cursor=cursor)
+            )
+
+        for limit in (0, -1):
+            page = ask(limit)
+            assert [row.partition_index for row in page.topics[0].partitions] == [0]
+            assert page.next_cursor.partition_index == 1
+        for cursor in (("elsewhere", 0), (topic_name, -1)):
+            named = kind.Cursor(topic_name=cursor[0], partition_index=cursor[1])
+            assert [row.error_code for row in ask(9, named).topics] == [INVALID_REQUEST]
 
     def test_describe_topic_partitions_pages_through_a_topic(
         self, client: RawClient, topic_name: str

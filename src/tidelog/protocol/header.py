@@ -7,7 +7,8 @@
     response v1  v0, tag buffer (flexible versions, but never ApiVersions: a client that does not
                  know the broker yet must be able to read its answer)
 
-Any negative client-id length means null.
+Any negative client-id length means null. Bytes of a client id that are not UTF-8 are replaced, as
+Kafka does.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
     try:
         if n >= 0:
             position += n
-            header.client_id = frame[10:position].tobytes().decode()
+            header.client_id = frame[10:position].tobytes().decode(errors="replace")
         if api_version >= versions[2]:
             position = skip_tags(frame, position) if frame[position] else position + 1
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise DecodeError(f"request header: {error}") from error
     if position > len(frame):
         raise DecodeError("request header: the client id ends beyond the frame")

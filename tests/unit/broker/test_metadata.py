@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.metadata import in_loop, refused
-from tidelog.broker.authorized_operations import NOT_REQUESTED
+from tidelog.broker.authorized_operations import NOT_REQUESTED, TOPIC_OPERATIONS
 from tidelog.broker.handlers import describe_cluster, describe_topic_partitions, metadata
 from tidelog.broker.metadata_cache import Node
 from tidelog.errors import ErrorCode
@@ -167,6 +167,52 @@ async def test_topic_named_twice_is_answered_once(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         await stage.topic("a")
         assert len((await ask(stage, ["a", "a", "a"])).topics) == 1
+
+
+@in_loop
+async def test_names_do_not_count_beside_ids(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("a")
+        await stage.topic("b")
+        by_id = MetadataRequestTopic(name=None, topic_id=stage.broker.topics.topics["a"].topic_id)
+        for other in ("a", "b", None):
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=other), by_id])
+            answer = metadata.handle(stage.context(12), request)
+            assert isinstance(answer, MetadataResponse)
+            assert [row.name for row in answer.topics] == ["a"]
+
+
+@in_loop
+async def test_internal_topic_is_internal_before_it_exists(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        (row,) = (await ask(stage, ["__transaction_state"])).topics
+        assert (row.error_code, row.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+@in_loop
+async def test_neither_name_nor_id_is_an_unknown_error(tmp_path: Path, version: int) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("a")
+        wanted = [MetadataRequestTopic(name=None), MetadataRequestTopic(name="a")]
+        answer = metadata.handle(stage.context(version), MetadataRequest(topics=wanted))
+        assert isinstance(answer, MetadataResponse)
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        assert [(row.name, row.error_code) for row in answer.topics] == [("", code), ("a", code)]
+        assert (answer.brokers, answer.error_code) == ([], code)
+
+
+@in_loop
+async def test_unknown_topics_carry_authorised_operations_when_asked_for(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name="gone")],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+        )
+        answer = metadata.handle(stage.context(12), request)
+        assert isinstance(answer, MetadataResponse)
+        assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
 
 
 @in_loop

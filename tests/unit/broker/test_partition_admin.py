@@ -10,6 +10,7 @@ import pytest
 from tests.support.batches import simple_batch
 from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.metadata import in_loop
+from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
 from tidelog.broker.handlers import (
     delete_records,
     describe_log_dirs,
@@ -98,6 +99,35 @@ async def test_records_of_an_internal_topic_cannot_be_deleted(tmp_path: Path) ->
         answer = answered(stage, DeleteRecordsRequest(topics=[topic]))
         code = answer.topics[0].partitions[0].error_code
         assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@in_loop
+async def test_missing_partition_of_an_internal_topic_is_unknown(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path, offsets_topic_num_partitions="1") as stage:
+        await stage.broker.topics.auto_create("__consumer_offsets")
+        rows = [DeleteRecordsPartition(partition_index=9, offset=-1)]
+        for name in ("__consumer_offsets", "__transaction_state"):
+            topic = DeleteRecordsTopic(name=name, partitions=rows)
+            answer = answered(stage, DeleteRecordsRequest(topics=[topic]))
+            code = answer.topics[0].partitions[0].error_code
+            assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_of_a_partition_named_twice_the_last_offset_counts(tmp_path: Path) -> None:
+    def topic(*rows: tuple[int, int]) -> DeleteRecordsTopic:
+        partitions = [
+            DeleteRecordsPartition(partition_index=i, offset=offset) for i, offset in rows
+        ]
+        return DeleteRecordsTopic(name="t", partitions=partitions)
+
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=2)
+        append(stage, 10)
+        asked = DeleteRecordsRequest(topics=[topic((0, 5), (0, 3)), topic(), topic((1, 0))])
+        (row,) = answered(stage, asked).topics
+        assert [(p.partition_index, p.low_watermark) for p in row.partitions] == [(0, 3), (1, 0)]
+        assert answered(stage, DeleteRecordsRequest(topics=[topic()])).topics == []
 
 
 @pytest.mark.parametrize("policy", ["compact", ""])
@@ -192,6 +222,51 @@ async def test_topic_partitions_come_page_by_page(tmp_path: Path) -> None:
             if cursor is None:
                 break
         assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+@in_loop
+async def test_a_page_holds_at_least_one_partition(tmp_path: Path, limit: int) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("a", partitions=3)
+        page = await pages(stage, limit, "a")
+        assert [p.partition_index for p in page.topics[0].partitions] == [0]
+        assert page.next_cursor == Cursor(topic_name="a", partition_index=1)
+
+
+@in_loop
+async def test_cursor_must_name_one_of_the_topics_asked_for(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("a")
+        await stage.topic("c")
+        for cursor in (
+            Cursor(topic_name="b", partition_index=0),
+            Cursor(topic_name="a", partition_index=-1),
+        ):
+            page = await pages(stage, 9, "a", "c", cursor=cursor)
+            assert [(row.name, row.error_code) for row in page.topics] == [
+                ("a", ErrorCode.INVALID_REQUEST),
+                ("c", ErrorCode.INVALID_REQUEST),
+            ]
+        everything = await pages(stage, 9, cursor=Cursor(topic_name="b", partition_index=0))
+        assert [row.name for row in everything.topics] == ["c"]
+
+
+@in_loop
+async def test_cursor_on_an_unknown_topic_skips_no_partition_of_the_next(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("b", partitions=2)
+        cursor = Cursor(topic_name="a", partition_index=1)
+        unknown, known = (await pages(stage, 9, "a", "b", cursor=cursor)).topics
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [p.partition_index for p in known.partitions] == [0, 1]
+
+
+@in_loop
+async def test_unknown_topics_carry_authorised_operations(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        (row,) = (await pages(stage, 10, "gone")).topics
+        assert row.topic_authorized_operations == TOPIC_OPERATIONS
 
 
 @in_loop

@@ -8,6 +8,10 @@ Behaviour
   group.version at 1 (KIP-848) if group.coordinator.rebalance.protocols has it. What is supported
   begins at 0, which clients before v4 cannot read, and is not told to them.
 - A version that is not known is answered by the dispatcher in v0 with UNSUPPORTED_VERSION.
+Unlike Kafka
+- kraft.version, metadata.version and eligible.leader.replicas.version are KRaft's own and are not
+  told; share.version and streams.version belong to protocols that are not served.
+- The order of the features is ours; Kafka's is that of a hash map.
 Versions: v1 throttle time, v3 flexible (the response header stays v0), v4 lower feature levels.
 """
 

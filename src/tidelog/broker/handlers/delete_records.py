@@ -3,10 +3,14 @@
 Behaviour
 - Offset -1 means the high watermark. An offset above it is OFFSET_OUT_OF_RANGE; one below the
   log start changes nothing and answers the present log start.
-- Internal topics are INVALID_TOPIC_EXCEPTION.
+- Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, others of internal topics
+  INVALID_TOPIC_EXCEPTION.
+- Of a partition named twice the last offset counts, and it is answered once. A topic without
+  partitions is not in the answer.
 - Topics without the clean-up policy `delete` are refused with POLICY_VIOLATION.
 - The answer waits until every replica that lives has moved its log start, up to timeout_ms, then
   REQUEST_TIMED_OUT. Its low watermark is the lowest log start of them (-1 with an error).
+Unlike Kafka, which answers in the order of a hash map, the order is the request's.
 Versions: v2 flexible.
 """
 
@@ -29,20 +33,25 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
 
 HIGH_WATERMARK = -1
+UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def handle(
     context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
+    wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
+    for topic in request.topics:
+        for row in topic.partitions:
+            wanted.setdefault(topic.name, {})[row.partition_index] = row
     pending: Pending[DeleteRecordsResponse] = Pending()
     delayed = DelayedAnswer(context.broker.timer, lambda: pending.complete(response))
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[_delete(context, topic.name, row, delayed) for row in topic.partitions],
+                name=name,
+                partitions=[_delete(context, name, row, delayed) for row in rows.values()],
             )
-            for topic in request.topics
+            for name, rows in wanted.items()
         ]
     )
     if not delayed.is_waiting:
@@ -71,9 +80,13 @@ def _delete(
 
 
 def _movable(context: RequestContext, topic: str, index: int) -> Partition:
+    replicas = context.broker.replicas
+    is_known = replicas.get(topic, index) is not None
+    if not is_known and replicas.absent_error(topic, index) is UNKNOWN_TOPIC_OR_PARTITION:
+        raise KafkaError(UNKNOWN_TOPIC_OR_PARTITION)
     if is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = context.broker.replicas.leader(topic, index)
+    partition = replicas.leader(topic, index)
     if not partition.log.config.delete:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     return partition

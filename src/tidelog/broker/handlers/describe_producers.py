@@ -1,9 +1,11 @@
 """DescribeProducers v0: the producers a partition knows, and their open transactions.
 
 Behaviour
-- Answered by the partition's leader from memory; a partition named twice is answered
-  once. A transaction that is open here but not known to its coordinator hangs; WriteTxnMarkers
-  ends it.
+- Answered by the partition's leader from memory. A transaction that is open here but not known to
+  its coordinator hangs; WriteTxnMarkers ends it.
+Unlike Kafka
+- A partition named twice is answered once: a small request must not have a huge answer.
+- Every error has a message.
 Checks, in order: topic name (17), partition hosted here (3, 6).
 """
 
@@ -23,7 +25,6 @@ from tidelog.protocol.messages.describe_producers import (
 
 
 def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    # Each partition once: an answer must not be many times its request.
     by_topic: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

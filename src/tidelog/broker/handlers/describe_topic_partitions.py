@@ -5,11 +5,13 @@ Behaviour
   response_partition_limit partitions (bounded by max.request.partition.size.limit), and the
   cursor names where the next one begins.
 - Unknown topics are UNKNOWN_TOPIC_OR_PARTITION, bad names INVALID_TOPIC_EXCEPTION; a cursor
-  with a negative partition index or a limit below 1 is INVALID_REQUEST for the topics asked.
+  with a negative partition index, or on a topic that is not among those asked for, is
+  INVALID_REQUEST for all of them. A limit below 1 means 1.
 - A leader that does not live, or has no such listener as the client came by, is not named. That
   is no error, unlike in Metadata.
 - Eligible leader replicas, and those that were, are read from the metadata store where replicas
   are not in sync: the controller does not tell brokers of them. Out of its reach, none are shown.
+Unlike Kafka, which answers UNKNOWN_SERVER_ERROR for all topics, an empty name is a bad name.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
 from tidelog.broker.context import RequestContext
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import StoreError
+from tidelog.controller.topic_names import is_internal
 from tidelog.controller.topics import PartitionImage, TopicImage
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.describe_topic_partitions import (
@@ -55,17 +58,24 @@ def _answer(
     names = sorted({topic.name for topic in request.topics}) or sorted(
         image.name for image in context.broker.metadata.all_topics()
     )
-    if request.response_partition_limit < 1 or (cursor is not None and cursor.partition_index < 0):
-        rows = [_failed(name, ErrorCode.INVALID_REQUEST) for name in names]
-        return DescribeTopicPartitionsResponse(topics=rows)
+    if cursor is not None and (
+        cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)
+    ):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST, name=topic.name
+                )
+                for topic in request.topics
+            ]
+        )
     first = 0
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
         if names and names[0] == cursor.topic_name:
             first = cursor.partition_index
-    room = min(
-        request.response_partition_limit, context.broker.config["max.request.partition.size.limit"]
-    )
+    limit = context.broker.config["max.request.partition.size.limit"]
+    room = max(min(request.response_partition_limit, limit), 1)
     return _page(context, names, first, room)
 
 
@@ -82,7 +92,8 @@ def _page(
             break
         image = context.broker.metadata.topic(name)
         if image is None:
-            rows.append(_failed(name, context.broker.topics.missing_topic_error(name)))
+            rows.append(_missing(name, context.broker.topics.missing_topic_error(name)))
+            first = 0
             continue
         page = list(enumerate(image.partitions))[first : first + room]
         rows.append(_row(image, page, reachable))
@@ -94,8 +105,13 @@ def _page(
     return DescribeTopicPartitionsResponse(topics=rows, next_cursor=next_cursor)
 
 
-def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+def _missing(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code,
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
 
 
 def _row(

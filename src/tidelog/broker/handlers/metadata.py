@@ -6,13 +6,15 @@ Behaviour
   allow it, and answered as it then is. A bad name is INVALID_TOPIC_EXCEPTION, a topic that is
   not created, as __cluster_metadata never is, UNKNOWN_TOPIC_OR_PARTITION, an id
   nobody has UNKNOWN_TOPIC_ID (v12).
-- A topic named twice is answered once; an id, or no name, before v12 is INVALID_REQUEST.
+- A topic named twice is answered once; an id, or no name, before v12 is INVALID_REQUEST. From v12
+  on names count only where no topic is asked for by id; a topic with neither is then
+  UNKNOWN_SERVER_ERROR for the whole request.
 - A partition whose log directory has failed has no leader: LEADER_NOT_AVAILABLE, and the replica
   is among the offline ones.
 - A leader that does not live is not named: LEADER_NOT_AVAILABLE. Nor is one that lives without
   the listener the client came by: LISTENER_NOT_FOUND (v6+).
-- Authorised operations are the whole set while no authoriser is configured; the smallest
-  integer when not asked for.
+- Authorised operations are the whole set while no authoriser is configured, also of topics that do
+  not exist; the smallest integer when not asked for.
 Versions: v1 controller, rack, internal flag; v2 cluster id; v4 auto-creation flag; v5 offline
 replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 topic ids; v12 look-up by
 id; v13 top-level error.
@@ -29,7 +31,7 @@ from tidelog.broker.authorized_operations import (
     TOPIC_OPERATIONS,
 )
 from tidelog.broker.context import RequestContext
-from tidelog.controller.topic_names import CLUSTER_METADATA
+from tidelog.controller.topic_names import CLUSTER_METADATA, is_internal
 from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.metadata import (
@@ -59,7 +61,12 @@ def handle(
     if context.api_version < FIRST_VERSION_BY_ID and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in topics
     ):
-        return MetadataResponse(topics=[_invalid(topic) for topic in topics])
+        return _refuse(topics, ErrorCode.INVALID_REQUEST)
+    if context.api_version >= FIRST_VERSION_BY_ID:
+        if any(topic.topic_id != ZERO_UUID for topic in topics):
+            topics = [topic for topic in topics if topic.topic_id != ZERO_UUID]
+        elif any(topic.name is None for topic in topics):
+            return _refuse(topics, ErrorCode.UNKNOWN_SERVER_ERROR)
     topics = request.topics = _distinct(topics)
     missing = _to_create(context, request, topics)
     if missing:
@@ -72,9 +79,13 @@ def _distinct(topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     return list({(topic.name, topic.topic_id): topic for topic in topics}.values())
 
 
-def _invalid(topic: MetadataRequestTopic) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
+def _refuse(topics: list[MetadataRequestTopic], code: ErrorCode) -> MetadataResponse:
+    return MetadataResponse(
+        error_code=code,
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in topics
+        ],
     )
 
 
@@ -139,26 +150,26 @@ def _named(
     if topic.name is None or topic.topic_id != ZERO_UUID:
         image = context.broker.topics.by_id.get(topic.topic_id)
         if image is None:
-            return _failed(None, topic, ErrorCode.UNKNOWN_TOPIC_ID)
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id
+            )
         return _row(context.broker.metadata.as_seen(image), request, errors)
     image = context.broker.metadata.topic(topic.name)
     if image is None:
         code = refused.get(topic.name)
         if code is None:
             code = context.broker.topics.missing_topic_error(topic.name)
-        return _failed(topic.name, topic, code)
+        return MetadataResponseTopic(
+            error_code=code,
+            name=topic.name,
+            is_internal=is_internal(topic.name),
+            topic_authorized_operations=_topic_operations(request),
+        )
     return _row(image, request, errors)
 
 
-def _failed(
-    name: str | None, topic: MetadataRequestTopic, code: ErrorCode
-) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=code,
-        name=name,
-        topic_id=topic.topic_id if name is None else ZERO_UUID,
-        topic_authorized_operations=NOT_REQUESTED,
-    )
+def _topic_operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
 
 
 def _row(
@@ -180,9 +191,7 @@ def _row(
             )
             for index, partition in enumerate(image.partitions)
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS
-        if request.include_topic_authorized_operations
-        else NOT_REQUESTED,
+        topic_authorized_operations=_topic_operations(request),
     )
 
 

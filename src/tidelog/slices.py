@@ -16,8 +16,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Final, TypeVar
+
+from tidelog.clock import Clock, Timer
 
 T = TypeVar("T")
 
@@ -74,3 +76,52 @@ class Slices:
                 asyncio.get_running_loop().call_soon(self._turn_over)
                 return
         self._is_used = False
+
+
+class SlicedWork:
+    """The same for duties, which have a timer and no coroutine. Touched only on one loop.
+
+    A work is an iterator; each `next` does one small step of it. What a step decides it also does,
+    because anything may have happened by the next one. Works run one after another, for one slice
+    a turn of the loop.
+    """
+
+    def __init__(self, clock: Clock, timer: Timer, slice_s: float = SLICE_S) -> None:
+        self._clock = clock
+        self._timer = timer
+        self._slice_s = slice_s
+        self._works: deque[Iterator[object]] = deque()  # the first is under way
+        self._is_scheduled = False  # a later turn goes on with them
+        self._is_running = False
+        self._until = -slice_s  # when the last slice ended, or the present one ends
+
+    def start(self, work: Iterator[object]) -> None:
+        """Begins at once, unless other work is under way or this turn's slice is used up."""
+        self._works.append(work)
+        if self._is_scheduled or self._is_running:
+            return
+        now = self._clock.monotonic()
+        if now >= self._until + self._slice_s:
+            self._until = now + self._slice_s
+        self._run()
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        self._until = self._clock.monotonic() + self._slice_s
+        self._run()
+
+    def _run(self) -> None:
+        """A step that fails ends its work, not the others; the error passes on."""
+        self._is_running = True
+        try:
+            while self._works and self._clock.monotonic() < self._until:
+                if next(self._works[0], self) is self:
+                    self._works.popleft()
+        except BaseException:
+            self._works.popleft()
+            raise
+        finally:
+            self._is_running = False
+            if self._works:
+                self._is_scheduled = True
+                self._timer.call_later(0.0, self._turn)

@@ -52,3 +52,11 @@ class FakeClock:
 
     def pending_timers(self) -> int:
         return sum(not handle.cancelled for _, _, handle in self._timers)
+
+
+class BusyClock(FakeClock):
+    """Whoever looks at it takes a millisecond of its time."""
+
+    def monotonic(self) -> float:
+        self._elapsed_ms += 1
+        return super().monotonic()

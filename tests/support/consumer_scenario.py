@@ -324,7 +324,9 @@ class ConsumerScenario:
         self.stage.groups.expire_offsets()
 
     def _delete_group(self, words: list[str], options: Options) -> None:
-        self._say(f"delete {self.stage.groups.delete_group(GROUP).name}")
+        while (code := self.stage.groups.delete_group(GROUP)) is None:
+            pass
+        self._say(f"delete {code.name}")
 
     def _delete_offsets(self, words: list[str], options: Options) -> None:
         outcomes = self.stage.groups.delete_offsets(GROUP, [next(_places(w)) for w in words])

@@ -209,7 +209,9 @@ class GroupScenario:
     # Administration
 
     def _delete_group(self, words: list[str], options: dict[str, str]) -> None:
-        self._say(f"delete {self.stage.groups.delete_group(GROUP).name}")
+        while (code := self.stage.groups.delete_group(GROUP)) is None:
+            pass
+        self._say(f"delete {code.name}")
 
     def _delete_offsets(self, words: list[str], options: dict[str, str]) -> None:
         places = [_topic_partition(word) for word in words]

@@ -37,6 +37,7 @@ class TopicHosting:
         if change is TopicChange.DELETED:
             await self._drop(image)
             groups.topic_deleted(image.name)
+            await groups.worked_off()  # so that a new topic of that name finds no old offsets
             return
         await self._host_in_slices(image)
         self._coordinate(image)

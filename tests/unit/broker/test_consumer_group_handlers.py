@@ -225,7 +225,9 @@ async def test_an_empty_group_is_deleted_with_its_offsets(stage: ConsumerStage) 
 
     def delete() -> int:
         request = DeleteGroupsRequest(groups_names=["g"])
-        (row,) = delete_groups.handle(stage.stage.context(2), request).results
+        response = delete_groups.handle(stage.stage.context(2), request)
+        assert not isinstance(response, Pending)
+        (row,) = response.results
         return row.error_code
 
     assert delete() == ErrorCode.NON_EMPTY_GROUP

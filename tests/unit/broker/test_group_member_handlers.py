@@ -104,6 +104,7 @@ class MemberStage:
     def delete(self, *group_ids: str) -> list[tuple[str, int]]:
         request = DeleteGroupsRequest(groups_names=list(group_ids))
         response = delete_groups.handle(self.stage.context(2), request)
+        assert not isinstance(response, Pending)
         response.encode(2)
         return [(row.group_id, row.error_code) for row in response.results]
 

@@ -1,12 +1,15 @@
 """DeleteGroups v0-v2: forget groups without members, and their offsets.
 
 Behaviour
-- Tombstones are written for the group and each of its offsets. A group named twice is one row.
+- Tombstones are written for the group and each of its offsets, in slices: a member that joins
+  meanwhile keeps the group, without the offsets that are gone. A group named twice is one row.
 Checks, in order: coordinator (14, 16), group known (69), no members (68).
 Versions: v2 flexible.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from tidelog.broker.context import RequestContext
 from tidelog.protocol.messages.delete_groups import (
@@ -14,13 +17,20 @@ from tidelog.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from tidelog.replication.pending import Pending, answer_after
 
 
-def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+def handle(
+    context: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | Pending[DeleteGroupsResponse]:
     groups = context.broker.groups
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=group_id, error_code=groups.delete_group(group_id))
-            for group_id in dict.fromkeys(request.groups_names)
-        ]
-    )
+    results: list[DeletableGroupResult] = []
+
+    def delete_all() -> Iterator[None]:
+        for group_id in dict.fromkeys(request.groups_names):
+            while (code := groups.delete_group(group_id)) is None:
+                yield
+            results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+            yield
+
+    return answer_after(groups.work, delete_all(), lambda: DeleteGroupsResponse(results=results))

@@ -12,9 +12,11 @@ commits carry base sequence 0, as Kafka's do. See `runtime` for when an answer m
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.coordinator.group import records, removal
@@ -35,6 +37,12 @@ from tidelog.coordinator.group.rebalance import Rebalances, store_error
 from tidelog.coordinator.group.settings import GroupSettings
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.group.states import GroupState
+from tidelog.coordinator.group.tombstone_writer import (
+    LOOKS_MAX,
+    TOMBSTONES_MAX,
+    Piece,
+    TombstoneWriter,
+)
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
 from tidelog.errors import ErrorCode, KafkaError
@@ -42,6 +50,7 @@ from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.record.batch import Codec
 from tidelog.replication.pending import Pending
+from tidelog.slices import SlicedWork
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
@@ -54,7 +63,6 @@ if TYPE_CHECKING:
     from tidelog.coordinator.group.member import Member
     from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
     from tidelog.coordinator.group.shard import AnyGroup
-    from tidelog.coordinator.stored_record import CoordinatorRecord
     from tidelog.protocol.messages.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
@@ -67,7 +75,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
-TOMBSTONES_PER_BATCH: Final = 1000
 
 NewOffset = tuple[str, int, "CommittedOffset"]  # topic, partition
 
@@ -115,6 +122,7 @@ class GroupCoordinator:
             on_loaded=self._loaded,
             on_unloaded=self._unloaded,
         )
+        self.work = SlicedWork(clock, timer)
         self.configure(config)
         self._rebalances = Rebalances(self.runtime, clock, timer, lambda: self.settings)
         self._membership = Membership(
@@ -122,6 +130,7 @@ class GroupCoordinator:
         )
         self._topics = topics
         self._topics_version = 0  # counts created topics: patterns may stand for more
+        self._changed_topics: set[str] = set()  # of which subscribed groups are still to learn
         self._timer = timer
         self._new_uuid = new_uuid
 
@@ -424,8 +433,18 @@ class GroupCoordinator:
         doomed = [each for each, code in outcomes.items() if code is ErrorCode.NONE]
         present = shard.offsets.get(group_id)
         if present is not None:
-            self._remove(shard, group, [each for each in doomed if present.get(*each)])
+            self._remove(shard, group_id, [each for each in doomed if present.get(*each)])
         return outcomes
+
+    def _remove(
+        self, shard: GroupShard, group_id: str, gone: Iterable[removal.TopicAndPartition]
+    ) -> None:
+        """And the group, if nothing is left of it."""
+        writer = TombstoneWriter(self.runtime, shard)
+        for topic, partition in gone:
+            writer.add((group_id, topic, (partition,)))
+        writer.add((group_id, None, ()))
+        writer.write()
 
     def topic_created(self, topic: str) -> None:
         self._topics_version += 1
@@ -433,51 +452,55 @@ class GroupCoordinator:
 
     def topic_changed(self, topic: str) -> None:
         """Consumer groups that are subscribed to it look at it with their next heartbeat."""
+        self._changed_topics.add(topic)
+        if len(self._changed_topics) == 1:
+            self.work.start(self._mark_stale())
+
+    def _mark_stale(self) -> Iterator[None]:
+        """For all topics that have changed by the time this begins."""
+        changed, self._changed_topics = self._changed_topics, set()
+        looks = 0
         for _, group in self._all_groups():
-            if isinstance(group, ConsumerGroup) and (
-                group.is_subscribed_to(topic) or topic in group.subscription_metadata
-            ):
-                group.subscription_is_stale = True
+            looks += 1
+            if isinstance(group, ConsumerGroup):
+                looks += len(changed)
+                if not group.subscription_is_stale and any(
+                    group.is_subscribed_to(topic) or topic in group.subscription_metadata
+                    for topic in changed
+                ):
+                    group.subscription_is_stale = True
+            if looks > LOOKS_MAX:
+                looks = 0
+                yield
 
     def topic_deleted(self, topic: str) -> None:
         """Its offsets go, so that a topic made under the same name starts afresh."""
         self.topic_changed(topic)
-        for shard, group in self._all_groups():
-            offsets = shard.offsets.get(group.group_id)
-            gone = [] if offsets is None else removal.of_topic(offsets, topic)
-            if gone:
-                self._try_to_remove(shard, group, gone)
+        for shard in self.runtime.active_shards():
+            group_ids = shard.groups_of_topic(topic)
+            if group_ids:
+                end_offset = self.runtime.end_offset(shard.index)
+                pieces = _pieces_of_topic(shard, group_ids, topic, end_offset)
+                self.work.start(TombstoneWriter(self.runtime, shard).run(pieces))
 
     def expire_offsets(self) -> None:
         now_ms = self._clock.time_ms()
         retention_ms = self.settings.offsets_retention_ms
-        for shard, group in self._all_groups():
-            offsets = shard.offsets.get(group.group_id)
-            gone = []
-            if offsets is not None:
-                gone = removal.expired(group, offsets, now_ms, retention_ms)
-            if gone or removal.is_forgotten_without(shard, group, set()):
-                self._try_to_remove(shard, group, gone)
+        for shard in self.runtime.active_shards():
+            pieces = _expired_pieces(shard, now_ms, retention_ms)
+            self.work.start(TombstoneWriter(self.runtime, shard).run(pieces))
 
-    def _try_to_remove(
-        self, shard: GroupShard, group: AnyGroup, gone: Sequence[removal.TopicAndPartition]
-    ) -> None:
-        try:
-            self._remove(shard, group, gone)
-        except KafkaError as error:
-            logger.error(
-                "cannot remove offsets; they stay until the next try",
-                extra={"group": group.group_id, "error": error.message},
-            )
+    async def worked_off(self) -> None:
+        """All work that has been put off so far is done."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def _remove(
-        self, shard: GroupShard, group: AnyGroup, gone: Sequence[removal.TopicAndPartition]
-    ) -> None:
-        made: list[CoordinatorRecord] = removal.tombstones(shard, group, gone)
-        for start in range(0, len(made), TOMBSTONES_PER_BATCH):
-            self.runtime.write(shard.index, made[start : start + TOMBSTONES_PER_BATCH])
-        if not made and removal.is_forgotten_without(shard, group, set()):
-            shard.forget(group)
+        def last() -> Iterator[None]:
+            if not done.done():
+                done.set_result(None)
+            yield
+
+        self.work.start(last())
+        await done
 
     # Administration
 
@@ -492,7 +515,8 @@ class GroupCoordinator:
     def group_or_none(self, group_id: str) -> AnyGroup | None:
         return self.runtime.shard_for(group_id).groups.get(group_id)
 
-    def delete_group(self, group_id: str) -> ErrorCode:
+    def delete_group(self, group_id: str) -> ErrorCode | None:
+        """None: some of its offsets are gone, and there are more; ask again."""
         try:
             shard = self.runtime.shard_for(group_id)
             group = shard.groups.get(group_id)
@@ -506,7 +530,13 @@ class GroupCoordinator:
             elif group.members:
                 return ErrorCode.NON_EMPTY_GROUP
             offsets = shard.offsets.get(group_id)
-            self._remove(shard, group, [] if offsets is None else removal.everything(offsets))
+            if offsets is None:
+                self._remove(shard, group_id, ())
+                return ErrorCode.NONE
+            some = dict.fromkeys(islice(removal.everything(offsets), TOMBSTONES_MAX))
+            self._remove(shard, group_id, some)
+            if group_id in shard.offsets:
+                return None
         except KafkaError as error:
             return commit_error(error.code)
         return ErrorCode.NONE
@@ -528,6 +558,31 @@ class GroupCoordinator:
         for shard in self.runtime.active_shards():
             for group in tuple(shard.groups.values()):
                 yield shard, group
+
+
+def _pieces_of_topic(
+    shard: GroupShard, group_ids: Sequence[str], topic: str, end_offset: int
+) -> Iterator[Piece]:
+    """What was committed from `end_offset` on belongs to a newer topic of that name, and stays."""
+    for group_id in group_ids:
+        offsets = shard.offsets.get(group_id)
+        for piece in () if offsets is None else offsets.pieces(topic):
+            gone = [n for n, committed in piece.items() if committed.log_offset < end_offset]
+            yield group_id, topic, gone
+        yield group_id, None, ()
+
+
+def _expired_pieces(shard: GroupShard, now_ms: int, retention_ms: int) -> Iterator[Piece]:
+    for group_id in tuple(shard.groups):
+        offsets = shard.offsets.get(group_id)
+        if offsets is not None:
+            for topic in tuple(offsets.topics()):
+                for piece in offsets.pieces(topic):
+                    group = shard.groups.get(group_id)
+                    if group is not None:  # it may change between two pieces, and go
+                        gone = removal.expired(group, topic, piece, now_ms, retention_ms)
+                        yield group_id, topic, gone
+        yield group_id, None, ()
 
 
 def _once_flushed(

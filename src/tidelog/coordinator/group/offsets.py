@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 NO_EXPIRY: Final = -1
+PIECE: Final = 50
 NOT_WRITTEN: Final = -1  # log_offset of an offset that is being decided on
 
 
@@ -42,26 +43,42 @@ class GroupOffsets:
     def topics(self) -> dict[str, dict[int, CommittedOffset]]:
         return self._by_topic
 
+    def pieces(self, topic: str) -> Iterator[dict[int, CommittedOffset]]:
+        """Of a topic, a few partitions at a time, each piece as it is when it is asked for: some
+        may have been removed or committed since the piece before.
+        """
+        partitions = tuple(self._by_topic.get(topic, ()))
+        for start in range(0, len(partitions), PIECE):
+            present = self._by_topic.get(topic, {})
+            yield {n: present[n] for n in partitions[start : start + PIECE] if n in present}
+
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         partitions = self._by_topic.get(topic)
         return None if partitions is None else partitions.get(partition)
 
-    def put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
+    def put(self, topic: str, partition: int, committed: CommittedOffset) -> bool:
+        """Whether it is the first of its topic."""
         partitions = self._by_topic.get(topic)
         if partitions is None:
             self._by_topic[topic] = {partition: committed}
-        else:
-            partitions[partition] = committed
+            return True
+        partitions[partition] = committed
+        return False
 
-    def remove(self, topic: str, partition: int) -> None:
-        """Those that wait for a transaction go too, as in Kafka."""
-        partitions = self._by_topic.get(topic)
-        if partitions is not None:
-            partitions.pop(partition, None)
-            if not partitions:
-                del self._by_topic[topic]
+    def remove(self, topic: str, partition: int) -> bool:
+        """Whether it was the last of its topic. Those that wait for a transaction go too, as in
+        Kafka.
+        """
         for producer_id in tuple(self._unstable):
             self.unstage(producer_id, topic, partition)
+        partitions = self._by_topic.get(topic)
+        if partitions is None:
+            return False
+        partitions.pop(partition, None)
+        if partitions:
+            return False
+        del self._by_topic[topic]
+        return True
 
     # Transactions
 
@@ -78,14 +95,19 @@ class GroupOffsets:
             if not staged:
                 del self._unstable[producer_id]
 
-    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+    def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
+        """The topics of which it has committed the first offset."""
         staged = self._unstable.pop(producer_id, {})
+        new_topics: list[str] = []
         if not committed:
-            return
+            return new_topics
         for (topic, partition), offset in staged.items():
             present = self.get(topic, partition)
-            if present is None or present.log_offset < offset.log_offset:
-                self.put(topic, partition, offset)
+            if (present is None or present.log_offset < offset.log_offset) and self.put(
+                topic, partition, offset
+            ):
+                new_topics.append(topic)
+        return new_topics
 
     def is_unstable(self, topic: str, partition: int) -> bool:
         return bool(self._unstable) and any(

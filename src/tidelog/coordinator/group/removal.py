@@ -14,40 +14,45 @@ A group goes once it has neither members nor offsets; if it has a record, a tomb
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.coordinator.group import records
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
-from tidelog.coordinator.group.offsets import NO_EXPIRY, GroupOffsets
+from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset, GroupOffsets
 from tidelog.coordinator.group.states import GroupState
 
 if TYPE_CHECKING:
-    from tidelog.coordinator.group.shard import AnyGroup, GroupShard
+    from tidelog.coordinator.group.shard import AnyGroup
     from tidelog.coordinator.stored_record import CoordinatorRecord
 
 TopicAndPartition = tuple[str, int]
 
 
 def expired(
-    group: AnyGroup, offsets: GroupOffsets, now_ms: int, retention_ms: int
-) -> list[TopicAndPartition]:
+    group: AnyGroup,
+    topic: str,
+    partitions: Mapping[int, CommittedOffset],
+    now_ms: int,
+    retention_ms: int,
+) -> list[int]:
+    """Which of these partitions of a topic."""
     rule = _rule(group)
     if rule is None:
         return []
     subscribed, idle_since_ms = rule
+    if topic in subscribed:
+        return []
     gone = []
-    for topic, partition, committed in offsets:
-        if topic in subscribed:
-            continue
+    for partition, committed in partitions.items():
         if committed.expire_timestamp_ms != NO_EXPIRY:
             is_expired = now_ms >= committed.expire_timestamp_ms
         else:
             since_ms = committed.commit_timestamp_ms if idle_since_ms is None else idle_since_ms
             is_expired = now_ms - since_ms >= retention_ms
         if is_expired:
-            gone.append((topic, partition))
+            gone.append(partition)
     return gone
 
 
@@ -68,45 +73,24 @@ def _rule(group: AnyGroup) -> tuple[frozenset[str], int | None] | None:
     return None
 
 
-def of_topic(offsets: GroupOffsets, topic: str) -> list[TopicAndPartition]:
-    return [(topic, partition) for partition in offsets.topics().get(topic, ())]
+def everything(offsets: GroupOffsets) -> Iterator[TopicAndPartition]:
+    """What waits for a transaction too; some may come twice."""
+    for topic, partition, _ in offsets:
+        yield topic, partition
+    yield from offsets.unstable_partitions()
 
 
-def everything(offsets: GroupOffsets) -> list[TopicAndPartition]:
-    """What waits for a transaction too."""
-    committed = [(topic, partition) for topic, partition, _ in offsets]
-    return list(dict.fromkeys((*committed, *offsets.unstable_partitions())))
-
-
-def tombstones(
-    shard: GroupShard, group: AnyGroup, gone: Iterable[TopicAndPartition]
-) -> list[CoordinatorRecord]:
-    """For these offsets and, if nothing is left of it then, for the group."""
-    group_id = group.group_id
-    doomed = set(gone)
-    made = [records.offset_tombstone(group_id, topic, partition) for topic, partition in doomed]
-    if is_forgotten_without(shard, group, doomed):
-        if isinstance(group, ConsumerGroup):
-            made.extend(consumer_group_tombstones(group))
-        elif group.generation_id > 0:
-            made.append(records.group_tombstone(group_id))
-    return made
+def group_tombstones(group: AnyGroup) -> list[CoordinatorRecord]:
+    """None for a classic group that has no record."""
+    if isinstance(group, ConsumerGroup):
+        return consumer_group_tombstones(group)
+    return [records.group_tombstone(group.group_id)] if group.generation_id > 0 else []
 
 
 def consumer_group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
     from tidelog.coordinator.group.consumer.records import group_tombstones  # no need to start
 
     return group_tombstones(group)
-
-
-def is_forgotten_without(
-    shard: GroupShard, group: AnyGroup, doomed: set[TopicAndPartition]
-) -> bool:
-    """Whether the group goes with these offsets."""
-    if not is_empty(group):
-        return False
-    offsets = shard.offsets.get(group.group_id)
-    return offsets is None or doomed.issuperset(everything(offsets))
 
 
 def is_empty(group: AnyGroup) -> bool:

@@ -36,7 +36,14 @@ AnyGroup = Group | ConsumerGroup
 class GroupShard:
     """Touched only on the broker loop."""
 
-    __slots__ = ("_clock", "_groups_of_producer", "groups", "index", "offsets")
+    __slots__ = (
+        "_clock",
+        "_groups_of_producer",
+        "_groups_of_topic",
+        "groups",
+        "index",
+        "offsets",
+    )
 
     def __init__(self, index: int, clock: Clock) -> None:
         self.index = index
@@ -44,6 +51,11 @@ class GroupShard:
         self.groups: dict[str, AnyGroup] = {}
         self.offsets: dict[str, GroupOffsets] = {}  # none of them is empty
         self._groups_of_producer: dict[int, set[str]] = {}  # with an open transaction
+        # Ids of the groups that have committed offsets of a topic, in the order of the commits.
+        self._groups_of_topic: dict[str, dict[str, None]] = {}
+
+    def groups_of_topic(self, topic: str) -> tuple[str, ...]:
+        return tuple(self._groups_of_topic.get(topic, ()))
 
     def classic_or_new(self, group_id: str) -> Group:
         """For a member that joins; the group is not kept unless `keep` follows."""
@@ -80,7 +92,8 @@ class GroupShard:
         for group_id in self._groups_of_producer.pop(producer_id, ()):
             offsets = self.offsets.get(group_id)
             if offsets is not None:
-                offsets.end_transaction(producer_id, committed=committed)
+                for topic in offsets.end_transaction(producer_id, committed=committed):
+                    self._has_topic(group_id, topic)
                 self._forget_if_empty(group_id, offsets)
 
     def _replay_offset(
@@ -94,7 +107,8 @@ class GroupShard:
                 self.groups[group_id] = Group(group_id, self.index, self._clock.time_ms())
         committed = committed_offset(value, log_offset)
         if producer_id == NO_PRODUCER_ID:
-            offsets.put(key.topic, key.partition, committed)
+            if offsets.put(key.topic, key.partition, committed):
+                self._has_topic(group_id, key.topic)
         else:
             offsets.stage(producer_id, key.topic, key.partition, committed)
             self._groups_of_producer.setdefault(producer_id, set()).add(group_id)
@@ -104,10 +118,20 @@ class GroupShard:
         if offsets is None:
             return
         if producer_id == NO_PRODUCER_ID:
-            offsets.remove(key.topic, key.partition)
+            if offsets.remove(key.topic, key.partition):
+                self._lost_topic(key.group, key.topic)
         else:
             offsets.unstage(producer_id, key.topic, key.partition)
         self._forget_if_empty(key.group, offsets)
+
+    def _has_topic(self, group_id: str, topic: str) -> None:
+        self._groups_of_topic.setdefault(topic, {})[group_id] = None
+
+    def _lost_topic(self, group_id: str, topic: str) -> None:
+        group_ids = self._groups_of_topic[topic]
+        del group_ids[group_id]
+        if not group_ids:
+            del self._groups_of_topic[topic]
 
     def _forget_if_empty(self, group_id: str, offsets: GroupOffsets) -> None:
         if not offsets.is_empty:

@@ -1,0 +1,192 @@
+"""Offsets of many groups go a few at a time, and whatever happens in between is respected."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.clock import BusyClock
+from tests.support.group_stage import GroupStage
+from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
+from tidelog.coordinator.group.tombstone_writer import TOMBSTONES_MAX
+from tidelog.errors import ErrorCode
+from tidelog.slices import SlicedWork
+
+GROUPS = 300
+RETENTION = {"offsets.retention.minutes": "1"}
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> GroupStage:
+    """One step of work a turn of the loop."""
+    stage = GroupStage(tmp_path, RETENTION)
+    stage.groups.work = SlicedWork(BusyClock(), stage.clock, 0.0015)
+    return stage
+
+
+def commit(
+    stage: GroupStage, group_id: str, topic: str, *, offset: int = 1, partitions: int = 1
+) -> None:
+    now_ms = stage.clock.time_ms()
+    stage.groups.commit_offsets(
+        group_id,
+        [(topic, n, CommittedOffset(offset, 0, "", now_ms)) for n in range(partitions)],
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        version=9,
+    )
+
+
+def commit_all(stage: GroupStage, topic: str) -> None:
+    for number in range(GROUPS):
+        commit(stage, f"g{number}", topic)
+
+
+def end_offsets(stage: GroupStage) -> int:
+    return sum(partition.log.log_end_offset for partition in stage.partitions)
+
+
+def one_turn(stage: GroupStage) -> int:
+    """How many records it writes."""
+    before = end_offsets(stage)
+    timers, stage.clock._timers = stage.clock._timers, []
+    for _, _, handle in timers:
+        handle.callback()
+    return end_offsets(stage) - before
+
+
+def turns(stage: GroupStage) -> list[int]:
+    """The records of each turn until the work is done."""
+    written = []
+    while stage.clock.pending_timers():
+        written.append(one_turn(stage))
+    return written
+
+
+def groups_left(stage: GroupStage) -> set[str]:
+    return {group.group_id for group in stage.groups.list_groups()}
+
+
+def assert_a_restart_reads_the_same(stage: GroupStage) -> None:
+    assert groups_left(GroupStage.reading(stage)) == groups_left(stage)
+
+
+def test_deleting_a_topic_looks_at_no_group_that_has_not_committed_it(
+    stage: GroupStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_all(stage, "kept")
+    commit(stage, "g7", "gone")
+    looks: Counter[str] = Counter()
+    pieces = GroupOffsets.pieces
+
+    def counted(self: GroupOffsets, topic: str) -> object:
+        looks[topic] += 1
+        return pieces(self, topic)
+
+    monkeypatch.setattr(GroupOffsets, "pieces", counted)
+    before = end_offsets(stage)
+    stage.groups.topic_deleted("gone")
+    turns(stage)
+    assert looks == {"gone": 1}
+    assert end_offsets(stage) == before + 1
+
+
+def test_a_topic_of_many_groups_is_forgotten_a_few_groups_a_turn(stage: GroupStage) -> None:
+    commit_all(stage, "t")
+    before = end_offsets(stage)
+    stage.groups.topic_deleted("t")
+    written = [end_offsets(stage) - before, *turns(stage)]
+    assert max(written) <= TOMBSTONES_MAX
+    assert sum(written) == GROUPS
+    assert not groups_left(stage)
+    assert_a_restart_reads_the_same(stage)
+
+
+def test_what_is_committed_for_a_new_topic_of_that_name_stays(stage: GroupStage) -> None:
+    commit_all(stage, "t")
+    stage.groups.topic_deleted("t")
+    late = sorted(groups_left(stage))[-1]
+    commit(stage, late, "t", offset=77)
+    turns(stage)
+    assert groups_left(stage) == {late}
+    offsets = stage.groups.offsets_of(late)
+    assert [committed.offset for _, _, committed in offsets or ()] == [77]
+    assert_a_restart_reads_the_same(stage)
+
+
+def test_many_offsets_expire_a_few_a_turn(stage: GroupStage) -> None:
+    for number in range(40):
+        commit(stage, f"g{number}", "t", partitions=30)
+    stage.clock.advance(ms=MINUTE_MS)
+    before = end_offsets(stage)
+    stage.groups.expire_offsets()
+    written = [end_offsets(stage) - before, *turns(stage)]
+    assert max(written) < TOMBSTONES_MAX + 30
+    assert sum(written) == 40 * 30
+    assert not groups_left(stage)
+    assert_a_restart_reads_the_same(stage)
+
+
+def test_a_group_with_very_many_offsets_expires_a_few_a_turn(stage: GroupStage) -> None:
+    commit(stage, "g", "t", partitions=1000)
+    stage.clock.advance(ms=MINUTE_MS)
+    before = end_offsets(stage)
+    stage.groups.expire_offsets()
+    written = [end_offsets(stage) - before, *turns(stage)]
+    assert max(written) <= TOMBSTONES_MAX
+    assert sum(written) == 1000
+    assert not groups_left(stage)
+
+
+def test_an_offset_that_is_committed_again_does_not_expire(stage: GroupStage) -> None:
+    commit_all(stage, "t")
+    stage.clock.advance(ms=MINUTE_MS)
+    stage.groups.expire_offsets()
+    late = sorted(groups_left(stage))[-1]
+    commit(stage, late, "t")
+    turns(stage)
+    assert groups_left(stage) == {late}
+
+
+def test_a_group_that_is_deleted_meanwhile_is_no_obstacle(stage: GroupStage) -> None:
+    commit_all(stage, "t")
+    stage.clock.advance(ms=MINUTE_MS)
+    stage.groups.expire_offsets()
+    late = sorted(groups_left(stage))[-1]
+    assert stage.groups.delete_group(late) is ErrorCode.NONE
+    turns(stage)
+    assert not groups_left(stage)
+
+
+def test_a_coordinator_that_has_resigned_removes_nothing_more(stage: GroupStage) -> None:
+    commit_all(stage, "t")
+    stage.clock.advance(ms=MINUTE_MS)
+    stage.groups.expire_offsets()
+    assert stage.clock.pending_timers()
+    stage.groups.resign()
+    stage.groups.host(stage.partitions, len(stage.partitions))
+    before = end_offsets(stage)
+    turns(stage)
+    assert end_offsets(stage) == before
+
+
+def test_a_group_with_very_many_offsets_is_deleted_a_few_at_a_time(stage: GroupStage) -> None:
+    commit(stage, "g", "t", partitions=TOMBSTONES_MAX * 2 + 1)
+    outcomes = [stage.groups.delete_group("g") for _ in range(3)]
+    assert outcomes == [None, None, ErrorCode.NONE]
+    assert not groups_left(stage)
+    assert_a_restart_reads_the_same(stage)
+
+
+def test_long_names_make_batches_smaller(stage: GroupStage) -> None:
+    for number in range(20):
+        commit(stage, f"{number}" + "x" * 20_000, "t")
+    before = end_offsets(stage)
+    stage.groups.topic_deleted("t")
+    written = [end_offsets(stage) - before, *turns(stage)]
+    assert max(written) <= 4
+    assert sum(written) == 20

@@ -16,7 +16,6 @@ from tests.support.adoption_story import STATIC
 OWN = {
     **STATIC,
     "log.retention.check.interval.ms": "3600000",
-    "log.segment.delete.delay.ms": "60000",
     "metadata.log.max.record.bytes.between.snapshots": "1500",
 }
 # So that retention and cleaning have their turn at once.

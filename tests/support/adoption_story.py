@@ -38,6 +38,7 @@ STATIC: Final = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "log.cleaner.backoff.ms": "200",
+    "log.segment.delete.delay.ms": "60000",
     "auto.create.topics.enable": "false",
 }
 CLUSTER_WIDE: Final = {"log.retention.ms": str(14 * DAY_MS)}  # set while the broker runs

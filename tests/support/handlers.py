@@ -51,12 +51,18 @@ class HandlerStage:
 
 
 @asynccontextmanager
-async def handler_stage(directory: Path, **overrides: str) -> AsyncIterator[HandlerStage]:
-    clock = FakeClock()
+async def handler_stage(
+    directory: Path, clock: FakeClock | None = None, /, **overrides: str
+) -> AsyncIterator[HandlerStage]:
+    clock = clock or FakeClock()
     properties = {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
     properties |= {key.replace("_", "."): value for key, value in overrides.items()}
     server = Server(BrokerConfig(properties), asyncio.get_running_loop(), clock=clock, timer=clock)
-    server.open()
+    try:
+        server.open()
+    except BaseException:
+        server._close_logs()  # as `start` does
+        raise
     broker = server.broker
     broker.metadata.advertise("PLAINTEXT", [Node(broker.broker_id, "127.0.0.1", 9092, None)])
     try:

@@ -40,12 +40,12 @@ from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.listeners import advertise
 from tidelog.config.topic import log_config
-from tidelog.controller import znodes
+from tidelog.controller.adoption import adoption_or_none
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import MetadataStore, StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
-from tidelog.controller.topics import FoundTopic, TopicCatalogue, TopicImage
+from tidelog.controller.topics import TopicCatalogue, TopicImage
 from tidelog.controller.znodes import Endpoint as RegisteredEndpoint
 from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.coordinator.txn.coordinator import TransactionCoordinator
@@ -261,21 +261,22 @@ class Server:
         store = EmbeddedStore.open(
             config.log_dirs[0], clock=self._clock, io_failed=logs.failures.report
         )
-        store_is_new = next(store.subtree(znodes.CLUSTER_ID), None) is None
         membership = join_cluster(
             store,
             broker_id,
             self._clock,
             known_cluster_id=None if meta is None else meta.cluster_id,
         )
-        ground = self._lay_groundwork(store, broker_id, membership.cluster_id)
         topics = TopicCatalogue(store, broker_id, settings=config, rack=config.rack)
         topics.controller_epoch = membership.controller_epoch
+        adoption = adoption_or_none(store, logs, config, broker_id)
+        if adoption is not None:
+            adoption.prepare(topics)
+        ground = self._lay_groundwork(store, broker_id, membership.cluster_id)
         topics.load()
-        if store_is_new:
-            _adopt(logs, topics, ground.producer_ids)
-        else:
-            logs.set_aside_strays(topics.knows)
+        if adoption is not None:
+            adoption.finish(topics, logs)
+        logs.set_aside_strays(topics.hosts)
         topics.start_broker_epoch()
         metadata = MetadataCache(membership.cluster_id, membership.controller_id, topics)
         self._assemble(ground, topics, metadata)
@@ -349,6 +350,7 @@ class Server:
             TopicPartition(image.name, partition.partition)
             for image in images
             for partition in image.partitions
+            if broker.broker_id in partition.replicas
         )
         broker.metadata.offline = broker.replicas.offline
         self._watch_directories(metadata_directory)
@@ -470,15 +472,6 @@ class Server:
         advertised = advertise(config.advertised_listeners, ports, socket.gethostname())
         self._endpoints = [RegisteredEndpoint(*endpoint) for endpoint in advertised]
         self._advertised = [str(endpoint) for endpoint in advertised]
-
-
-def _adopt(logs: LogManager, topics: TopicCatalogue, producer_ids: ProducerIds) -> None:
-    """A metadata store that is new takes in what lies in the log directories already."""
-    found = [FoundTopic(*topic) for topic in logs.found_topics()]
-    if found:
-        logger.info("adopting topics of the log directories", extra={"topics": len(found)})
-        topics.adopt(found)
-        producer_ids.start_above(logs.highest_producer_id())
 
 
 def unusable_store(error: StoreError) -> StartupError:

@@ -28,7 +28,7 @@ class TopicHosting:
 
     def host_now(self, image: TopicImage) -> None:
         """Blocking; for start-up."""
-        for partition in image.partitions:
+        for partition in self._ours(image):
             self._host(image, partition)
         self._coordinate(image)
 
@@ -47,13 +47,17 @@ class TopicHosting:
             groups.topic_changed(image.name)
 
     async def _host_in_slices(self, image: TopicImage) -> None:
-        replicas = self._broker.replicas
-        for first in range(0, len(image.partitions), LOGS_PER_THREAD_CALL):
-            batch = image.partitions[first : first + LOGS_PER_THREAD_CALL]
+        replicas, ours = self._broker.replicas, self._ours(image)
+        for first in range(0, len(ours), LOGS_PER_THREAD_CALL):
+            batch = ours[first : first + LOGS_PER_THREAD_CALL]
             await replicas.make_logs(self._wanted(image, batch))
             for partition in batch:
                 await self._broker.slices.breathe()
                 self._host(image, partition)
+
+    def _ours(self, image: TopicImage) -> list[PartitionImage]:
+        """Topics of an adopted directory may have partitions on brokers that are not there."""
+        return [each for each in image.partitions if self._broker.broker_id in each.replicas]
 
     def _wanted(
         self, image: TopicImage, partitions: Sequence[PartitionImage]

@@ -97,14 +97,6 @@ class TopicImage:
         return [partition.replicas for partition in self.partitions]
 
 
-class FoundTopic(NamedTuple):
-    """A topic found in the log directories, with the last leader epoch of each partition's log."""
-
-    name: str
-    topic_id: Uuid | None
-    leader_epochs: Mapping[int, int]
-
-
 class TopicChange(Enum):
     CREATED = "created"
     DELETED = "deleted"
@@ -172,15 +164,6 @@ class TopicImages:
         image = self.topics.get(name)
         return image is not None and 0 <= index < len(image.partitions)
 
-    def knows(self, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
-        """Whether a log belongs to a topic that is there; the zero uuid stands for any id."""
-        image = self.topics.get(topic_partition.topic)
-        return (
-            image is not None
-            and topic_partition.partition < len(image.partitions)
-            and topic_id in (image.topic_id, ZERO_UUID)
-        )
-
     def missing_topic_error(self, name: str) -> ErrorCode:
         """What a client is told of a topic that is not there."""
         if reason_invalid(name) is None:
@@ -200,7 +183,7 @@ class TopicImages:
     def place_more(self, image: TopicImage, additional: int) -> list[list[int]]:
         return place_more_partitions(self.brokers, image.assignment, additional)
 
-    def _plan(self, name: str) -> TopicPlan:
+    def plan(self, name: str) -> TopicPlan:
         if name == CONSUMER_OFFSETS:
             return self._consumer_offsets()
         if name == TRANSACTION_STATE:
@@ -310,6 +293,15 @@ class TopicCatalogue(TopicImages):
             partitions = _partition_images(assignment.partitions, states[name])
             self._put(TopicImage(name, topic_id, partitions, configs.get(name, {})))
 
+    def hosts(self, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
+        """Whether a log belongs to a partition of this broker; the zero uuid is any id."""
+        topic, partition = topic_partition
+        if not self.has_partition(topic, partition):
+            return False
+        image = self.topics[topic]
+        replicas = image.partitions[partition].replicas
+        return self._broker_id in replicas and topic_id in (image.topic_id, ZERO_UUID)
+
     def start_broker_epoch(self) -> None:
         """Leads every partition that this broker may lead, with a new epoch, in one durable multi.
 
@@ -353,30 +345,19 @@ class TopicCatalogue(TopicImages):
             else:
                 yield SetData(path, state)
 
-    def adopt(self, found: Iterable[FoundTopic]) -> None:
-        """Takes in topics that are in the log directories but not in the store, in one multi.
+    def adopt(self, images: Iterable[TopicImage], others: Sequence[Operation]) -> None:
+        """Takes in topics that are not in the store, in one multi with other operations.
 
         For a directory that comes from an Apache Kafka. Blocking; for start-up, between load and
-        start_broker_epoch, which then goes on from the epochs found. Partitions missing between
-        those found are made anew.
+        start_broker_epoch, which then goes on from the epochs of the images.
         """
         operations: list[Operation] = []
-        for topic in found:
-            epochs = topic.leader_epochs
-            partitions = [
-                PartitionImage(
-                    n, self._broker_id, epochs.get(n, -1), [self._broker_id], [self._broker_id], 0
-                )
-                for n in range(max(epochs) + 1)
-            ]
-            configs = self._plan(topic.name).configs
-            image = TopicImage(topic.name, topic.topic_id or Uuid.random(), partitions, configs)
-            config_path = znodes.config_path("topics", topic.name)
+        for image in images:
+            config_path = znodes.config_path("topics", image.name)
             has_configs = any(True for _ in self._store.subtree(config_path))
             operations += self._create_operations(image, SetData if has_configs else Create)
             self._put(image)
-        if operations:
-            self._store.multi_now(operations)
+        self._store.multi_now([*operations, *others])
 
     async def create(
         self,
@@ -431,7 +412,7 @@ class TopicCatalogue(TopicImages):
         if name in self.topics:
             return self.topics[name]
         self.must_be_creatable(name)
-        plan = self._plan(name)
+        plan = self.plan(name)
         assignment = self.place(plan.partition_count, plan.replication_factor)
         return await self._create(name, assignment, plan.configs)
 

@@ -18,6 +18,7 @@
     /admin/reassign_partitions                  version 1: partitions to replicas (before 2.4)
     /admin/preferred_replica_election           version 1: partitions (tools before 2.4)
     /feature                                    version 2: status, features (KIP-584)
+    /tidelog/adoption                           tidelog's own, see adoption
 
 Every node is a path function or constant, beside it the encode and decode that are needed. The
 bytes are those of Kafka 3.9, down to the order of the fields. Decoding accepts what any Kafka since
@@ -55,6 +56,7 @@ ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+ADOPTION: Final = "/tidelog/adoption"
 
 # Where notifications are made, as sequence nodes.
 CONFIG_CHANGE: Final = f"{CONFIG_CHANGES}/config_change_"
@@ -410,3 +412,12 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock | None:
         return None
     value = _decode(data)
     return ProducerIdBlock(value["broker"], int(value["block_start"]), int(value["block_end"]))
+
+
+def encode_adoption(metadata_log: str) -> bytes:
+    """The fingerprint of the metadata log that was taken in, empty if there was none."""
+    return _encode({"version": 1, "metadata_log": metadata_log})
+
+
+def decode_adoption(data: bytes) -> str:
+    return str(_decode(data)["metadata_log"])

@@ -142,6 +142,17 @@ class LogDirectory:
         self.partition_count = len(found.partitions) + len(found.futures)
         return found
 
+    def hosted(self) -> set[TopicPartition]:
+        """Partitions with a log here, or a copy on its way in. Says and changes nothing."""
+        found: set[TopicPartition] = set()
+        for name in os.listdir(self.path):
+            marked = _MARKED.fullmatch(name)
+            is_copy = marked is not None and marked["mark"] == "future"
+            match = _PARTITION.fullmatch(marked["log"] if marked and is_copy else name)
+            if match is not None and name != KRAFT_METADATA_FOLDER:
+                found.add(TopicPartition(match["topic"], int(match["partition"])))
+        return found
+
     def sorted_out(self, name: str) -> Folders:
         """What the folder of that name is; StrayFolder if it has no business here."""
         found = Folders({}, {}, [])

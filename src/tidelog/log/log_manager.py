@@ -30,7 +30,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
@@ -62,16 +62,20 @@ from tidelog.log.log_host import LogHost
 from tidelog.log.meta_properties import MetaProperties, read_meta_properties, reconcile
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.recovery import PartitionLoader
-from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
 TopicConfigs = Callable[[str], LogConfig]
-FoundTopic = tuple[str, Uuid | None, dict[int, int]]
 OFFSET_FILES: Final = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE)
 KEPT_FILES: Final = (*OFFSET_FILES, CLEANER_FILE)
-KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 PREFERRED_MAX: Final = 10_000
+
+
+class FoundPartition(NamedTuple):
+    topic_id: Uuid  # the zero uuid where it is not known
+    leader_epoch: int  # of the last batch, -1 without one
+    was_cleaned: bool  # by a log cleaner, so that its topic was compacted once
 
 
 class LogManager:
@@ -473,21 +477,24 @@ class LogManager:
             (max(log.producers.producers, default=-1) for log in self._logs.values()), default=-1
         )
 
-    def found_topics(self) -> list[FoundTopic]:
-        """(name, id if known, latest leader epoch by partition) of every topic in the directories.
+    def hosted(self) -> set[TopicPartition]:
+        """Partitions that have a folder in a directory that is online, loaded or not."""
+        try:
+            return {each for directory in self.online_directories for each in directory.hosted()}
+        except OSError as error:
+            raise StartupError(f"a log directory cannot be read: {error}") from error
 
-        A partition that is offline, or without batches, has the epoch -1.
-        """
-        ids: dict[str, Uuid | None] = {}
-        epochs: dict[str, dict[int, int]] = {}
-        for topic, partition in sorted(self._directory_of):
-            if topic == KRAFT_METADATA_TOPIC:
-                continue
-            log = self._logs.get(TopicPartition(topic, partition))
-            epochs.setdefault(topic, {})[partition] = -1 if log is None else log.latest_epoch
-            known = None if log is None or log.topic_id == ZERO_UUID else log.topic_id
-            ids[topic] = ids.get(topic) or known
-        return [(topic, ids[topic], epochs[topic]) for topic in epochs]
+    def found_partitions(self) -> dict[TopicPartition, FoundPartition]:
+        """All that were found in the directories, those that could not be loaded too."""
+        found = {}
+        for topic_partition in sorted(self._directory_of):
+            log = self._logs.get(topic_partition)
+            found[topic_partition] = (
+                FoundPartition(ZERO_UUID, NO_LEADER_EPOCH, False)
+                if log is None
+                else FoundPartition(log.topic_id, log.latest_epoch, log.cleaner_offset >= 0)
+            )
+        return found
 
     def set_aside_strays(
         self, is_known: Callable[[TopicPartition, Uuid], bool]

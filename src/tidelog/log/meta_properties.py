@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import replace_file
 from tidelog.log.log_errors import CorruptMetaProperties
+from tidelog.types import Uuid
 
 FILE_NAME: Final = "meta.properties"
 
@@ -21,6 +22,7 @@ class MetaProperties(NamedTuple):
     broker_id: int
     cluster_id: str
     version: int = 0
+    directory_id: Uuid | None = None  # KRaft's name of the directory
 
 
 def read_meta_properties(log_dir: str) -> MetaProperties | None:
@@ -50,7 +52,15 @@ def _parse(path: str, text: str) -> MetaProperties:
         raise CorruptMetaProperties(f"{path}: {id_key} is {broker_id!r}, not a number")
     if not cluster_id:
         raise CorruptMetaProperties(f"{path}: cluster.id is missing")
-    return MetaProperties(int(broker_id), cluster_id, int(fields["version"]))
+    directory_id = _directory_id(path, fields.get("directory.id"))
+    return MetaProperties(int(broker_id), cluster_id, int(fields["version"]), directory_id)
+
+
+def _directory_id(path: str, text: str | None) -> Uuid | None:
+    try:
+        return None if text is None else Uuid.parse(text)
+    except ValueError as error:
+        raise CorruptMetaProperties(f"{path}: directory.id is {text!r}, not a uuid") from error
 
 
 def write_meta_properties(log_dir: str, properties: MetaProperties, now_ms: int) -> None:

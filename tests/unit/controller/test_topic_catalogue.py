@@ -20,7 +20,6 @@ from tests.support.metadata import (
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import Create
 from tidelog.controller.topics import (
-    FoundTopic,
     PartitionImage,
     TopicCatalogue,
     TopicChange,
@@ -317,21 +316,26 @@ async def test_overrides_left_behind_by_a_deleted_topic_are_replaced(tmp_path: P
 
 
 @in_loop
-async def test_topics_found_in_the_logs_are_adopted_and_go_on_from_their_epochs(
-    tmp_path: Path,
-) -> None:
+async def test_adopted_topics_go_on_from_their_epochs(tmp_path: Path) -> None:
+    """A partition of another broker gets no leader, and its epoch stays."""
     store = open_store(tmp_path)
     catalogue = open_catalogue(store)
-    catalogue.adopt([FoundTopic("old", TOPIC_ID, {0: 7, 2: 3}), FoundTopic("older", None, {0: -1})])
+    partitions = [
+        PartitionImage(0, 0, 7, [0], [0], 0),
+        PartitionImage(1, NO_LEADER, 3, [5], [5], 0),
+    ]
+    mark = Create("/mark")
+    catalogue.adopt([TopicImage("old", TOPIC_ID, partitions, {"retention.ms": "-1"})], [mark])
     catalogue.start_broker_epoch()
     image = catalogue.topics["old"]
     assert catalogue.by_id[TOPIC_ID] is image
-    assert [partition.leader_epoch for partition in image.partitions] == [8, 0, 4]
-    assert catalogue.topics["older"].partitions[0].leader_epoch == 0
+    assert [(each.leader, each.leader_epoch) for each in image.partitions] == [(0, 8), (-1, 3)]
+    assert await store.exists("/mark") is not None
     await store.close()
     again = open_store(tmp_path)
-    epochs = [p.leader_epoch for p in open_catalogue(again).topics["old"].partitions]
-    assert epochs == [9, 1, 5]
+    image = open_catalogue(again).topics["old"]
+    assert [(each.leader, each.leader_epoch) for each in image.partitions] == [(0, 9), (-1, 3)]
+    assert image.configs == {"retention.ms": "-1"}
     await again.close()
 
 

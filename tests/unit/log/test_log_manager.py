@@ -559,21 +559,29 @@ def test_an_offline_log_that_nobody_knows_is_set_aside_too(
     assert manager.get_or_create(partition(0), TOPIC_ID).log_end_offset == 0
 
 
-def test_found_topics_are_listed_with_ids_and_epochs(broker: Broker) -> None:
+def test_found_partitions_are_listed_with_ids_and_epochs(broker: Broker) -> None:
     manager = broker.start()
-    other_id = Uuid.random()
     produce(manager.get_or_create(partition(1), ZERO_UUID), leader_epoch=7)
     produce(manager.get_or_create(partition(2), TOPIC_ID), leader_epoch=4)
-    produce(manager.get_or_create(partition(0, "__consumer_offsets"), other_id), leader_epoch=2)
-    manager.get_or_create(partition(0, "__cluster_metadata"), TOPIC_ID)
-    manager.get_or_create(partition(0, "old"), ZERO_UUID)
-    manager.get_or_create(partition(3), TOPIC_ID)
-    manager.take_offline(partition(3), "a bad sector")
-    assert sorted(manager.found_topics()) == [
-        ("__consumer_offsets", other_id, {0: 2}),
-        ("events", TOPIC_ID, {1: 7, 2: 4, 3: -1}),
-        ("old", None, {0: -1}),
-    ]
+    manager.get_or_create(partition(3), TOPIC_ID).cleaner_offset = 0
+    manager.get_or_create(partition(4), TOPIC_ID)
+    manager.take_offline(partition(4), "a bad sector")
+    assert manager.found_partitions() == {
+        partition(1): (ZERO_UUID, 7, False),
+        partition(2): (TOPIC_ID, 4, False),
+        partition(3): (TOPIC_ID, -1, True),
+        partition(4): (ZERO_UUID, -1, False),
+    }
+
+
+def test_partitions_on_disk_are_known_before_they_are_loaded(broker: Broker) -> None:
+    manager = broker.start()
+    manager.get_or_create(partition(1), TOPIC_ID)
+    directory = manager.log_dirs[0]
+    for name in ("a-0.deadbeef-delete", "b-7.deadbeef-future", "c-2.deadbeef-stray"):
+        (directory / name).mkdir()
+    (directory / "__cluster_metadata-0").mkdir()
+    assert manager.hosted() == {partition(1), partition(7, "b")}
 
 
 def test_a_log_taken_offline_is_neither_served_nor_closed_as_clean(broker: Broker) -> None:

@@ -11,6 +11,7 @@ from tidelog.log.meta_properties import (
     reconcile,
     write_meta_properties,
 )
+from tidelog.types import Uuid
 
 
 def test_version_0_is_written_as_a_kafka_over_zookeeper_does(tmp_path: Path) -> None:
@@ -23,9 +24,10 @@ def test_version_0_is_written_as_a_kafka_over_zookeeper_does(tmp_path: Path) -> 
 
 def test_kraft_properties_are_understood(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text(
-        "#\nversion=1\nnode.id=4\ncluster.id=abc\ndirectory.id=x\n"
+        "#\nversion=1\nnode.id=4\ncluster.id=abc\ndirectory.id=8Y5dk1M3etTifqPPkpX3Hw\n"
     )
-    assert read_meta_properties(str(tmp_path)) == MetaProperties(4, "abc", 1)
+    directory_id = Uuid.parse("8Y5dk1M3etTifqPPkpX3Hw")
+    assert read_meta_properties(str(tmp_path)) == MetaProperties(4, "abc", 1, directory_id)
 
 
 def test_no_file_is_no_identity(tmp_path: Path) -> None:
@@ -41,6 +43,7 @@ def test_no_file_is_no_identity(tmp_path: Path) -> None:
         "version=0\nbroker.id=one\ncluster.id=x",
         "version=0\ncluster.id=x",
         "version=0\nbroker.id=1",
+        "version=1\nnode.id=1\ncluster.id=x\ndirectory.id=y",
     ],
 )
 def test_corrupt_properties_are_named(tmp_path: Path, text: str) -> None:

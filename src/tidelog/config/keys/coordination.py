@@ -133,9 +133,9 @@ KEYS: Final = (
         "metadata.log.dir",
         STRING,
         None,
-        "Directory of the KRaft metadata log.",
+        "Directory of the metadata log of an Apache Kafka in KRaft mode, where that is none of "
+        "log.dirs. It is read when the topics of a Kafka are adopted, and never written.",
         importance=HIGH,
-        effect=harmless("The embedded store is in the first log directory."),
     ),
     Key(
         "metadata.log.max.record.bytes.between.snapshots",

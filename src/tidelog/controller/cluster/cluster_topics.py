@@ -194,7 +194,7 @@ class ClusterTopics(TopicImages):
         try:
             self.must_be_creatable(name)
             async with asyncio.timeout(AUTO_CREATION_TIMEOUT_MS / 1000):
-                return await self._create_by_plan(name, self._plan(name))
+                return await self._create_by_plan(name, self.plan(name))
         except TimeoutError as error:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) from error
         except KafkaError as error:

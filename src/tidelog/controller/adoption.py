@@ -1,0 +1,470 @@
+"""Adoption: the topics of a directory that Apache Kafka wrote become topics of the store.
+
+A lone broker, whose store lies in its first log directory, looks at every start:
+
+    the directories hold                 the topics come from
+    KRaft's metadata log                 that log: ids, partitions, configurations
+      the same as at the last adoption   the store; there is nothing to do
+    folders, and no metadata log         the folders; only while the store knows of no topic
+
+Kafka's metadata log is read and never written, so Kafka can have the directory back. If it has
+written since the last adoption, its word counts again: its topics replace those of the same name in
+the store, and topics that have no folder any more go. Topics made here that still have their
+folders stay.
+
+Nothing is deleted that Kafka would have kept:
+
+- A metadata log that cannot be read, or that holds what is not understood, is a StartupError. So is
+  a setting that decides what is deleted and that has no meaning here, a log directory that is
+  offline, and one that Kafka names and log.dirs do not.
+- Without a metadata log (Kafka over ZooKeeper keeps configurations there) every topic gets
+  overrides by which nothing is deleted and nothing compacted, and the log says so. Internal topics
+  get the settings that they always have.
+- A folder that belongs to no topic is set aside as `-stray`, as Kafka does, with its data.
+
+A partition whose data is on other brokers of the old cluster has no leader: no empty one is made
+in its place.
+
+`prepare` comes before the logs are loaded, because they are loaded by their configurations; then
+`finish`. A mark in the store says what was taken in. It goes with the first step and comes with
+the last, so an adoption that a crash cut off begins again.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.definition import ConfigError
+from tidelog.config.topic import TOPIC_TABLE, log_config
+from tidelog.controller import znodes
+from tidelog.controller.kraft.cluster_image import ClusterImage, KraftPartition, KraftTopic
+from tidelog.controller.kraft.metadata_log import MetadataLog, UnreadableMetadata
+from tidelog.controller.metadata_store import Create, Delete, MetadataStore, Operation, SetData
+from tidelog.controller.topic_names import CLUSTER_METADATA
+from tidelog.controller.topics import PartitionImage, TopicCatalogue, TopicImage
+from tidelog.controller.znodes import ProducerIdBlock
+from tidelog.errors import StartupError
+from tidelog.log.log_directory import KRAFT_METADATA_FOLDER
+from tidelog.log.log_manager import FoundPartition, LogManager
+from tidelog.log.meta_properties import read_meta_properties
+from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+# Of a topic whose own settings nobody knows: by these no record goes.
+KEEP_EVERYTHING: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+}
+# What is deleted is decided by these.
+DECIDING: Final = frozenset(
+    (
+        "cleanup.policy",
+        "retention.ms",
+        "retention.bytes",
+        "delete.retention.ms",
+        "min.compaction.lag.ms",
+        "max.compaction.lag.ms",
+        "min.cleanable.dirty.ratio",
+    )
+)
+DECIDING_OF_BROKERS: Final = frozenset(
+    synonym for key in DECIDING for synonym, _ in TOPIC_TABLE[key].synonyms
+)
+RETENTION_OF_BROKERS: Final = frozenset(
+    synonym
+    for key in ("cleanup.policy", "retention.ms", "retention.bytes")
+    for synonym, _ in TOPIC_TABLE[key].synonyms
+)
+RESERVED_DIRECTORY_IDS: Final = 100  # numbers that stand for no directory: unassigned, lost, ...
+
+Texts = Mapping[str, str]
+
+
+def metadata_folder_or_none(config: BrokerConfig, logs: LogManager) -> Path | None:
+    """Where Kafka keeps it: metadata.log.dir, or else one of log.dirs."""
+    named = config["metadata.log.dir"]
+    places = [Path(named)] if named else logs.log_dirs
+    found = (place / KRAFT_METADATA_FOLDER for place in places)
+    return next((each for each in found if each.is_dir()), None)
+
+
+def adoption_or_none(
+    store: MetadataStore, logs: LogManager, config: BrokerConfig, broker_id: int
+) -> Adoption | None:
+    """What there is to take in; StartupError if that cannot be done without loss."""
+    folder = metadata_folder_or_none(config, logs)
+    known = {path.rpartition("/")[2] for path, _ in _children(store, znodes.TOPICS)}
+    mark = next((data for _, data, _ in store.subtree(znodes.ADOPTION)), None)
+    if folder is None:
+        if mark is not None or known:
+            return None
+        found = {each for each in logs.hosted() if each.topic != CLUSTER_METADATA}
+        if not _all_online(logs, bool(found)):
+            return None
+        if found and config["metadata.log.dir"]:
+            raise StartupError(
+                f"metadata.log.dir: there is no {KRAFT_METADATA_FOLDER} in "
+                f"{config['metadata.log.dir']}, and topics of a Kafka are to be adopted by it"
+            )
+        return FolderAdoption(store, config, broker_id, found)
+    log = MetadataLog(folder)
+    if mark is not None and znodes.decode_adoption(mark) == log.fingerprint:
+        return None
+    _all_online(logs, True)
+    _must_be_ours(folder.parent, logs)
+    adoption = KraftAdoption(store, config, broker_id, logs, log)
+    adoption.check(known)
+    return adoption
+
+
+def _all_online(logs: LogManager, has_something: bool) -> bool:
+    offline = [path for path in logs.log_dirs if str(path) in logs.failures]
+    if offline and has_something:
+        raise StartupError(
+            "topics of an Apache Kafka cannot be adopted while a log directory is offline: "
+            + ", ".join(map(str, offline))
+        )
+    return not offline
+
+
+def _must_be_ours(directory: Path, logs: LogManager) -> None:
+    theirs, ours = read_meta_properties(str(directory)), logs.stored_identity()
+    if theirs is not None and ours is not None and theirs[:2] != ours[:2]:
+        raise StartupError(
+            f"the metadata log in {directory} belongs to node {theirs.broker_id} of cluster "
+            f"{theirs.cluster_id}, the log directories to node {ours.broker_id} of cluster "
+            f"{ours.cluster_id}"
+        )
+
+
+class Adoption(ABC):
+    """Topics on their way into the store. Used once, while the broker starts."""
+
+    def __init__(self, store: MetadataStore, config: BrokerConfig, broker_id: int) -> None:
+        self._store = store
+        self._config = config
+        self._broker_id = broker_id
+        self._metadata_log = ""  # its fingerprint
+
+    def prepare(self, topics: TopicCatalogue) -> None:
+        """Writes the configurations, by which the logs are loaded."""
+        self._store.multi_now(list(self._preparations(topics)))
+
+    def finish(self, topics: TopicCatalogue, logs: LogManager) -> None:
+        """Makes the topics. The logs are loaded, and the catalogue is as well."""
+        found = logs.found_partitions()
+        images = list(self._images(topics, found))
+        last_id = max(logs.highest_producer_id(), self._last_producer_id())
+        mark = self._write(znodes.ADOPTION, znodes.encode_adoption(self._metadata_log))
+        topics.adopt(images, [*self._producer_ids_above(last_id), mark])
+        self._report(images, found)
+
+    @abstractmethod
+    def _preparations(self, topics: TopicCatalogue) -> Iterator[Operation]: ...
+
+    @abstractmethod
+    def _images(
+        self, topics: TopicCatalogue, found: Mapping[TopicPartition, FoundPartition]
+    ) -> Iterator[TopicImage]: ...
+
+    def _last_producer_id(self) -> int:
+        return -1
+
+    @abstractmethod
+    def _report(
+        self, images: Sequence[TopicImage], found: Mapping[TopicPartition, FoundPartition]
+    ) -> None: ...
+
+    def _producer_ids_above(self, last_id: int) -> Iterator[Operation]:
+        """Ids that are in the logs, or that Kafka has given out, are not given out again."""
+        path = znodes.PRODUCER_ID_BLOCK
+        stored = next((data for _, data, _ in self._store.subtree(path)), b"")
+        block = znodes.decode_producer_id_block(stored)
+        if last_id > (block.last if block else -1):
+            taken = ProducerIdBlock(self._broker_id, 0, last_id)
+            yield self._write(path, znodes.encode_producer_id_block(taken))
+
+    def _configure(self, entity_type: str, name: str, texts: Texts) -> Operation:
+        return self._write(znodes.config_path(entity_type, name), znodes.encode_config(texts))
+
+    def _write(self, path: str, data: bytes) -> Operation:
+        if any(True for _ in self._store.subtree(path)):
+            return SetData(path, data)
+        return Create(path, data, make_parents=True)
+
+    def _led_here(self, number: int, leader_epoch: int) -> PartitionImage:
+        brokers = [self._broker_id]
+        return PartitionImage(number, self._broker_id, leader_epoch, brokers, brokers, 0)
+
+
+class FolderAdoption(Adoption):
+    """From the folders alone: names, and ids where there is a partition.metadata."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        config: BrokerConfig,
+        broker_id: int,
+        found: set[TopicPartition],
+    ) -> None:
+        super().__init__(store, config, broker_id)
+        self._names = sorted({each.topic for each in found})
+
+    def _preparations(self, topics: TopicCatalogue) -> Iterator[Operation]:
+        for name in self._names:
+            yield self._configure("topics", name, self._configs(topics, name))
+
+    def _configs(self, topics: TopicCatalogue, name: str) -> Texts:
+        return topics.plan(name).configs or KEEP_EVERYTHING
+
+    def _images(
+        self, topics: TopicCatalogue, found: Mapping[TopicPartition, FoundPartition]
+    ) -> Iterator[TopicImage]:
+        """Partitions missing between those found are made anew."""
+        for name in self._names:
+            mine = {key.partition: each for key, each in found.items() if key.topic == name}
+            if not mine:
+                continue
+            ids = [each.topic_id for each in mine.values() if each.topic_id != ZERO_UUID]
+            partitions = [
+                self._led_here(n, mine[n].leader_epoch if n in mine else NO_LEADER_EPOCH)
+                for n in range(max(mine) + 1)
+            ]
+            topic_id = ids[0] if ids else Uuid.random()
+            yield TopicImage(name, topic_id, partitions, self._configs(topics, name))
+
+    def _report(
+        self, images: Sequence[TopicImage], found: Mapping[TopicPartition, FoundPartition]
+    ) -> None:
+        if not images:
+            return
+        logger.warning(
+            "adopting %d topics of an Apache Kafka by their folders alone: there is no metadata "
+            "log of KRaft, and configurations of Kafka over ZooKeeper are in ZooKeeper. If the "
+            "metadata log is elsewhere, stop, set metadata.log.dir and start again",
+            len(images),
+        )
+        for image in images:
+            mine = [key.partition for key in found if key.topic == image.name]
+            missing = sorted(set(range(len(image.partitions))) - set(mine))
+            if missing:
+                logger.warning("%s: partitions %s have no folder: new ones", image.name, missing)
+            if image.configs is KEEP_EVERYTHING:
+                was_cleaned = any(found[TopicPartition(image.name, n)].was_cleaned for n in mine)
+                logger.warning(
+                    "%s: retention and compaction are off until you set cleanup.policy, "
+                    "retention.ms and retention.bytes to what they were%s, for example with "
+                    "kafka-configs.sh --alter --entity-type topics --entity-name %s",
+                    image.name,
+                    " (it was compacted)" if was_cleaned else "",
+                    image.name,
+                )
+
+
+class KraftAdoption(Adoption):
+    """From KRaft's metadata log."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        config: BrokerConfig,
+        broker_id: int,
+        logs: LogManager,
+        log: MetadataLog,
+    ) -> None:
+        super().__init__(store, config, broker_id)
+        self._metadata_log = log.fingerprint
+        self._log = log
+        self._image = _replayed(log)
+        self._topics = {topic.name: topic for topic in self._image.topics.values()}
+        self._hosted = logs.hosted()
+        identities = (read_meta_properties(str(path)) for path in logs.log_dirs)
+        self._directory_ids = {each.directory_id for each in identities if each is not None}
+        self._gone: list[str] = []  # topics of the store that go
+        self._elsewhere: dict[str, list[int]] = {}  # partitions that others have, by topic
+        self._lagging: list[str] = []  # partitions whose last records others have
+
+    def check(self, known: set[str]) -> None:
+        """Before anything is written. `known` are the topics of the store."""
+        self._must_understand()
+        self._must_have_all_directories()
+        here = {each.topic for each in self._hosted}
+        self._gone = sorted(name for name in known if name in self._topics or name not in here)
+
+    def _must_understand(self) -> None:
+        image = self._image
+        of_brokers: dict[str, str] = {}
+        for name in ("", str(self._broker_id)):
+            texts = image.broker_configs.get(name, {})
+            of_brokers |= {key: texts[key] for key in DECIDING_OF_BROKERS & texts.keys()}
+        try:
+            config = self._config.with_overrides(of_brokers)
+        except ConfigError as error:
+            raise _not_understood("brokers", error) from error
+        for name in self._topics:
+            texts = image.topic_configs.get(name, {})
+            try:
+                log_config(config, {key: texts[key] for key in DECIDING & texts.keys()})
+            except ConfigError as error:
+                raise _not_understood(f"topic {name}", error) from error
+
+    def _must_have_all_directories(self) -> None:
+        missing = [
+            f"{topic.name}-{number}"
+            for topic in self._topics.values()
+            for number, partition in topic.partitions.items()
+            if TopicPartition(topic.name, number) not in self._hosted
+            and self._is_in_another_directory(partition)
+        ]
+        if missing:
+            raise StartupError(
+                "Kafka keeps these partitions in a log directory that log.dirs do not name: "
+                f"{', '.join(sorted(missing))}; name all directories that Kafka had"
+            )
+
+    def _is_in_another_directory(self, partition: KraftPartition) -> bool:
+        directory_id = partition.directory_of(self._broker_id)
+        return (
+            directory_id is not None
+            and int.from_bytes(directory_id, "big") >= RESERVED_DIRECTORY_IDS
+            and directory_id not in self._directory_ids
+        )
+
+    def _preparations(self, topics: TopicCatalogue) -> Iterator[Operation]:
+        if any(True for _ in self._store.subtree(znodes.ADOPTION)):
+            yield Delete(znodes.ADOPTION)
+        for name in self._gone:
+            below = [path for path, _, _ in self._store.subtree(znodes.topic_path(name))]
+            yield from (Delete(path) for path in sorted(below, key=len, reverse=True))
+            if name not in self._topics:
+                config_path = znodes.config_path("topics", name)
+                yield from (Delete(path) for path, _, _ in self._store.subtree(config_path))
+        for name in self._topics:
+            yield self._configure("topics", name, self._configs(name))
+        brokers = self._image.broker_configs
+        names = {znodes.DEFAULT_ENTITY: "", str(self._broker_id): str(self._broker_id)}
+        for node, name in names.items():
+            yield self._configure("brokers", node, brokers.get(name, {}))
+
+    def _configs(self, name: str) -> Texts:
+        return self._image.topic_configs.get(name, {})
+
+    def _images(
+        self, topics: TopicCatalogue, found: Mapping[TopicPartition, FoundPartition]
+    ) -> Iterator[TopicImage]:
+        for topic in self._topics.values():
+            partitions = [
+                self._partition(topic, number, found.get(TopicPartition(topic.name, number)))
+                for number in range(max(topic.partitions, default=-1) + 1)
+            ]
+            yield TopicImage(topic.name, topic.topic_id, partitions, self._configs(topic.name))
+
+    def _partition(
+        self, topic: KraftTopic, number: int, found: FoundPartition | None
+    ) -> PartitionImage:
+        partition = topic.partitions.get(number)
+        if partition is None:
+            raise UnreadableMetadata(f"{self._log.folder}: {topic.name} has no partition {number}")
+        others = [each for each in partition.replicas if each != self._broker_id]
+        is_ours = self._broker_id in partition.replicas
+        is_here = found is not None and found.topic_id in (topic.topic_id, ZERO_UUID)
+        if is_ours and (is_here or not others):
+            if self._broker_id not in partition.isr:
+                self._lagging.append(f"{topic.name}-{number}")
+            epoch = found.leader_epoch if found is not None and is_here else NO_LEADER_EPOCH
+            return self._led_here(number, max(epoch, partition.leader_epoch))
+        self._elsewhere.setdefault(topic.name, []).append(number)
+        return PartitionImage(number, NO_LEADER, partition.leader_epoch, others, others, 0)
+
+    def _last_producer_id(self) -> int:
+        return self._image.next_producer_id - 1
+
+    def _report(
+        self, images: Sequence[TopicImage], found: Mapping[TopicPartition, FoundPartition]
+    ) -> None:
+        image = self._image
+        logger.info(
+            "adopted %d topics of an Apache Kafka by its metadata log up to offset %d (%s)",
+            len(images),
+            self._log.end_offset,
+            ", ".join(f"{name} {level}" for name, level in sorted(image.features.items())),
+        )
+        for name in self._gone:
+            if name not in self._topics:
+                logger.warning("%s is gone: Kafka does not know it, and has no folder of it", name)
+        for name, numbers in self._elsewhere.items():
+            logger.warning(
+                "%s: partitions %s have no leader, because their data is on other brokers",
+                name,
+                numbers,
+            )
+        if self._lagging:
+            logger.warning(
+                "the last records of %s are missing, because this broker was not in sync with "
+                "the others",
+                ", ".join(self._lagging),
+            )
+        if self._log.voters > 1:
+            logger.warning(
+                "the metadata log is one of %d: what the others have decided after its end, "
+                "offset %d, is not known here",
+                self._log.voters,
+                self._log.end_offset,
+            )
+        if image.unfinished:
+            logger.warning(
+                "%d records of an unfinished metadata transaction were passed over, as Kafka would",
+                image.unfinished,
+            )
+        for what, count in image.counts.items():
+            if count > 0:
+                logger.warning("%d records of %s were not adopted: no such thing here", count, what)
+        self._report_defaults(images)
+
+    def _report_defaults(self, images: Sequence[TopicImage]) -> None:
+        """server.properties of Kafka are not in the directory, and may have said more."""
+        brokers = self._image.broker_configs
+        texts = self._config.originals.keys() | brokers.get("", {}).keys()
+        followers = [each.name for each in images if "retention.ms" not in each.configs]
+        if followers and not (texts | brokers.get(str(self._broker_id), {}).keys()) & (
+            RETENTION_OF_BROKERS
+        ):
+            logger.warning(
+                "%d topics have no retention.ms of their own, so log.retention.ms decides, which "
+                "is %d here: start with the server.properties of Kafka if these said otherwise",
+                len(followers),
+                self._config.log_retention_ms,
+            )
+
+
+def _replayed(log: MetadataLog) -> ClusterImage:
+    image = ClusterImage()
+    try:
+        image.replay(log.records())
+    except UnreadableMetadata as error:
+        raise UnreadableMetadata(
+            f"the metadata log of Apache Kafka cannot be read, and without it nobody knows which "
+            f"records are to be kept: {error}. To adopt the topics with retention and compaction "
+            f"off, move {log.folder} away"
+        ) from error
+    return image
+
+
+def _not_understood(whose: str, error: ConfigError) -> StartupError:
+    return StartupError(
+        f"a setting of {whose} in Kafka's metadata log decides what is deleted, and is not "
+        f"understood here: {error}"
+    )
+
+
+def _children(store: MetadataStore, path: str) -> Iterator[tuple[str, bytes]]:
+    for below, data, _ in store.subtree(path):
+        if below.rpartition("/")[0] == path:
+            yield below, data

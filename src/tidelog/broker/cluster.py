@@ -115,9 +115,7 @@ class Cluster:
         self._to_all = self._directory("to-all")
         self._to_coordinators = self._directory("to-coordinators")
         self._markers = self._directory("markers")
-        self._controlled = PeerDirectory(
-            f"controller-{broker_id}", loop=loop, clock=clock, timer=timer
-        )
+        self._controlled = self._new_directory(f"controller-{broker_id}")
         self.controller = ClusterController(
             store,
             broker_id,
@@ -164,15 +162,20 @@ class Cluster:
         )
 
     def _directory(self, purpose: str, receive_buffer_bytes: int = -1) -> PeerDirectory:
-        directory = PeerDirectory(
-            f"broker-{self._broker_id}-{purpose}",
+        directory = self._new_directory(f"broker-{self._broker_id}-{purpose}", receive_buffer_bytes)
+        self._directories.append(directory)
+        return directory
+
+    def _new_directory(self, client_id: str, receive_buffer_bytes: int = -1) -> PeerDirectory:
+        return PeerDirectory(
+            client_id,
             loop=self._loop,
             clock=self._clock,
             timer=self._timer,
             receive_buffer_bytes=receive_buffer_bytes,
+            setup_timeout_s=self._config["socket.connection.setup.timeout.ms"] / 1000,
+            setup_timeout_max_s=self._config["socket.connection.setup.timeout.max.ms"] / 1000,
         )
-        self._directories.append(directory)
-        return directory
 
     def _make_fetchers(self, flusher: LogFlusher) -> ReplicaFetchers:
         config = self._config

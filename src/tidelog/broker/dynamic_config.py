@@ -50,8 +50,6 @@ from tidelog.errors import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 LISTENER_ONLY_PREFIXES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
-# A listener's own values of these may be set for all brokers at once.
-CLUSTER_LEVEL_OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate")
 
 Texts = Mapping[str, str]
 Edit = Callable[[Texts], dict[str, str]]
@@ -413,7 +411,7 @@ def is_read_only(name: str) -> bool:
 def is_per_broker(name: str) -> bool:
     key = must_find_key(name)
     if key.name != name:
-        return key.name not in CLUSTER_LEVEL_OF_LISTENERS
+        return key.name not in LISTENER_KEYS
     return key.dynamic == PER_BROKER
 
 

@@ -493,6 +493,10 @@ def _network_settings(config: BrokerConfig) -> NetworkSettings:
         max_connections_per_ip=config["max.connections.per.ip"],
         max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
         max_connections_per_listener=config.of_listeners("max.connections"),
+        max_connection_creation_rate=config["max.connection.creation.rate"],
+        max_connection_creation_rate_per_listener=config.of_listeners(
+            "max.connection.creation.rate"
+        ),
         inter_broker_listener_name=config.inter_broker_listener_name,
         connections_max_idle_ms=config["connections.max.idle.ms"],
         queued_max_requests=config["queued.max.requests"],

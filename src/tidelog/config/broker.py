@@ -78,7 +78,7 @@ BROKER_TABLE: Final = ConfigTable(
 
 LISTENER_PREFIX: Final = "listener.name."
 # What a single listener may have of its own.
-LISTENER_KEYS: Final = ("max.connections",)
+LISTENER_KEYS: Final = ("max.connections", "max.connection.creation.rate")
 SECURITY_PARTS: Final = (".ssl.", ".sasl.", ".principal.builder.class")
 ID_KEYS: Final = ("broker.id", "node.id")
 MINUTE_MS: Final = 60_000

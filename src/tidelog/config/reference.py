@@ -30,8 +30,8 @@ Written by `python -m tidelog.config.reference` from the rows in `src/tidelog/co
 - `process.roles=broker,controller` whose `controller.quorum.voters` or
   `controller.quorum.bootstrap.servers` name this node alone starts with the embedded store; the
   controller's listener is not opened. Any other KRaft configuration is refused.
-- `listener.name.<name>.<key>` works for `max.connections`. Those of TLS and SASL are refused;
-  others give a warning.
+- `listener.name.<name>.<key>` works for `max.connections` and `max.connection.creation.rate`. Those
+  of TLS and SASL are refused; others give a warning.
 
 As in Kafka, a key that is unknown or set twice gives a warning, with its line and the nearest known
 key. With `--strict` the broker does not start then.

@@ -1,23 +1,58 @@
-"""How many connections may be open: in all, per listener and per client address.
+"""How many connections may be open, in all, per listener and per client address, and how fast they
+may come.
 
 As Kafka: above the limit of one address a connection is closed as soon as it is accepted; above
 the limit of the broker or of the listener nothing is accepted until a connection closes. The
 inter-broker listener, where it is not the only one, is exempt from the broker's limit; what it
 takes too much is made up for by closing the connection of another listener that was idle longest.
 
-Touched on the broker loop only. Not done: max.connection.creation.rate.
+max.connection.creation.rate holds for the broker (the inter-broker listener is exempt as above) and
+for single listeners. As many connections as one second brings may come at once; after that nothing
+is accepted until another is due.
+
+Touched on the broker loop only.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final
 
+from tidelog.clock import Clock
 from tidelog.network.settings import UNLIMITED, NetworkSettings
+
+WHILE_NONE_MAY_COME_S: Final = 1.0
+
+
+class Allowance:
+    """Connections that may still come: grows by `rate` a second, up to what one second brings."""
+
+    __slots__ = ("_left", "_seen_at", "rate")
+
+    def __init__(self, rate: int, now: float) -> None:
+        self.rate = rate
+        self._left = float(rate)
+        self._seen_at = now
+
+    def pause_s(self, now: float) -> float:
+        """How long the next connection has to wait; 0.0 if it may come now."""
+        self._left = min(self._left + (now - self._seen_at) * self.rate, self.rate)
+        self._seen_at = now
+        if self._left >= 1:
+            return 0.0
+        return (1 - self._left) / self.rate if self.rate else WHILE_NONE_MAY_COME_S
+
+    def take(self) -> None:
+        self._left -= 1
 
 
 class ConnectionQuotas:
-    def __init__(self, settings: NetworkSettings, listener_names: Iterable[str]) -> None:
+    def __init__(
+        self, settings: NetworkSettings, listener_names: Iterable[str], clock: Clock
+    ) -> None:
+        self._clock = clock
+        self._allowances: dict[str | None, Allowance] = {}  # by listener; None: the broker's
         self._per_listener = dict.fromkeys(listener_names, 0)
         self._per_ip: dict[str, int] = {}
         self._total = 0
@@ -30,6 +65,37 @@ class ConnectionQuotas:
             for host, limit in settings.max_connections_per_ip_overrides.items()
             for address in _addresses(host)
         }
+        rates: dict[str | None, int] = {None: settings.max_connection_creation_rate}
+        rates.update(settings.max_connection_creation_rate_per_listener.items())
+        self._allowances = {
+            name: self._allowance(name, rate) for name, rate in rates.items() if rate < UNLIMITED
+        }
+
+    def _allowance(self, name: str | None, rate: int) -> Allowance:
+        """What has been used up stays used up unless the rate changes."""
+        known = self._allowances.get(name)
+        if known is not None and known.rate == rate:
+            return known
+        return Allowance(rate, self._clock.monotonic())
+
+    def creation_pause_s(self, listener_name: str) -> float:
+        """How long this listener must not accept a connection; 0.0 if it may now."""
+        if not self._allowances:
+            return 0.0
+        now = self._clock.monotonic()
+        return max((each.pause_s(now) for each in self._counting(listener_name)), default=0.0)
+
+    def created(self, listener_name: str) -> None:
+        """A connection has been accepted, whatever becomes of it."""
+        for allowance in self._counting(listener_name):
+            allowance.take()
+
+    def _counting(self, listener_name: str) -> Iterator[Allowance]:
+        names = (listener_name,) if self.is_protected(listener_name) else (listener_name, None)
+        for name in names:
+            allowance = self._allowances.get(name)
+            if allowance is not None:
+                yield allowance
 
     @property
     def total(self) -> int:

@@ -1,8 +1,9 @@
 """The socket server: listens on the endpoints, accepts, and gives each connection to a processor.
 
 Accepting happens on the broker loop and connections go to the processors in turn. Limits are
-those of connection_quotas.py. When no slot is free, or the process is out of file descriptors,
-the listening socket is not watched and clients wait in the kernel's backlog.
+those of connection_quotas.py. When no slot is free, when connections come too fast, or when the
+process is out of file descriptors, the listening socket is not watched and clients wait in the
+kernel's backlog.
 
 Life: start() -> stop_accepting() -> drain() -> close(). All of it is called on the broker loop.
 """
@@ -84,6 +85,10 @@ class Acceptor:
                 logger.debug("no more connections on %s until one closes", self.endpoint.name)
                 self._unwatch()
                 return
+            pause_s = self._server.quotas.creation_pause_s(self.endpoint.name)
+            if pause_s:
+                self._pause(pause_s)
+                return
             try:
                 sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -91,14 +96,17 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _OUT_OF_RESOURCES:
                     raise
-                self._pause(error)
+                logger.error("cannot accept connections on %s: %s", self.endpoint.name, error)
+                self._pause(ACCEPT_RETRY_SECONDS)
                 return
+            self._server.quotas.created(self.endpoint.name)
             self._server.accept(sock, address, self.endpoint)
 
-    def _pause(self, error: OSError) -> None:
-        logger.error("cannot accept connections on %s for now: %s", self.endpoint.name, error)
+    def _pause(self, seconds: float) -> None:
         self._unwatch()
-        self._retry = self._server.loop.call_later(ACCEPT_RETRY_SECONDS, self.watch)
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self._server.loop.call_later(seconds, self.watch)
 
 
 class SocketServer:
@@ -112,7 +120,7 @@ class SocketServer:
         clock: Clock,
     ) -> None:
         self.loop = loop
-        self.quotas = ConnectionQuotas(settings, [endpoint.name for endpoint in endpoints])
+        self.quotas = ConnectionQuotas(settings, [endpoint.name for endpoint in endpoints], clock)
         self.connections: set[Connection] = set()  # open ones, as the broker loop knows them
         self._endpoints = endpoints
         self._settings = settings

@@ -2,7 +2,8 @@
 
 A connection that is lost is made anew by the next call. After a failure the next attempt waits:
 RECONNECT_BACKOFF_S, doubled each time up to RECONNECT_BACKOFF_MAX_S; calls wait with it, each until
-its own timeout. A broker that moves (another host or port) gets a new connection.
+its own timeout. The time that a connection may take to open doubles as well, from `setup_timeout_s`
+up to `setup_timeout_max_s`. A broker that moves (another host or port) gets a new connection.
 
 Calls share the connection and are answered in order, so a directory is for requests of one kind:
 one that waits long at the peer would hold up the others. The controller, the ISR, the markers of
@@ -22,7 +23,9 @@ from tidelog.protocol.message import Message
 
 RECONNECT_BACKOFF_S: Final = 0.05
 RECONNECT_BACKOFF_MAX_S: Final = 1.0
-CONNECT_TIMEOUT_S: Final = 10.0
+SETUP_TIMEOUT_S: Final = 10.0
+SETUP_TIMEOUT_MAX_S: Final = 30.0
+DOUBLINGS_MAX: Final = 20
 
 # What brokers speak among themselves: the versions of Kafka 3.9 (inter.broker.protocol.version).
 INTER_BROKER_VERSIONS: Final[Mapping[int, int]] = {
@@ -53,7 +56,16 @@ class Address(Protocol):
 class _Peer:
     """One broker: its address, its connection, and how connecting has gone."""
 
-    __slots__ = ("backoff_s", "connecting", "connection", "host", "is_gone", "not_before", "port")
+    __slots__ = (
+        "backoff_s",
+        "connecting",
+        "connection",
+        "failures",
+        "host",
+        "is_gone",
+        "not_before",
+        "port",
+    )
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
@@ -61,6 +73,7 @@ class _Peer:
         self.connection: PeerConnection | None = None
         self.connecting: asyncio.Task[PeerConnection] | None = None
         self.backoff_s = 0.0
+        self.failures = 0  # to connect, one after another
         self.not_before = 0.0
         self.is_gone = False  # a connection under way is closed when it is there
 
@@ -76,12 +89,16 @@ class PeerDirectory:
         clock: Clock,
         timer: Timer,
         receive_buffer_bytes: int = -1,
+        setup_timeout_s: float = SETUP_TIMEOUT_S,
+        setup_timeout_max_s: float = SETUP_TIMEOUT_MAX_S,
     ) -> None:
         self._client_id = client_id
         self._loop = loop
         self._clock = clock
         self._timer = timer
         self._receive_buffer_bytes = receive_buffer_bytes
+        self._setup_timeout_s = setup_timeout_s
+        self._setup_timeout_max_s = setup_timeout_max_s
         self._peers: dict[int, _Peer] = {}
 
     def update(self, brokers: Mapping[int, Address]) -> None:
@@ -126,16 +143,26 @@ class PeerDirectory:
         return await self._open(self._must_find(broker_id), timeout_s)
 
     async def _open(self, peer: _Peer, timeout_s: float) -> PeerConnection:
-        return await connect(
-            peer.host,
-            peer.port,
-            loop=self._loop,
-            clock=self._clock,
-            timer=self._timer,
-            client_id=self._client_id,
-            timeout_s=timeout_s,
-            receive_buffer_bytes=self._receive_buffer_bytes,
-        )
+        try:
+            connection = await connect(
+                peer.host,
+                peer.port,
+                loop=self._loop,
+                clock=self._clock,
+                timer=self._timer,
+                client_id=self._client_id,
+                timeout_s=min(timeout_s, self._setup_time_s(peer)),
+                receive_buffer_bytes=self._receive_buffer_bytes,
+            )
+        except OSError:
+            peer.failures += 1
+            raise
+        peer.failures = 0
+        return connection
+
+    def _setup_time_s(self, peer: _Peer) -> float:
+        doubled = self._setup_timeout_s * (1 << min(peer.failures, DOUBLINGS_MAX))
+        return min(doubled, self._setup_timeout_max_s)
 
     def close(self) -> None:
         for peer in self._peers.values():
@@ -153,7 +180,7 @@ class PeerDirectory:
             pause = peer.not_before - self._clock.monotonic()
             if pause > 0:
                 await self._sleep(pause)
-            connection = await self._open(peer, CONNECT_TIMEOUT_S)
+            connection = await self._open(peer, self._setup_timeout_max_s)
         except OSError:
             peer.backoff_s = min(
                 max(peer.backoff_s * 2, RECONNECT_BACKOFF_S), RECONNECT_BACKOFF_MAX_S

@@ -31,6 +31,8 @@ class NetworkSettings:
     max_connections_per_ip: int = UNLIMITED
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     max_connections_per_listener: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: int = UNLIMITED  # a second
+    max_connection_creation_rate_per_listener: Mapping[str, int] = field(default_factory=dict)
     inter_broker_listener_name: str | None = None
     connections_max_idle_ms: int = 600_000
     queued_max_requests: int = 500

@@ -113,12 +113,14 @@ def test_a_listeners_own_key_has_the_type_of_the_key_it_overrides() -> None:
     config = BrokerConfig(
         {
             "listener.name.plaintext.max.connections": "5",
+            "listener.name.plaintext.max.connection.creation.rate": "7",
             "listener.name.internal.num.network.threads": "2",
         }
     )
     assert config["listener.name.plaintext.max.connections"] == 5
     assert config["listener.name.internal.num.network.threads"] == 2
     assert config.of_listeners("max.connections") == {"PLAINTEXT": 5}
+    assert config.of_listeners("max.connection.creation.rate") == {"PLAINTEXT": 7}
     assert config.warnings == (
         "accepted, but without effect here: listener.name.internal.num.network.threads",
     )
@@ -220,6 +222,8 @@ def test_bounds_for_single_hosts() -> None:
             "only one of",
         ),
         ({"max.connections.per.ip.overrides": "host"}, "host:count"),
+        ({"replica.selector.class": "com.example.Selector"}, "must be one of"),
+        ({"group.coordinator.rebalance.protocols": "classic,share"}, "must be one of"),
         ({"replica.fetch.wait.max.ms": "31000"}, "replica.socket.timeout.ms"),
         (
             {"replica.fetch.wait.max.ms": "20000", "replica.lag.time.max.ms": "10000"},

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.clock import FakeClock
 from tidelog.network.connection_quotas import ConnectionQuotas
 from tidelog.network.settings import NetworkSettings
 
 
-def new_quotas(*listener_names: str, **settings: Any) -> ConnectionQuotas:
-    return ConnectionQuotas(NetworkSettings(**settings), listener_names or ("PLAINTEXT",))
+def new_quotas(
+    *listener_names: str, clock: FakeClock | None = None, **settings: Any
+) -> ConnectionQuotas:
+    names = listener_names or ("PLAINTEXT",)
+    return ConnectionQuotas(NetworkSettings(**settings), names, clock or FakeClock())
 
 
 def test_an_address_may_have_as_many_connections_as_the_limit() -> None:
@@ -50,7 +54,7 @@ def test_a_listener_has_a_limit_of_its_own() -> None:
 
 
 def test_the_inter_broker_listener_is_exempt_from_the_total_if_there_is_another() -> None:
-    settings = {"max_connections": 1, "inter_broker_listener_name": "INTERNAL"}
+    settings: dict[str, Any] = {"max_connections": 1, "inter_broker_listener_name": "INTERNAL"}
     quotas = new_quotas("INTERNAL", "EXTERNAL", **settings)
     alone = new_quotas("INTERNAL", **settings)
     for each, listener_name in ((quotas, "EXTERNAL"), (alone, "INTERNAL")):
@@ -68,3 +72,52 @@ def test_new_settings_count_at_once() -> None:
     quotas.configure(NetworkSettings(max_connections=2))
 
     assert quotas.slot_available("PLAINTEXT")
+
+
+def test_connections_come_no_faster_than_the_rate() -> None:
+    clock = FakeClock()
+    quotas = new_quotas(clock=clock, max_connection_creation_rate=4)
+    for _ in range(4):
+        assert quotas.creation_pause_s("PLAINTEXT") == 0.0
+        quotas.created("PLAINTEXT")
+    assert quotas.creation_pause_s("PLAINTEXT") == 0.25
+
+    clock.advance(ms=250)
+    assert quotas.creation_pause_s("PLAINTEXT") == 0.0
+    quotas.created("PLAINTEXT")
+    assert quotas.creation_pause_s("PLAINTEXT") == 0.25
+
+    clock.advance(ms=100_000)
+    for _ in range(4):
+        assert quotas.creation_pause_s("PLAINTEXT") == 0.0
+        quotas.created("PLAINTEXT")
+    assert quotas.creation_pause_s("PLAINTEXT") > 0.0
+
+
+def test_a_listener_has_a_rate_of_its_own_and_that_of_brokers_no_other() -> None:
+    quotas = new_quotas(
+        "INTERNAL",
+        "EXTERNAL",
+        inter_broker_listener_name="INTERNAL",
+        max_connection_creation_rate=1,
+        max_connection_creation_rate_per_listener={"INTERNAL": 2},
+    )
+    quotas.created("EXTERNAL")
+    assert quotas.creation_pause_s("EXTERNAL") == 1.0
+    quotas.created("INTERNAL")
+    assert quotas.creation_pause_s("INTERNAL") == 0.0
+    quotas.created("INTERNAL")
+    assert quotas.creation_pause_s("INTERNAL") == 0.5
+
+
+def test_a_rate_changes_while_the_broker_runs() -> None:
+    quotas = new_quotas(max_connection_creation_rate=1)
+    quotas.created("PLAINTEXT")
+    quotas.configure(NetworkSettings(max_connection_creation_rate=1, max_connections=7))
+    assert quotas.creation_pause_s("PLAINTEXT") == 1.0
+    quotas.configure(NetworkSettings(max_connection_creation_rate=3))
+    assert quotas.creation_pause_s("PLAINTEXT") == 0.0
+    quotas.configure(NetworkSettings(max_connection_creation_rate=0))
+    assert quotas.creation_pause_s("PLAINTEXT") > 0.0
+    quotas.configure(NetworkSettings())
+    assert quotas.creation_pause_s("PLAINTEXT") == 0.0

@@ -148,6 +148,19 @@ def test_a_raised_limit_counts_at_once() -> None:
         assert second.receive() == b"patient"
 
 
+def test_connections_that_come_too_fast_wait() -> None:
+    with running_network(max_connection_creation_rate=1) as network:
+        network.accepted_client()
+        second = network.client()
+        second.send(frame(b"patient"))
+        network.turns(20)
+        assert network.server.quotas.total == 1
+
+        network.server.configure(NetworkSettings())
+
+        assert second.receive() == b"patient"
+
+
 @THREADS
 def test_a_connection_of_another_broker_displaces_the_one_idle_longest(
     network_threads: int,

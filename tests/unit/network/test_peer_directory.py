@@ -125,3 +125,32 @@ def test_a_call_that_waits_for_the_next_attempt_gives_up_at_its_timeout() -> Non
             await peers.call(2, ControlledShutdownRequest(), timeout_s=0.001)
 
     play(story)
+
+
+def test_a_connection_has_more_time_to_open_after_each_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    async def nobody_answers(host: str, port: int, *, timeout_s: float, **rest: object) -> None:
+        given.append(timeout_s)
+        raise TimeoutError
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        peers = PeerDirectory(
+            "broker-1",
+            loop=loop,
+            clock=SystemClock(),
+            timer=loop,
+            setup_timeout_s=2,
+            setup_timeout_max_s=7,
+        )
+        peers.update({2: Where("127.0.0.1", 1)})
+        for timeout_s in (60.0, 60.0, 60.0, 5.0):
+            with pytest.raises(TimeoutError):
+                await peers.open_connection(2, timeout_s)
+
+    monkeypatch.setattr("tidelog.network.peer_directory.connect", nobody_answers)
+    asyncio.run(story())
+    assert given == [2, 4, 7, 5]

@@ -118,9 +118,9 @@ KEYS: Final = (
         "eligible.leader.replicas.enable",
         BOOLEAN,
         False,
-        "Whether KRaft tracks eligible leader replicas.",
+        "Whether the controller tracks eligible leader replicas.",
         importance=HIGH,
-        effect=NO_QUORUM,
+        effect=harmless("The controller always keeps them."),
     ),
     Key(
         "initial.broker.registration.timeout.ms",

@@ -139,7 +139,7 @@ KEYS: Final = (
         LIST,
         ("classic", "consumer"),
         "Group protocols that are served; classic always is.",
-        valid=EachOf("consumer", "classic", "share", "streams", "unknown"),
+        valid=EachOf("consumer", "classic"),
     ),
     Key(
         "group.coordinator.threads",

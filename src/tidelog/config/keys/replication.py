@@ -14,6 +14,7 @@ from tidelog.config.definition import (
     STRING,
     KafkaVersion,
     Key,
+    OneOf,
     at_least,
     harmless,
 )
@@ -137,7 +138,12 @@ KEYS: Final = (
         "replica.selector.class",
         STRING,
         None,
-        "Class that chooses the replica a consumer reads from.",
+        "Class that chooses the replica a consumer reads from, one of Kafka's own: the leader, or "
+        "one in the consumer's rack.",
+        valid=OneOf(
+            "org.apache.kafka.common.replica.LeaderSelector",
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        ),
     ),
     Key(
         "replica.socket.receive.buffer.bytes",

@@ -17,7 +17,8 @@ How decoding stays safe without a check at every byte
 - Nesting is the schema's; no schema is recursive.
 
 Readers return the value and the position after it. Varints that spend more bytes than needed are
-accepted, as Kafka does; strings have at most 32767 bytes and must be strict UTF-8.
+accepted, as Kafka does; strings have at most 32767 bytes. They must be UTF-8, unlike in Kafka:
+it replaces other bytes, and so takes different names for the same.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ Unlike Kafka
   answer is empty, and the client asks for ever.
 - The topic id of all zeros is unknown like any other. Kafka 3.9 fails on it in a session, and the
   session is of no use from then on.
-- Converted records are not padded to the size of the batches they were made of.
+- Converted records are not padded to the size of the batches they were made of. Those before a zstd
+  batch are all sent; Kafka sends the first batch alone. gzip is compressed at level 1, so that
+  fewer batches may fit.
 Checks, in order: session, topic known, partition hosted, leader epoch, replica, last fetched
 epoch, offset in range.
 Versions: v3 max_bytes, v4 isolation level and record batches, v7 sessions (KIP-227), v9 leader

@@ -44,7 +44,7 @@ FOREIGN_WORDS = re.compile(
 )
 BROAD_EXCEPT_FILES = {
     "network/connection.py",
-    "broker/duties.py",
+    "supervisor.py",
     "broker/log_cleaner.py",
     "tools/cli/main.py",
 }

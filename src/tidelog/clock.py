@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -31,3 +32,17 @@ class Timer(Protocol):
     """What the asyncio loop offers for one-shot timers; tests pass a fake that is advanced."""
 
     def call_later(self, delay: float, callback: Callable[[], object], /) -> TimerHandle: ...
+
+
+async def pause(timer: Timer, seconds: float) -> None:
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    handle = timer.call_later(seconds, wake)
+    try:
+        await over
+    finally:
+        handle.cancel()

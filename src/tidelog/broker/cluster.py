@@ -24,9 +24,9 @@ from tidelog.broker.membership import Membership
 from tidelog.broker.membership_check import MembershipCheck
 from tidelog.broker.metadata_cache import Node
 from tidelog.broker.topic_updates import apply_updates
+from tidelog.clock import pause
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.controller import ClusterController
-from tidelog.controller.cluster.pause import pause
 from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
@@ -46,6 +46,7 @@ from tidelog.replication.follower_session import FollowerSessions
 from tidelog.replication.isr_alterations import IsrAlterations
 from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.replication_throttle import ReplicationThrottles
+from tidelog.supervisor import report
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -393,6 +394,7 @@ class Cluster:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        report("work for the cluster", task)
 
     # Going
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import MetadataStore, NoNode, StoreError, WatchedEvent
-from tidelog.errors import KafkaError
+from tidelog.supervisor import attempted
 
 if TYPE_CHECKING:
     from tidelog.broker.dynamic_config import DynamicConfig
@@ -74,7 +74,7 @@ class ConfigChanges:
                 for name in sorted(names, key=_number):
                     await self._take(name)
                 await self._remove_old()
-            except (StoreError, KafkaError) as error:
+            except StoreError as error:
                 logger.warning("configuration changes cannot be read: %s", error)
 
     async def _take(self, name: str) -> None:
@@ -87,13 +87,28 @@ class ConfigChanges:
         except NoNode:
             self._last_number = number
             return
-        entity_type, _, entity = _entity_path(data).partition("/")
-        if entity_type == "topics":
-            await self._config.topic_announced(entity)
-        elif entity_type == "brokers":
-            await self._config.broker_announced(entity)
+        await self._take_over(name, _entity_path(data))
         self._last_number = number
         self._made_ms[path] = stat.ctime_ms
+
+    async def _take_over(self, name: str, entity_path: str) -> None:
+        """A change that this broker cannot make use of must not keep it from those behind it."""
+        entity_type, _, entity = entity_path.partition("/")
+        unread: StoreError | None = None
+
+        async def take_over() -> None:
+            nonlocal unread
+            try:
+                if entity_type == "topics":
+                    await self._config.topic_announced(entity)
+                elif entity_type == "brokers":
+                    await self._config.broker_announced(entity)
+            except StoreError as error:
+                unread = error
+
+        await attempted(f"taking over {name} of {entity_path}", take_over)
+        if unread is not None:
+            raise unread
 
     async def _remove_old(self) -> None:
         """Whichever broker comes first; every other has seen them by now."""

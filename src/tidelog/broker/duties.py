@@ -1,17 +1,15 @@
 """What a broker does by the clock: each duty is a function run again and again on the loop.
 
-A duty that fails is logged and tried again at its next turn; one failing duty stops neither the
-broker nor the other duties.
+A duty that fails is logged (`supervisor`) and tried again at its next turn; one failing duty stops
+neither the broker nor the other duties.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from tidelog.clock import Timer, TimerHandle
-
-logger = logging.getLogger(__name__)
+from tidelog.supervisor import attempt
 
 
 class Duty:
@@ -33,9 +31,6 @@ class Duty:
             self._handle = None
 
     def _turn(self) -> None:
-        try:
-            self._run()
-        except Exception:
-            logger.exception("duty failed", extra={"duty": self.name})
+        attempt(self.name, self._run)
         if self._handle is not None:
             self.start()

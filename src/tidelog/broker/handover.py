@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from tidelog.controller.cluster.pause import pause
+from tidelog.clock import pause
 from tidelog.controller.metadata_store import StoreError
 from tidelog.errors import ErrorCode
 

@@ -21,6 +21,7 @@ from tidelog.log.checkpoints import (
 )
 from tidelog.log.log_directory import remove_paths
 from tidelog.log.partition_log import PartitionLog
+from tidelog.supervisor import report
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -129,12 +130,11 @@ class Housekeeping:
         def finished(done: asyncio.Future[None]) -> None:
             if self._in_thread.get(name) is done:
                 del self._in_thread[name]
-            if not done.cancelled() and done.exception() is not None:
-                logger.error("duty failed", extra={"duty": name, "error": str(done.exception())})
 
         task = self._loop.create_task(run())
         self._in_thread[name] = task
         task.add_done_callback(finished)
+        report(name, task)
 
 
 def write_checkpoints(

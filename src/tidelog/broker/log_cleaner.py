@@ -36,6 +36,7 @@ from tidelog.log.cleaner.throttle import IoThrottle
 from tidelog.log.log_dir_failures import DISK_FULL
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_manager import LogManager
+from tidelog.supervisor import attempted
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -94,8 +95,14 @@ class LogCleaner:
 
     async def _work(self, number: int) -> None:
         while not self._halt.is_set() and number < self._settings.threads:
-            found_work = await self._clean_dirtiest()
-            self.manager.delete_old_segments()
+            found_work = False
+
+            async def turn() -> None:
+                nonlocal found_work
+                found_work = await self._clean_dirtiest()
+                self.manager.delete_old_segments()
+
+            await attempted(f"log cleaner {number}", turn)
             if not found_work and not self._halt.is_set():
                 await self._rest()
         del self._workers[number]

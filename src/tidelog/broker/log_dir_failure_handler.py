@@ -18,6 +18,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tidelog.coordinator.runtime import CoordinatorRuntime
@@ -25,6 +26,7 @@ from tidelog.errors import StartupError
 from tidelog.log.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.supervisor import attempt
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -53,9 +55,10 @@ class LogDirFailureHandler:
     def handle(self, path: str) -> None:
         directory = next(each for each in self._logs.directories if str(each.path) == path)
         lost = self._logs.logs_inside(directory)
-        for topic_partition in lost:
-            self._take_offline(topic_partition, self._logs.failures.reason(path))
-        self._logs.close_directory(directory)
+        reason = self._logs.failures.reason(path)
+        for lost_log in lost:
+            attempt(f"taking {lost_log} offline", partial(self._take_offline, lost_log, reason))
+        attempt(f"closing {path}", partial(self._logs.close_directory, directory))
         logger.error("stopped serving a log directory", extra={"path": path, "logs": len(lost)})
         if not self._logs.online_directories:
             self._halt(f"stopping, because all log directories have failed; the last is {path}")

@@ -11,9 +11,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Final
 
-from tidelog.clock import Timer
+from tidelog.clock import Timer, pause
 from tidelog.controller import znodes
-from tidelog.controller.cluster.pause import pause
 from tidelog.controller.metadata_store import MetadataStore, StoreError
 
 logger = logging.getLogger(__name__)

@@ -22,9 +22,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidelog.clock import pause
 from tidelog.controller import znodes
 from tidelog.controller.cluster.context import STRICT_MIN_ISR_FEATURE
-from tidelog.controller.cluster.pause import pause
 from tidelog.controller.metadata_store import (
     BadVersion,
     NodeExists,
@@ -35,6 +35,7 @@ from tidelog.controller.metadata_store import (
     StoreUnavailable,
 )
 from tidelog.errors import StartupError
+from tidelog.supervisor import keep_going
 from tidelog.types import NO_BROKER_EPOCH
 
 if TYPE_CHECKING:
@@ -227,7 +228,8 @@ class Membership:
             self._session_listener(state)
             self._set_cut_off(False)
         elif self._again is None or self._again.done():
-            self._again = asyncio.get_running_loop().create_task(self._register_again())
+            work = keep_going("registration", self._register_again, self._timer)
+            self._again = asyncio.get_running_loop().create_task(work)
 
     def _maybe_recognized(self) -> None:
         """The controller has read this registration, and what it says of the last stop.

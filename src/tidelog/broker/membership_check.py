@@ -15,12 +15,13 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Final
 
-from tidelog.controller.cluster.pause import pause
+from tidelog.clock import pause
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
+from tidelog.supervisor import keep_going
 
 if TYPE_CHECKING:
     from tidelog.clock import Timer
@@ -54,7 +55,8 @@ class MembershipCheck:
 
     def start(self) -> None:
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            run = keep_going("asking the cluster for this broker", self._run, self._timer)
+            self._task = asyncio.get_running_loop().create_task(run)
 
     def stop(self) -> None:
         if self._task is not None:

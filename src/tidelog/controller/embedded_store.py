@@ -51,6 +51,7 @@ from tidelog.controller.metadata_store import (
 from tidelog.controller.node_tree import Change, ChangeKind, Node, NodeTree, Transaction
 from tidelog.controller.staging import Staging
 from tidelog.slices import Slices
+from tidelog.supervisor import attempted
 
 JOURNAL_BYTES_MAX: Final = 1024 * 1024
 SMALL_TRANSACTION: Final = 200  # operations that are staged and applied in one turn of the loop
@@ -299,7 +300,7 @@ class _Database:
                 self._in_hand, self._queue = self._queue, []
                 await self._commit()
                 if self._journal.wants_snapshot(self._journal_bytes_max):
-                    await self._snapshot()
+                    await attempted("the snapshot of the metadata", self._snapshot)
         finally:
             self._worker = self._latest = None
             if self._in_hand:  # the loop is being closed

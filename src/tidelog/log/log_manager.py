@@ -62,6 +62,8 @@ from tidelog.log.log_host import LogHost
 from tidelog.log.meta_properties import MetaProperties, read_meta_properties, reconcile
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.recovery import PartitionLoader
+from tidelog.log.retention import retain
+from tidelog.supervisor import attempt
 from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -618,26 +620,19 @@ class LogManager:
         """
         deleted = 0
         for log in self._logs.values():
-            if log.is_being_cleaned:
-                continue
-            try:
-                deleted += log.delete_old_segments()
-            except KafkaError as error:
-                logger.error("retention of %s failed: %s", log.topic_partition, error)
-            except OSError as error:
-                logger.error("retention of %s failed: %s", log.topic_partition, error)
-                self.failures.report(str(log.directory), "delete segments", error)
+            if not log.is_being_cleaned:
+                deleted += retain(log, self.failures)
         return deleted
 
     def remove_expired_producers(self) -> None:
         for log in self._logs.values():
-            log.remove_expired_producers()
+            attempt(f"expiry of producers of {log.topic_partition}", log.remove_expired_producers)
 
     def release_idle_maps(self) -> None:
         """Logs that have not grown since the last call give back descriptors and maps."""
         for topic_partition, log in self._logs.items():
             if self._ends.get(topic_partition) == log.log_end_offset:
-                log.release_maps()
+                attempt(f"releasing the maps of {topic_partition}", log.release_maps)
         self._ends = {key: log.log_end_offset for key, log in self._logs.items()}
 
     def take_due_deletions(self) -> list[str]:

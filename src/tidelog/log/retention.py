@@ -1,4 +1,5 @@
-"""Which segments of a log are too old, too many or below the log start: pure decisions.
+"""Which segments of a log are too old, too many or below the log start: pure decisions, and
+`retain`, which carries them out.
 
 Only a run of segments from the oldest on can go. A segment at or above the high watermark stays,
 and so does an empty active one. Time goes by the largest timestamp of a segment's records (by the
@@ -8,11 +9,19 @@ still at least retention.bytes long without it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.errors import KafkaError
+from tidelog.supervisor import attempt
+
 if TYPE_CHECKING:
+    from tidelog.log.log_dir_failures import LogDirFailures
+    from tidelog.log.partition_log import PartitionLog
     from tidelog.log.segment import LogSegment
+
+logger = logging.getLogger(__name__)
 
 
 class SegmentFacts(NamedTuple):
@@ -86,3 +95,21 @@ def _may_go(segment: SegmentFacts, high_watermark: int) -> bool:
     if segment.is_active and segment.size == 0:
         return False
     return segment.end_offset <= high_watermark
+
+
+def retain(log: PartitionLog, failures: LogDirFailures) -> int:
+    """Delete the old segments of a log; an error is logged and does not stop other logs."""
+    deleted = 0
+
+    def delete() -> None:
+        nonlocal deleted
+        try:
+            deleted = log.delete_old_segments()
+        except KafkaError as error:
+            logger.error("retention of %s failed: %s", log.topic_partition, error)
+        except OSError as error:
+            logger.error("retention of %s failed: %s", log.topic_partition, error)
+            failures.report(str(log.directory), "delete segments", error)
+
+    attempt(f"retention of {log.topic_partition}", delete)
+    return deleted

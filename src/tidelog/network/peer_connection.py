@@ -18,6 +18,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from tidelog.protocol.header import encode_request_header, response_header_versi
 from tidelog.protocol.message import Message
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
+from tidelog.supervisor import attempt
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +205,8 @@ class PeerConnection:
             position = skip_tags(frame, position)
         response = response_class(waiting.api_key).decode(frame, position, waiting.version)
         self._waiting.popleft()
-        waiting.answered(response)
+        # What whoever asked makes of it is no failure of the connection.
+        attempt(f"taking an answer of {self.name}", lambda: waiting.answered(response))
 
     # Ending
 
@@ -234,7 +237,7 @@ class PeerConnection:
             self._timeout = None
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
-            each.failed(error)
+            attempt(f"telling of the end of {self.name}", partial(each.failed, error))
 
 
 async def connect(

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from tidelog.clock import Clock, Timer
+from tidelog.clock import Clock, Timer, pause
 from tidelog.network.peer_connection import PeerConnection, connect
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.message import Message
@@ -177,9 +177,9 @@ class PeerDirectory:
 
     async def _connect(self, broker_id: int, peer: _Peer) -> PeerConnection:
         try:
-            pause = peer.not_before - self._clock.monotonic()
-            if pause > 0:
-                await self._sleep(pause)
+            wait_s = peer.not_before - self._clock.monotonic()
+            if wait_s > 0:
+                await pause(self._timer, wait_s)
             connection = await self._open(peer, self._setup_timeout_max_s)
         except OSError:
             peer.backoff_s = min(
@@ -195,19 +195,6 @@ class PeerDirectory:
         peer.backoff_s = 0.0
         peer.connection = connection
         return connection
-
-    async def _sleep(self, delay_s: float) -> None:
-        future: asyncio.Future[None] = self._loop.create_future()
-
-        def wake() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        handle = self._timer.call_later(delay_s, wake)
-        try:
-            await future
-        finally:
-            handle.cancel()
 
     def _drop(self, peer: _Peer, reason: str) -> None:
         peer.is_gone = True

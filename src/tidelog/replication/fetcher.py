@@ -12,7 +12,8 @@ the leader what this broker holds now.
                                                   begin anew or go on
     FENCED_LEADER_EPOCH                           stop: LeaderAndIsr will tell of the new epoch
     UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, pause, and ask again
-    other errors, and records that are not good
+    other errors, and records that are not good,
+    or cannot be written
 
 A pause is RETRY_MS at first, twice as long each time, and replica.fetch.backoff.ms at most: when
 leadership moves, the new leader often hears of it a moment later than its followers. After a lost
@@ -20,6 +21,9 @@ connection, and the same pause, the session begins anew. So it does when a parti
 for while the leader lets a Fetch without it wait: the leader would not hear of it before that ends.
 Where logs demand a flush (flush.messages) the next Fetch waits for it: the leader counts what it is
 told. Partitions that a throttle holds back are left out of the session until it lets them on.
+
+No error ends a fetcher. One that nobody expected is logged (`supervisor`); if it is a partition's,
+that one is paused, otherwise the fetcher is, and begins a new session on a new connection.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.replication.followed_partition import FollowedPartition
+from tidelog.supervisor import attempt, attempted
 from tidelog.types import Uuid
 
 if TYPE_CHECKING:
@@ -100,7 +105,7 @@ class ReplicaFetcher:
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._connection: PeerConnection | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[PeerConnection] | None = None
         self._is_under_way = False  # a Fetch is not answered yet
         self._fetch_count = 0
         self._impatient_of = -1  # the Fetch that is not waited for much longer
@@ -172,25 +177,44 @@ class ReplicaFetcher:
         if self._backoff is not None:
             return
         if self._connection is not None and self._connection.open:
-            self._fetch(self._connection)
+            fetch = partial(self._fetch, self._connection)
+            if attempt(f"a Fetch from broker {self.leader_id}", fetch) is not None:
+                self._start_anew()
         elif self._connecting is None:
             self._connecting = self._loop.create_task(self._connect())
+            self._connecting.add_done_callback(self._connected)
 
-    async def _connect(self) -> None:
-        try:
-            self._connection = await self._peers.open_connection(
-                self.leader_id, self._settings.socket_timeout_ms / 1000
-            )
-        except OSError as error:
-            self._connecting = None
+    async def _connect(self) -> PeerConnection:
+        return await self._peers.open_connection(
+            self.leader_id, self._settings.socket_timeout_ms / 1000
+        )
+
+    def _connected(self, done: asyncio.Task[PeerConnection]) -> None:
+        self._connecting = None
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
             self._lost(error)
             return
-        self._connecting = None
+        self._connection = done.result()
         self._failures = 0
         self._end_session()
         if self._closed:
             self._connection.close()
         self._go_on()
+
+    def _start_anew(self) -> None:
+        """After an error that nobody expected: nothing that is known of the session is worth
+        anything.
+        """
+        connection, self._connection = self._connection, None
+        self._is_under_way = False
+        self._fetch_count += 1
+        if connection is not None:
+            connection.close()
+        self._end_session()
+        self._pause_all()
 
     def _fetch(self, connection: PeerConnection) -> None:
         settings = self._settings
@@ -227,9 +251,9 @@ class ReplicaFetcher:
         topics: dict[Uuid, FetchTopic] = {}
         wanted = self._followed if self._session_epoch == INITIAL_EPOCH else self._changed
         max_bytes = self._settings.max_bytes
-        for key in wanted:
+        for key in tuple(wanted):
             followed = self._followed[key]
-            if followed.is_paused:
+            if followed.is_paused or not self._is_ready(key, followed):
                 continue
             followed.told = position = followed.position()
             topic = topics.get(key[0])
@@ -247,12 +271,25 @@ class ReplicaFetcher:
             )
         return list(topics.values())
 
+    def _is_ready(self, key: Key, followed: FollowedPartition) -> bool:
+        if attempt(f"following {followed.partition.topic_partition}", followed.prepare) is None:
+            return True
+        self._pause(key, followed)
+        return False
+
     # Answers
 
     def _answered(self, response: FetchResponse) -> None:
         self._is_under_way = False
         if self._closed:
             return
+        take = partial(self._take_answer, response)
+        if attempt(f"taking a Fetch answer of broker {self.leader_id}", take) is not None:
+            self._start_anew()
+        else:
+            self._go_on()
+
+    def _take_answer(self, response: FetchResponse) -> None:
         if response.error_code:
             logger.info(
                 "fetch session begins anew",
@@ -269,7 +306,6 @@ class ReplicaFetcher:
                     followed = self._followed.get((topic.topic_id, row.partition_index))
                     if followed is not None:
                         self._take((topic.topic_id, row.partition_index), followed, row)
-        self._go_on()
 
     def _continue_session(self, session_id: int) -> None:
         if self._session_epoch == INITIAL_EPOCH:
@@ -284,6 +320,12 @@ class ReplicaFetcher:
         self._forgotten.clear()
 
     def _take(self, key: Key, followed: FollowedPartition, row: PartitionData) -> None:
+        take = partial(self._take_row, key, followed, row)
+        error = attempt(f"following {followed.partition.topic_partition}", take)
+        if error is not None and self._followed.get(key) is followed and not followed.is_paused:
+            self._pause(key, followed)
+
+    def _take_row(self, key: Key, followed: FollowedPartition, row: PartitionData) -> None:
         partition = followed.partition
         if followed.told is None or followed.told.fetch_offset != partition.log.log_end_offset:
             self._changed[key] = None
@@ -387,7 +429,11 @@ class ReplicaFetcher:
             self._go_on()
 
         self._flushing += 1
-        self._flusher.flush(followed.partition.log, flushed)
+        try:
+            self._flusher.flush(followed.partition.log, flushed)
+        except BaseException:
+            self._flushing -= 1
+            raise
 
     def _pause_all(self) -> None:
         if self._backoff is None and not self._closed:
@@ -404,11 +450,12 @@ class ReplicaFetcher:
             self._is_under_way = False
             self._lost(error)
 
-    def _lost(self, error: OSError) -> None:
+    def _lost(self, error: BaseException) -> None:
         if self._closed:
             return
         logger.info(
             "the leader cannot be reached",
+            exc_info=None if isinstance(error, OSError) else error,
             extra={"leader": self.leader_id, "error": str(error), "partitions": len(self)},
         )
         self._end_session()
@@ -417,6 +464,13 @@ class ReplicaFetcher:
     # Out of range
 
     async def _find_range(self, key: Key, followed: FollowedPartition) -> None:
+        settle = partial(self._settle_range, key, followed)
+        if await attempted(f"the range of {followed.partition.topic_partition}", settle) is None:
+            return
+        if self._followed.get(key) is followed:
+            self._pause(key, followed)
+
+    async def _settle_range(self, key: Key, followed: FollowedPartition) -> None:
         """Where the leader's log begins and ends, and what that means for this one."""
         log = followed.partition.log
         try:

@@ -8,9 +8,14 @@ the disk refused.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from functools import partial
 
 from tidelog.log.partition_log import PartitionLog
+from tidelog.supervisor import attempt
+
+logger = logging.getLogger(__name__)
 
 FlushCallback = Callable[[OSError | None], object]
 FailureCallback = Callable[[PartitionLog, OSError], object]
@@ -54,13 +59,12 @@ class LogFlusher:
 
         def finished(done: asyncio.Future[None]) -> None:
             self._running.discard(done)
-            error = done.exception()
+            error = _as_os_error(done.exception())
             if error is None:
                 log.flush_done(ticket)
             else:
-                assert isinstance(error, OSError), error
                 log.flush_failed(ticket)
-                self._failed(log, error)
+                attempt("telling of a failed flush", partial(self._failed, log, error))
             self._finish(log, ticket.end_offset, error)
 
         future.add_done_callback(finished)
@@ -74,3 +78,11 @@ class LogFlusher:
         for offset, callback in waiting:
             if error or offset <= flushed_offset:
                 self._loop.call_soon(callback, error)
+
+
+def _as_os_error(error: BaseException | None) -> OSError | None:
+    """What is not on disk is not on disk, whatever went wrong."""
+    if error is None or isinstance(error, OSError):
+        return error
+    logger.error("a flush failed: %r", error, exc_info=error)
+    return OSError(f"cannot flush: {error!r}")

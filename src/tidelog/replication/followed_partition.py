@@ -33,7 +33,15 @@ class Position(NamedTuple):
 class FollowedPartition:
     """Touched only by its fetcher."""
 
-    __slots__ = ("failures", "is_behind", "is_paused", "leader_epoch", "partition", "told")
+    __slots__ = (
+        "_is_prepared",
+        "failures",
+        "is_behind",
+        "is_paused",
+        "leader_epoch",
+        "partition",
+        "told",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -42,9 +50,16 @@ class FollowedPartition:
         self.is_paused = False  # after an error, or while it is held back
         self.is_behind = True  # what the leader has committed is not all here yet
         self.failures = 0  # one after another
-        log = partition.log
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        """Before the leader is first told where the log ends. KafkaError passes."""
+        log = self.partition.log
+        if self._is_prepared:
+            return
         if log.latest_epoch == UNDEFINED and log.log_end_offset > log.high_watermark:
             self._truncate_to(log.high_watermark, "it has no epochs")
+        self._is_prepared = True
 
     def position(self) -> Position:
         log = self.partition.log

@@ -27,6 +27,7 @@ from tidelog.protocol.messages.alter_partition import (
     AlterPartitionResponsePartitionData,
     BrokerState,
 )
+from tidelog.supervisor import attempted
 from tidelog.types import Uuid
 
 if TYPE_CHECKING:
@@ -100,11 +101,17 @@ class IsrAlterations:
         """Whatever goes wrong, what is proposed still is asked for again."""
         asked = self._proposals()
         delay_s = RETRY_S
+
+        async def ask() -> None:
+            nonlocal delay_s
+            try:
+                if asked:
+                    delay_s = self._take(asked, await self._send(self._request(asked)))
+            except (OSError, KafkaError) as error:
+                logger.warning("the controller cannot be asked for ISR changes: %s", error)
+
         try:
-            if asked:
-                delay_s = self._take(asked, await self._send(self._request(asked)))
-        except (OSError, KafkaError) as error:
-            logger.warning("the controller cannot be asked for ISR changes: %s", error)
+            await attempted("asking for ISR changes", ask)
         finally:
             self._under_way = None
             self._ask_again(asked, delay_s)

@@ -35,6 +35,7 @@ from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.move_pace import MovePace
+from tidelog.supervisor import attempted
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -118,14 +119,16 @@ class ReplicaMoves:
 
     async def _run(self, future: FutureLog) -> None:
         is_swapped = False
-        try:
-            while not is_swapped and self._is_wanted(future):
-                is_swapped = await self._try_step(future)
-        except KafkaError as error:
-            logger.error("cannot move %s: %s", future.current.directory, error.message)
-        finally:
-            del self._moves[future]
-            self._falling_behind.discard(future)
+
+        async def step() -> None:
+            nonlocal is_swapped
+            is_swapped = await self._try_step(future)
+
+        while not is_swapped and self._is_wanted(future):
+            if await attempted(f"moving {future.current.directory}", step) is not None:
+                await self._rest(REST_S_MAX)
+        del self._moves[future]
+        self._falling_behind.discard(future)
         self._settle(future, is_swapped)
 
     def _settle(self, future: FutureLog, is_swapped: bool) -> None:
@@ -149,16 +152,15 @@ class ReplicaMoves:
         truncations = future.current.truncations
         try:
             return await self._step(future)
-        except StorageError as error:
-            logger.error("cannot move %s now: %s", future.current.directory, error.message)
-            await self._rest(REST_S_MAX)
+        except KafkaError as error:
+            # Unless the log was cut while it was being read.
+            if isinstance(error, StorageError) or future.current.truncations == truncations:
+                logger.error("cannot move %s now: %s", future.current.directory, error.message)
+                await self._rest(REST_S_MAX)
         except OSError as error:
             logger.error("cannot move %s now: %s", future.current.directory, error)
             self._logs.failures.report(str(future.log.directory), "write a copy", error)
             await self._rest(REST_S_MAX)
-        except KafkaError:
-            if future.current.truncations == truncations:
-                raise  # else the log was cut while it was being read
         return False
 
     async def _step(self, future: FutureLog) -> bool:

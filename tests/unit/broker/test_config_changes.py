@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.support.clock import FakeClock
 from tests.support.config_broker import (
     ConfigClusterBroker,
@@ -11,6 +13,7 @@ from tests.support.config_broker import (
 )
 from tests.support.metadata import in_loop
 from tidelog.broker.config_changes import ConfigChanges
+from tidelog.errors import ErrorCode, KafkaError
 
 
 def following(broker: ConfigClusterBroker) -> ConfigChanges:
@@ -71,5 +74,27 @@ async def test_a_change_made_elsewhere_is_taken_over(tmp_path: Path) -> None:
     await one.dynamic_config.alter_topic("t", lambda before: {"retention.ms": "7"})
     await asyncio.wait_for(told.wait(), 5)
     assert two.dynamic_config.log_config("t").retention_ms == 7
+    changes.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("error", [KafkaError(ErrorCode.INVALID_CONFIG), ValueError("a bug")])
+@in_loop
+async def test_a_change_that_cannot_be_taken_over_does_not_keep_back_those_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    await create_topic(store, "t", {}, one, two)
+
+    async def fail(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr(two.dynamic_config, "topic_announced", fail)
+    await one.dynamic_config.alter_topic("t", lambda before: {"retention.ms": "7"})
+    await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
+    changes = following(two)
+    await changes.start()
+    assert two.config["message.max.bytes"] == 100
     changes.close()
     await store.close()

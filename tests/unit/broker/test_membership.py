@@ -38,7 +38,7 @@ class FakeStore:
         self.owner: int | None = None
         self.data = b""
         self.failures = 0
-        self.failure: type[StoreError] = StoreUnavailable
+        self.failure: type[Exception] = StoreUnavailable
         self._listeners: list[Callable[[SessionState], None]] = []
 
     async def create(self, path: str, data: bytes, *, ephemeral: bool) -> str:
@@ -282,3 +282,15 @@ async def test_a_broker_that_stops_does_not_come_back() -> None:
     stage.store.tell(SessionState.CONNECTED)
     await stage.pass_time(1_000)
     assert stage.store.owner is None
+
+
+@in_loop
+async def test_an_unforeseen_error_does_not_end_the_registering() -> None:
+    stage = Stage()
+    await stage.join()
+    stage.store.expire()
+    stage.store.failures = 3
+    stage.store.failure = ValueError
+    stage.store.tell(SessionState.CONNECTED)
+    await stage.pass_time(5_000)
+    assert stage.membership.is_registered

@@ -8,6 +8,7 @@ from tests.support.clock import FakeClock
 from tests.support.metadata import in_loop
 from tidelog.broker.membership_check import MembershipCheck
 from tidelog.errors import ErrorCode
+from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -15,7 +16,7 @@ from tidelog.protocol.messages.alter_partition import (
 
 
 class Stage:
-    def __init__(self, answers: dict[int, ErrorCode | OSError]) -> None:
+    def __init__(self, answers: dict[int, ErrorCode | Exception]) -> None:
         self.clock = FakeClock()
         self.answers = answers
         self.epoch = 40
@@ -30,7 +31,7 @@ class Stage:
         self.asked.append((broker_id, request.broker_epoch))
         answer = self.answers[broker_id]
         await asyncio.sleep(0)
-        if isinstance(answer, OSError):
+        if isinstance(answer, Exception):
             raise answer
         return AlterPartitionResponse(error_code=answer)
 
@@ -88,3 +89,13 @@ async def test_nobody_is_asked_once_it_is_part_of_the_cluster_again() -> None:
     stage.check.stop()
     await stage.pass_time(ms=5_000)
     assert len(stage.asked) == 1
+
+
+@in_loop
+async def test_an_answer_that_cannot_be_read_does_not_end_the_asking() -> None:
+    stage = Stage({2: DecodeError("not an answer")})
+    stage.check.start()
+    await stage.pass_time()
+    stage.answers = {2: ErrorCode.STALE_BROKER_EPOCH}
+    await stage.pass_time(ms=1_000)
+    assert stage.disowned == 1

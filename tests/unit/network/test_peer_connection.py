@@ -217,3 +217,24 @@ def test_requests_that_the_socket_does_not_take_at_once_are_sent_later() -> None
         await seen
 
     play(story)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyError()], ids=repr)
+def test_an_asker_that_fails_is_no_failure_of_the_connection(error: Exception) -> None:
+    """An error of a disk would pass for one of the socket, and nobody would ask again."""
+
+    def fail(_: object) -> None:
+        raise error
+
+    async def story(stage: PeerStage, connection: PeerConnection) -> None:
+        failures: list[OSError] = []
+        connection.send(ControlledShutdownRequest(broker_id=1), 3, 5, fail, failures.append)
+        header, _ = await stage.take()
+        stage.answer(header, ControlledShutdownResponse())
+        call = asyncio.ensure_future(connection.call(ControlledShutdownRequest(broker_id=2), 3, 5))
+        header, _ = await stage.take()
+        stage.answer(header, ControlledShutdownResponse(error_code=41))
+        assert (await call).error_code == 41
+        assert failures == []
+
+    play(story)

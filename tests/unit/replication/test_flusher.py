@@ -22,7 +22,7 @@ class FakeLog:
     def __init__(self) -> None:
         self.log_end_offset = 0
         self.gate = threading.Event()
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self.begin_error: OSError | None = None
         self.done: list[int] = []
         self.failed: list[int] = []
@@ -120,3 +120,34 @@ async def test_flush_that_cannot_begin_leaves_nobody_waiting() -> None:
     await flushes.until_told(2)
     assert flushes.told[1] == ("b", None)
     assert flushes.failures == []
+
+
+@in_loop
+async def test_an_unforeseen_error_leaves_nobody_waiting_and_the_log_can_be_flushed_again() -> None:
+    log = FakeLog()
+    flushes = Flushes(log)
+    log.error = ValueError("I/O operation on closed file")
+    log.gate.set()
+    flushes.ask("a", 5)
+    await flushes.until_told(1)
+    assert isinstance(flushes.told[0][1], OSError)
+    log.error = None
+    flushes.ask("b", 6)
+    await flushes.until_told(2)
+    assert flushes.told[1] == ("b", None)
+
+
+@in_loop
+async def test_an_owner_that_fails_leaves_nobody_waiting() -> None:
+    log = FakeLog()
+    flushes = Flushes(log)
+
+    def fail(*_: object) -> None:
+        raise KeyError
+
+    flushes.flusher = LogFlusher(asyncio.get_running_loop(), fail)
+    log.error = OSError(errno.EIO, "disk")
+    log.gate.set()
+    flushes.ask("a", 5)
+    await flushes.until_told(1)
+    assert flushes.told == [("a", log.error)]

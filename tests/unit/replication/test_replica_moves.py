@@ -16,9 +16,10 @@ from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.log_builder import values
 from tests.support.metadata import in_loop
 from tidelog.errors import ErrorCode
-from tidelog.log.future_log import FutureLog
+from tidelog.log.future_log import FutureLog, Piece
 from tidelog.log.log_errors import StorageError
 from tidelog.log.partition_log import PartitionLog
+from tidelog.record.errors import CorruptRecords
 from tidelog.replication import replica_moves
 
 WITHIN_S = 20.0
@@ -272,5 +273,28 @@ def test_an_acknowledged_flush_is_not_lost_in_the_swap(tmp_path: Path) -> None:
         await stage.until_at("b")
         await until(lambda: not stage.broker.flusher.is_flushing(stage.log))
         assert stage.log.recovery_point >= flushed[-1]
+
+    on_stage(story, tmp_path)
+
+
+@pytest.mark.parametrize("error", [CorruptRecords("one batch"), ValueError("a bug")], ids=repr)
+def test_no_error_ends_a_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    copy = FutureLog.copy
+    errors = [error, error]
+
+    def fail_at_first(future: FutureLog, piece: Piece) -> None:
+        if errors:
+            raise errors.pop()
+        copy(future, piece)
+
+    monkeypatch.setattr(FutureLog, "copy", fail_at_first)
+
+    async def story(stage: MoveStage) -> None:
+        stage.append(10)
+        stage.move(1)
+        await stage.until_at("b")
+        assert len(values(stage.log)) == 20
 
     on_stage(story, tmp_path)

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.metadata import in_loop, refused
-from tests.support.replica_cluster import LAG_MAX_MS, Link, ReplicaCluster, values_in
+from tests.support.replica_cluster import (
+    LAG_MAX_MS,
+    Link,
+    Links,
+    NoFlusher,
+    ReplicaCluster,
+    values_in,
+)
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_errors import UnexpectedAppendOffset
+from tidelog.log.snapshot_files import SnapshotFiles
 from tidelog.record.builder import batch_of
+from tidelog.replication.fetcher import ReplicaFetcher
+from tidelog.replication.followed_partition import FollowedPartition
 from tidelog.replication.partition import Partition
 
 
@@ -619,3 +631,103 @@ async def test_a_replica_whose_log_goes_on_inside_a_batch_is_not_emptied(tmp_pat
     with pytest.raises(UnexpectedAppendOffset):
         follower.append_from_leader(memoryview(data), leader_log_start_offset=0)
     assert values_on(cluster, 2)[0] == b"a"
+
+
+def once(error: Exception, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, which fails the first time."""
+    errors = [error]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return method(*args, **kwargs)
+
+    return call
+
+
+UNEXPECTED = (OSError(28, "No space left on device"), AssertionError("a bug"), IndexError())
+
+
+@pytest.mark.parametrize("error", UNEXPECTED, ids=repr)
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (FollowedPartition, "append"),
+        (FollowedPartition, "position"),
+        (FollowedPartition, "prepare"),
+        (ReplicaFetcher, "_named"),
+        (ReplicaFetcher, "_continue_session"),
+        (Links, "open_connection"),
+    ],
+)
+@in_loop
+async def test_no_error_ends_a_fetcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception
+) -> None:
+    cluster = await started(tmp_path, broker_count=2)
+    monkeypatch.setattr(owner, name, once(error, getattr(owner, name)))
+    cluster.elect(1)
+    cluster.tell()
+    for link in list(cluster.links):
+        link.break_off()
+    outcomes: list[ErrorCode] = []
+    for number in range(3):
+        cluster.produce([b"%d" % number], outcomes)
+        await cluster.run(rounds=100, advance_ms=20)
+    assert outcomes == [ErrorCode.NONE] * 3
+
+
+@pytest.mark.parametrize("error", UNEXPECTED, ids=repr)
+@in_loop
+async def test_no_error_ends_a_fetcher_that_is_out_of_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    cluster = await without_broker_3(tmp_path)
+    cluster.produce([b"a"])
+    cluster.produce([b"b"])
+    await cluster.run()
+    delete_records(cluster, 1)
+    monkeypatch.setattr(Link, "call", once(error, Link.call))
+    await bring_back_broker_3(cluster)
+    assert cluster.nodes[3].partition.log.log_end_offset == 2
+
+
+@in_loop
+async def test_a_truncation_that_fails_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await started(tmp_path)
+    cluster.produce([b"kept"])
+    await cluster.run()
+    cluster.produce([b"lost"])
+    cluster.nodes[1].crash()
+    cluster.mail.clear()
+    cluster.fail_over()
+    cluster.tell()
+    cluster.produce([b"new"])
+    await cluster.run()
+    cluster.nodes[1].start()
+    failing = once(OSError(28, "No space left on device"), SnapshotFiles.take)
+    monkeypatch.setattr(SnapshotFiles, "take", failing)
+    cluster.nodes[1].obey(cluster.state)
+    cluster.leader.host.set_alive({1, 2, 3})
+    await cluster.run(rounds=100, advance_ms=20)
+    assert values_on(cluster, 1) == [b"kept", b"new"]
+
+
+@in_loop
+async def test_a_flush_that_fails_does_not_end_the_following(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await started(tmp_path, config=LogConfig(min_insync_replicas=2, flush_messages=1))
+
+    def fail(_: object, log: object, callback: Callable[[OSError], object]) -> None:
+        monkeypatch.undo()
+        callback(OSError(5, "Input/output error"))
+
+    monkeypatch.setattr(NoFlusher, "flush", fail)
+    cluster.produce([b"a"])
+    await cluster.run(rounds=100, advance_ms=20)
+    leadership = cluster.leader.partition.leadership
+    assert leadership is not None
+    assert [remote.log_end_offset for remote in leadership.remotes.values()] == [1, 1]

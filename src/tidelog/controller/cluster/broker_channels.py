@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
-from tidelog.clock import Timer
+from tidelog.clock import Timer, pause
 from tidelog.controller.cluster.context import BrokerRegistration
 from tidelog.controller.cluster.control_requests import ControlRequest, Request
-from tidelog.controller.cluster.pause import pause
 from tidelog.controller.cluster.peers import PeerDirectory
+from tidelog.supervisor import attempt, attempted, report
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class BrokerChannels:
             channel.queue.put_nowait(request)
         if channel.task is None:
             channel.task = asyncio.get_running_loop().create_task(self._serve(broker_id, channel))
-            channel.task.add_done_callback(_report_failure)
+            report(f"the controller's channel to broker {broker_id}", channel.task)
 
     async def answered_by_all(self, within_s: float) -> None:
         """Until every broker has answered all that it was sent so far, or the time is over."""
@@ -105,13 +106,17 @@ class BrokerChannels:
         while True:
             request, version = await channel.queue.get()
             response = await self._until_answered(broker_id, request, version)
-            self._answered(broker_id, request, response)
+            taken = partial(self._answered, broker_id, request, response)
+            attempt(f"taking the answer of broker {broker_id}", taken)
             channel.queue.task_done()
 
     async def _until_answered(self, broker_id: int, request: Request, version: int) -> Any:
-        while True:
+        response: Any = None
+
+        async def ask() -> None:
+            nonlocal response
             try:
-                return await self._peers.call(
+                response = await self._peers.call(
                     broker_id, request, version=version, timeout_s=self._timeout_s
                 )
             except OSError as error:  # no connection, or no answer in time
@@ -119,9 +124,9 @@ class BrokerChannels:
                     "a broker does not answer the controller",
                     extra={"broker": broker_id, "request": type(request).__name__, "why": error},
                 )
+
+        while True:
+            await attempted(f"{type(request).__name__} to broker {broker_id}", ask)
+            if response is not None:
+                return response
             await pause(self._timer, RETRY_BACKOFF_S)
-
-
-def _report_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("a controller channel has failed", exc_info=task.exception())

@@ -17,13 +17,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from tidelog.clock import Clock, Timer
+from tidelog.clock import Clock, Timer, pause
 from tidelog.controller import znodes
 from tidelog.controller.cluster import answers
 from tidelog.controller.cluster.claim import claim_controller
 from tidelog.controller.cluster.event_queue import Event, EventQueue
 from tidelog.controller.cluster.fence import ControllerMoved
-from tidelog.controller.cluster.pause import pause
 from tidelog.controller.cluster.peers import PeerDirectory
 from tidelog.controller.cluster.settings_reader import Settings
 from tidelog.controller.cluster.term import Term

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from tidelog.controller.cluster.fence import ControllerMoved
+from tidelog.supervisor import attempt
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +62,7 @@ class EventQueue:
 
     def put(self, event: Event) -> None:
         if self._closed:
-            if event.abandoned is not None:
-                event.abandoned(None)
+            _abandon(event, None)
             return
         self._events.append(event)
         self._idle.clear()
@@ -71,8 +71,7 @@ class EventQueue:
     def clear(self) -> None:
         dropped, self._events = self._events, deque()
         for event in dropped:
-            if event.abandoned is not None:
-                event.abandoned(None)
+            _abandon(event, None)
         if self._in_hand is not None:
             self._in_hand.cancel()
 
@@ -94,8 +93,7 @@ class EventQueue:
         error = await self._finished(event.run)
         if error is None:
             return
-        if event.abandoned is not None:
-            event.abandoned(error)
+        _abandon(event, error)
         if isinstance(error, ControllerMoved):
             logger.info("the controller has moved", extra={"event": event.name})
             error = await self._finished(self._controller_moved)
@@ -104,7 +102,7 @@ class EventQueue:
 
     async def _finished(self, run: Run) -> BaseException | None:
         """Runs it in a task; what it failed with."""
-        self._in_hand = task = asyncio.ensure_future(run())
+        self._in_hand = task = asyncio.ensure_future(_begun(run))
         try:
             await asyncio.wait([task])
         finally:
@@ -112,3 +110,14 @@ class EventQueue:
             if not task.done():
                 task.cancel()
         return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+async def _begun(run: Run) -> None:
+    """Inside of the task, so that what fails at once is the event's failure."""
+    await run()
+
+
+def _abandon(event: Event, error: BaseException | None) -> None:
+    abandoned = event.abandoned
+    if abandoned is not None:
+        attempt(f"giving up the event {event.name}", lambda: abandoned(error))

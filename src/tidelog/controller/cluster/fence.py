@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from tidelog.clock import Timer
+from tidelog.clock import Timer, pause
 from tidelog.controller import znodes
-from tidelog.controller.cluster.pause import pause
 from tidelog.controller.metadata_store import (
     BadVersion,
     Check,

@@ -24,6 +24,7 @@ from tidelog.log.cleaner.errors import CleaningAborted
 from tidelog.log.cleaner.planning import CleaningPlan, plan_cleaning
 from tidelog.log.log_dir_failures import LogDirFailures
 from tidelog.log.partition_log import PartitionLog
+from tidelog.log.retention import retain
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -156,10 +157,4 @@ class CleanerManager:
     def delete_old_segments(self) -> None:
         """Retention of compacted logs; it and cleaning must not meet."""
         for log in self._candidates():
-            try:
-                log.delete_old_segments()
-            except KafkaError as error:
-                logger.error("retention of %s failed: %s", log.topic_partition, error)
-            except OSError as error:
-                logger.error("retention of %s failed: %s", log.topic_partition, error)
-                self._logs.failures.report(str(log.directory), "delete segments", error)
+            retain(log, self._logs.failures)

@@ -1,0 +1,98 @@
+"""What the controller has under way survives errors that nobody expected."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from tests.support.clock import FakeClock
+from tests.support.metadata import in_loop
+from tidelog.controller.cluster.broker_channels import BrokerChannels
+from tidelog.controller.cluster.control_requests import ControlRequest
+from tidelog.controller.cluster.event_queue import Event, EventQueue
+from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+
+async def nothing() -> None:
+    pass
+
+
+def fail(*_: object) -> Any:
+    raise KeyError("a bug")
+
+
+@in_loop
+async def test_an_event_that_fails_in_any_way_does_not_stop_those_behind_it() -> None:
+    queue = EventQueue(nothing)
+    queue.start()
+    done: list[str] = []
+
+    async def work() -> None:
+        done.append("worked")
+
+    async def fail_later() -> None:
+        fail()
+
+    queue.put(Event("fails at once", fail))
+    queue.put(Event("fails later", fail_later))
+    queue.put(Event("fails, and so does telling of it", fail_later, fail))
+    queue.put(Event("works", work))
+    await asyncio.wait_for(queue.idle(), 10)
+    assert done == ["worked"]
+    queue.put(Event("works", work))
+    await asyncio.wait_for(queue.idle(), 10)
+    assert done == ["worked", "worked"]
+    await queue.stop()
+
+
+class FakePeers:
+    def __init__(self, *outcomes: Exception | UpdateMetadataResponse) -> None:
+        self.outcomes = list(outcomes)
+        self.asked = 0
+
+    def update(self, endpoints: object) -> None:
+        pass
+
+    async def call(self, *_: object, **__: object) -> UpdateMetadataResponse:
+        self.asked += 1
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+class FakeRegistration:
+    epoch = 1
+
+    def endpoint(self, listener_name: str) -> None:
+        pass
+
+
+async def channel_story(peers: FakePeers, answered: Any, requests: int) -> None:
+    clock = FakeClock()
+    channels = BrokerChannels(
+        cast(Any, peers), listener_name="L", timeout_s=1.0, timer=clock, answered=answered
+    )
+    channels.reconcile(cast(Any, {1: FakeRegistration()}))
+    request = ControlRequest(UpdateMetadataRequest(), 8)
+    channels.send(1, [request] * requests)
+    for _ in range(50):
+        await asyncio.sleep(0)
+        clock.advance(ms=1_000)
+    channels.close()
+
+
+@in_loop
+async def test_a_request_is_sent_again_whatever_came_of_it() -> None:
+    ok = UpdateMetadataResponse()
+    peers = FakePeers(OSError("no connection"), ValueError("not an answer"), ok, ok)
+    answers: list[object] = []
+    await channel_story(peers, lambda *answer: answers.append(answer), 2)
+    assert (peers.asked, len(answers)) == (4, 2)
+
+
+@in_loop
+async def test_an_answer_that_cannot_be_taken_does_not_stop_the_channel() -> None:
+    peers = FakePeers(UpdateMetadataResponse(), UpdateMetadataResponse())
+    await channel_story(peers, fail, 2)
+    assert peers.asked == 2

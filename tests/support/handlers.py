@@ -16,6 +16,7 @@ from tidelog.broker.server import Server
 from tidelog.config.broker import BrokerConfig
 from tidelog.protocol.header import RequestHeader
 from tidelog.replication.partition import Partition
+from tidelog.replication.pending import Pending
 
 
 class FakeConnection:
@@ -48,6 +49,14 @@ class HandlerStage:
         partition = self.broker.replicas.get(topic, index)
         assert partition is not None
         return partition
+
+
+async def settled(answer: Any) -> Any:
+    """What a handler answers once a thread, a flush or a timer has done its part."""
+    assert isinstance(answer, Pending)
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    answer.then(future.set_result)
+    return await asyncio.wait_for(future, 60)
 
 
 @asynccontextmanager

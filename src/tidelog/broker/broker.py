@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidelog.broker.record_threads import RecordThreads
 from tidelog.slices import Slices
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Broker:
     transactions: TransactionCoordinator
     controller: ClusterController | None = None  # None for a lone broker with its own store
     cluster: Cluster | None = None  # likewise
+    record_threads: RecordThreads = field(default_factory=RecordThreads)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
 
     @property

@@ -419,6 +419,7 @@ class Server:
         if isinstance(self.broker.topics, TopicCatalogue):
             await self.broker.topics.settle()
         await self.broker.moves.stop()
+        self.broker.record_threads.close()
         await self.broker.store.close()
         await self.broker.flusher.drain()
         self._close_logs()

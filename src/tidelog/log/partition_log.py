@@ -49,6 +49,7 @@ from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from tidelog.log.cleaner.cleaned_segment import CleanedSegment
+    from tidelog.log.valid_batch import ValidBatch
     from tidelog.record._pure import Scan
     from tidelog.record.inflation import InflationBudget
 
@@ -186,19 +187,25 @@ class PartitionLog:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         produce_version: int = 11,
         inflation: InflationBudget | None = None,
+        checked: ValidBatch | None = None,
     ) -> AppendInfo:
+        """`checked` is what a thread made of the records, by the present configuration."""
         config = self.config
         now_ms = self._host.clock.time_ms()
-        batch = validate_for_append(
-            records,
-            config=config,
-            next_offset=self.log_end_offset,
-            now_ms=now_ms,
-            leader_epoch=leader_epoch,
-            origin=origin,
-            produce_version=produce_version,
-            inflation=inflation,
-        )
+        if checked is None:
+            batch = validate_for_append(
+                records,
+                config=config,
+                next_offset=self.log_end_offset,
+                now_ms=now_ms,
+                leader_epoch=leader_epoch,
+                origin=origin,
+                produce_version=produce_version,
+                inflation=inflation,
+            )
+        else:
+            batch = checked
+            batch.place(self.log_end_offset, leader_epoch, now_ms)
         has_producer = batch.producer_id >= 0
         if has_producer:
             is_client = origin == AppendOrigin.CLIENT

@@ -10,7 +10,10 @@ from tidelog.record.batch import (
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     Codec,
+    TimestampType,
     increment_sequence,
+    stamp_offset,
+    stamp_timestamps,
 )
 
 
@@ -61,6 +64,19 @@ class ValidBatch:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
+
+    def place(self, next_offset: int, leader_epoch: int, now_ms: int) -> None:
+        """Number a batch that was checked before its place in the log was known."""
+        data = memoryview(self.data)
+        if self.log_append_time_ms not in (-1, now_ms):
+            stamp_timestamps(data, TimestampType.LOG_APPEND_TIME, now_ms)
+            self.log_append_time_ms = self.max_timestamp = now_ms
+        stamp_offset(data, next_offset, leader_epoch)
+        shift = next_offset - self.base_offset
+        self.base_offset += shift
+        self.last_offset += shift
+        if self.offset_of_max_timestamp >= 0:
+            self.offset_of_max_timestamp += shift
 
     @property
     def last_sequence(self) -> int:

@@ -73,6 +73,8 @@ _ZSTD_PRODUCE_VERSION = 7
 _OLD_ATTRIBUTES_POSITION = 17
 _RECORDS_BLAMED_MAX = 100
 _RECORDS_SEARCHED_MAX = 10_000
+_SEARCH_NS_PER_RECORD = 1000
+_REWRITE_NS_PER_BYTE = 4
 _WALKED = kernel.WALKED
 _WALKED_NULL_KEY = kernel.WALKED | kernel.NULL_KEY
 _UNUSUAL = CODEC_MASK | APPEND_TIME_BIT | CONTROL_BIT
@@ -106,7 +108,9 @@ def validate_for_append(
     """The batch in `records` as it is to be written at next_offset; KafkaError if it may not be.
 
     A writable buffer is changed in place, a read-only one is copied first. `inflation` is what the
-    batches of one request share; without it the batch has a budget of its own.
+    batches of one request share; without it the batch has a budget of its own. HeavyRecords if the
+    budget is one for the event loop, and this takes longer: nothing has been changed then. In a
+    thread `next_offset` is 0, and `ValidBatch.place` gives the batch its offsets later.
     """
     if type(records) is not memoryview:
         records = memoryview(records)
@@ -293,6 +297,7 @@ class _Append:
         from tidelog.record.builder import finish_batch, with_payload
 
         attributes, base_timestamp, records_count = check[4], check[6], check[11]
+        self._take_time_to_rewrite(target, memoryview(payload).nbytes)
         if flags & kernel.SPARSE_OFFSETS or attributes & APPEND_TIME_BIT:
             append_time = check[7] if attributes & APPEND_TIME_BIT else None
             columns = kernel.records_to_columns(
@@ -324,6 +329,12 @@ class _Append:
         )
         return self._valid_rewritten(batch, attributes, largest, records_count, check)
 
+    def _take_time_to_rewrite(self, target: Codec, payload_bytes: int) -> None:
+        from tidelog.record.compression import compression_ns
+
+        compressing_ns = compression_ns(target, payload_bytes, self._level(target))
+        self._budget().take_time(compressing_ns + _REWRITE_NS_PER_BYTE * payload_bytes)
+
     def _budget(self) -> InflationBudget:
         from tidelog.record.inflation import InflationBudget
 
@@ -338,6 +349,7 @@ class _Append:
         messages, check, messages_time, is_append_time = self._read_old()
         self._require_old_records_allowed(messages, check, messages_time, is_append_time)
         target = self._target_codec(codec_of(self.records[_OLD_ATTRIBUTES_POSITION]))
+        self._take_time_to_rewrite(target, memoryview(messages).nbytes)
         batch, max_timestamp = up_convert(
             messages,
             check.messages_count,
@@ -464,6 +476,8 @@ class _Append:
         """Names the records at fault if they are among the first."""
         from tidelog.record.columns import columns_of
 
+        searched_ns = _SEARCH_NS_PER_RECORD * min(records_count, _RECORDS_SEARCHED_MAX)
+        self._budget().take_time(searched_ns + _REWRITE_NS_PER_BYTE * memoryview(payload).nbytes)
         columns = columns_of([(payload, records_count, 0, base_timestamp, append_time)])
         rows = range(min(len(columns), _RECORDS_SEARCHED_MAX))
         self._require_keys_and_timestamps(

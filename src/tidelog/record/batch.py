@@ -65,6 +65,8 @@ SEQUENCES: Final = 1 << 31  # then they begin anew
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
+_BASE_OFFSET = Struct(">q")
+_LEADER_EPOCH = Struct(">i")
 _MAX_TIMESTAMP_POSITION = 35
 _PRODUCER = Struct(">qhi")
 _PRODUCER_POSITION = 43
@@ -168,6 +170,12 @@ class BatchHeader:
 def increment_sequence(sequence: int, increment: int) -> int:
     """Sequences wrap to 0 after 2^31 - 1."""
     return (sequence + increment) % SEQUENCES
+
+
+def stamp_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Neither is under the checksum."""
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _LEADER_EPOCH.pack_into(batch, LOG_OVERHEAD, leader_epoch)
 
 
 def stamp_timestamps(

@@ -39,8 +39,17 @@ DECOMPRESSED_BYTES_MAX: Final = REQUEST_BYTES_MAX
 
 DEFAULT_LEVELS: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 
+_NS_PER_BYTE: Final = {
+    Codec.NONE: 0,
+    Codec.GZIP: 35,
+    Codec.SNAPPY: 1,
+    Codec.LZ4: 2,
+    Codec.ZSTD: 8,
+}
+_SLOW_NS_PER_BYTE: Final = 20
+
 _CHUNK = 256 * 1024
-_PIECES_MAX = 1 << 14  # blocks, members or frames; 512 MiB in the smallest blocks of usual writers
+PIECES_MAX: Final = 1 << 14  # blocks, members or frames; 512 MiB in the smallest usual blocks
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 4096
@@ -60,6 +69,12 @@ _ZSTD_RUN, _ZSTD_COMPRESSED = 1, 2
 _ZSTD_BLOCK_BYTES_MAX = 128 * 1024
 _ZSTD_WINDOW_BYTES_MAX = 1 << 27
 _ZSTD_ONE_SHOT_BYTES = 2 * 1024 * 1024
+
+
+def compression_ns(codec: Codec, size_bytes: int, level: int | None) -> int:
+    """About how long `compress` takes."""
+    is_high_lz4 = codec == Codec.LZ4 and level not in (None, DEFAULT_LEVELS[Codec.LZ4])
+    return size_bytes * (_SLOW_NS_PER_BYTE if is_high_lz4 else _NS_PER_BYTE[codec])
 
 
 def codec_of(attributes: int) -> Codec:
@@ -89,27 +104,28 @@ def decompress(
     data: Buffer,
     limit_bytes: int = DECOMPRESSED_BYTES_MAX,
     magic: int = 2,
+    pieces_max: int = PIECES_MAX,
 ) -> bytes | bytearray:
     view = memoryview(data).cast("B")
     if codec == Codec.NONE:
         return bytes(view)
     if codec == Codec.GZIP:
-        return _gunzip(view, limit_bytes)
+        return _gunzip(view, limit_bytes, pieces_max)
     if codec == Codec.SNAPPY:
-        return _unsnappy(view, limit_bytes)
+        return _unsnappy(view, limit_bytes, pieces_max)
     if codec == Codec.LZ4:
-        return _unlz4(view, limit_bytes, magic)
-    return _unzstd(view, limit_bytes)
+        return _unlz4(view, limit_bytes, magic, pieces_max)
+    return _unzstd(view, limit_bytes, pieces_max)
 
 
 def _too_large(limit_bytes: int) -> RecordsTooLarge:
     return RecordsTooLarge(f"Compressed records inflate beyond {limit_bytes} bytes.")
 
 
-def _next_piece(pieces: int) -> int:
+def _next_piece(pieces: int, pieces_max: int) -> int:
     """One more; each piece costs a turn of a loop, however little it holds."""
-    if pieces >= _PIECES_MAX:
-        raise RecordsTooLarge(f"Compressed records come in more than {_PIECES_MAX} pieces.")
+    if pieces >= pieces_max:
+        raise RecordsTooLarge(f"Compressed records come in more than {pieces_max} pieces.")
     return pieces + 1
 
 
@@ -122,7 +138,7 @@ def _gzip(data: Buffer, level: int) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-def _gunzip(view: memoryview, limit_bytes: int) -> bytes | bytearray:
+def _gunzip(view: memoryview, limit_bytes: int, pieces_max: int) -> bytes | bytearray:
     """Members after the first are read in small windows: zlib copies what follows a member."""
     try:
         first, position = _gunzip_member(view, 0, len(view), limit_bytes)
@@ -130,7 +146,7 @@ def _gunzip(view: memoryview, limit_bytes: int) -> bytes | bytearray:
             return first
         inflated, pieces = bytearray(first), 1
         while view[position : position + 2] == _GZIP_MAGIC:
-            pieces = _next_piece(pieces)
+            pieces = _next_piece(pieces, pieces_max)
             left = limit_bytes - len(inflated)
             member, position = _gunzip_member(view, position, _GZIP_WINDOW, left)
             inflated += member
@@ -172,7 +188,7 @@ def _xerial(data: Buffer) -> bytes:
     return bytes(framed)
 
 
-def _unsnappy(view: memoryview, limit_bytes: int) -> bytes | bytearray:
+def _unsnappy(view: memoryview, limit_bytes: int, pieces_max: int) -> bytes | bytearray:
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _unsnap_block(view, limit_bytes)
     inflated, pieces = bytearray(), 0
@@ -181,7 +197,7 @@ def _unsnappy(view: memoryview, limit_bytes: int) -> bytes | bytearray:
     if end < position:
         raise _undecodable("snappy", "the header ends early")
     while position < end:
-        pieces = _next_piece(pieces)
+        pieces = _next_piece(pieces, pieces_max)
         if end - position < 4:
             raise _undecodable("snappy", "a block length ends early")
         length = _BLOCK_LENGTH.unpack_from(view, position)[0]
@@ -228,7 +244,7 @@ def _descriptor_checksum(descriptor: bytes) -> int:
     return xxh32(descriptor) >> 8 & 0xFF
 
 
-def _unlz4(view: memoryview, limit_bytes: int, magic: int) -> bytearray:
+def _unlz4(view: memoryview, limit_bytes: int, magic: int, pieces_max: int) -> bytearray:
     import lz4.block
 
     if len(view) < 7 or view[:4] != _LZ4_MAGIC:
@@ -253,7 +269,7 @@ def _unlz4(view: memoryview, limit_bytes: int, magic: int) -> bytearray:
     inflated, pieces = bytearray(), 0
     end = len(view)
     while True:
-        pieces = _next_piece(pieces)
+        pieces = _next_piece(pieces, pieces_max)
         if end - position < 4:
             raise _undecodable("lz4", "a block length ends early")
         length = _LZ4_BLOCK_LENGTH.unpack_from(view, position)[0]
@@ -310,7 +326,7 @@ def _zstd(data: Buffer, level: int) -> bytes:
     return _ZSTD.compressor(level).compress(memoryview(data))
 
 
-def _measure_frames(view: memoryview) -> tuple[int, int]:
+def _measure_frames(view: memoryview, pieces_max: int) -> tuple[int, int]:
     """(frames, bytes they inflate to at most), from block headers alone.
 
     It also finds cut frames, which the streaming reader takes for the end.
@@ -327,7 +343,7 @@ def _measure_frames(view: memoryview) -> tuple[int, int]:
         position += zstandard.frame_header_size(view[position:])
         is_last = False
         while not is_last:
-            pieces = _next_piece(pieces)
+            pieces = _next_piece(pieces, pieces_max)
             header = int.from_bytes(view[position : position + 3], "little")
             is_last = bool(header & 1)
             kind = header >> 1 & 3
@@ -341,12 +357,12 @@ def _measure_frames(view: memoryview) -> tuple[int, int]:
     return frames, bound_bytes
 
 
-def _unzstd(view: memoryview, limit_bytes: int) -> bytes | bytearray:
+def _unzstd(view: memoryview, limit_bytes: int, pieces_max: int) -> bytes | bytearray:
     import zstandard
 
     inflated = bytearray()
     try:
-        frames, bound_bytes = _measure_frames(view)
+        frames, bound_bytes = _measure_frames(view, pieces_max)
         decompressor = _ZSTD.decompressor()
         if frames == 1 and 0 < bound_bytes <= min(limit_bytes, _ZSTD_ONE_SHOT_BYTES):
             return decompressor.decompress(view, max_output_size=bound_bytes)

@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.partition_log import AppendInfo, PartitionLog
+from tidelog.log.valid_batch import ValidBatch
 from tidelog.log.validator import AppendOrigin
 from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 from tidelog.record.inflation import InflationBudget
@@ -225,6 +226,7 @@ class Partition:
         produce_version: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         inflation: InflationBudget | None = None,
+        checked: ValidBatch | None = None,
     ) -> AppendInfo:
         """Append as leader. While a flush is due, readers do not see the records: `flush_due`."""
         log = self.log
@@ -235,6 +237,7 @@ class Partition:
             origin=origin,
             produce_version=produce_version,
             inflation=inflation,
+            checked=checked,
         )
         self._unseen_bytes += info.size_bytes
         leadership = self.leadership

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.batches import simple_batch
-from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.handlers import HandlerStage, handler_stage, settled
 from tests.support.metadata import in_loop
 from tidelog.broker.handlers import fetch
 from tidelog.errors import ErrorCode
@@ -17,6 +18,9 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from tidelog.record import conversion
+from tidelog.record.batch import Codec
+from tidelog.record.conversion import down_convert_file
 from tidelog.record.file_records import FileRecords
 from tidelog.replication.pending import Pending
 from tidelog.types import Uuid
@@ -269,9 +273,50 @@ async def test_old_clients_get_old_message_sets(tmp_path: Path) -> None:
         await stage.topic("t")
         append(stage, 2)
         for version, magic in ((0, 0), (1, 0), (2, 1), (3, 1)):
-            records = read(stage, 0, version=version).records
-            assert isinstance(records, bytes)
-            assert records[16] == magic
+            (row,) = rows_of(await settled(fetch.handle(stage.context(version), request(0))))
+            assert isinstance(row.records, bytes)
+            assert row.records[16] == magic
+
+
+@in_loop
+async def test_a_thread_converts_for_old_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converters: list[threading.Thread] = []
+
+    def convert(*args: Any, **options: Any) -> bytes:
+        converters.append(threading.current_thread())
+        return down_convert_file(*args, **options)
+
+    monkeypatch.setattr(conversion, "down_convert_file", convert)
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=3)
+        append(stage, 2, 0, codec=Codec.GZIP)
+        append(stage, 2, 1, codec=Codec.ZSTD)
+        message = request(0, partitions=(0, 1, 2, 9))
+        rows = rows_of(await settled(fetch.handle(stage.context(3), message)))
+        assert [row.partition_index for row in rows] == [0, 1, 2, 9]
+        assert [row.error_code for row in rows] == [
+            0,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            0,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        assert isinstance(rows[0].records, bytes)
+        assert len(converters) == 2
+        assert threading.main_thread() not in converters
+
+
+@in_loop
+async def test_an_old_client_that_waits_gets_what_arrives(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        answer = fetch.handle(stage.context(2), request(0, max_wait_ms=500))
+        append(stage, 2)
+        stage.clock.advance(ms=1)
+        (row,) = rows_of(await settled(answer))
+        assert isinstance(row.records, bytes)
+        assert row.records[16] == 1
 
 
 @in_loop
@@ -326,7 +371,8 @@ async def test_no_piece_of_a_batch_is_sent_to_those_who_get_one_whole(tmp_path: 
         large = append(stage, 50, 1)
         for version, is_sent in ((2, True), (3, False), (12, False)):
             message = request(0, partitions=(0, 1), partition_max_bytes=large - 1)
-            rows = rows_of(fetch.handle(stage.context(version), message))
+            answer: Any = fetch.handle(stage.context(version), message)
+            rows = rows_of(await settled(answer) if version <= 3 else answer)
             assert len(rows[0].records or b"") > 0
             assert (len(rows[1].records or b"") > 0) is is_sent, version
 

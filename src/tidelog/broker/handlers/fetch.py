@@ -16,8 +16,8 @@ Behaviour
 - A partition that goes away while the fetch waits wakes it, and is answered at once.
 - A consumer that names its rack is told of a follower there (replica.selector.class, KIP-392).
 - Followers (replica id 0 and above) are served by `broker.follower_fetch`.
-- Records leave as slices of the segment file (sendfile); only v0-v3 convert them down, about
-  1 MiB an answer.
+- Records leave as slices of the segment file (sendfile); only v0-v3 convert them down, in a thread,
+  about 1 MiB an answer.
 Unlike Kafka
 - A v0-v2 client that leaves no room for the first batch gets a message that says so. Kafka's
   answer is empty, and the client asks for ever.
@@ -55,6 +55,8 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tidelog.broker.broker import Broker
 
 READ_UNCOMMITTED = 0
@@ -89,7 +91,7 @@ def handle(
     if fetch.partitions and request.isolation_level not in ISOLATION_LEVELS:
         return _refuse(request, context.api_version)
     if fetch.is_satisfied(rows):
-        return fetch.answer(rows)
+        return fetch.finish(rows)
     return _Parked(fetch).answer
 
 
@@ -248,7 +250,7 @@ class _Fetch:
             row.records = b""
         if version < FIRST_VERSION_WITH_ZSTD and row.records:
             try:
-                self._convert(partition, wanted, row)
+                self._require_readable(partition)
             except KafkaError as error:
                 self.failed = True
                 return self._not_here(topic, wanted.index, error.code)
@@ -271,6 +273,28 @@ class _Fetch:
                 )
                 self._leader_ids.add(leader.leader_id)
         return row
+
+    def finish(self, rows: list[FetchedRow]) -> FetchResponse | Pending[FetchResponse]:
+        if self.version > LAST_VERSION_OF_MAGIC_1 or not self.bytes_read:
+            return self.answer(rows)
+        threads = self.broker.record_threads
+        held_bytes = min(self.bytes_read, CONVERTED_BYTES_MAX)
+        if not threads.may_hold(held_bytes):
+            self._convert(rows)
+            return self.answer(rows)
+        pending: Pending[FetchResponse] = Pending()
+
+        def converted(done: asyncio.Future[None]) -> None:
+            try:
+                done.result()
+                answer = self.answer(rows)
+            except BaseException:
+                pending.fail()
+                raise
+            pending.complete(answer)
+
+        threads.run(held_bytes, lambda: self._convert(rows), converted)
+        return pending
 
     def answer(self, rows: list[FetchedRow]) -> FetchResponse:
         response = self.plan.answer(rows)
@@ -309,25 +333,34 @@ class _Fetch:
             records=b"",
         )
 
-    def _convert(self, partition: Partition, wanted: FetchedPartition, row: PartitionData) -> None:
+    def _require_readable(self, partition: Partition) -> None:
         """Old clients read only what their version of the message format can say."""
         config = partition.log.config
         if config.compression_type == "zstd":
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if self.version > LAST_VERSION_OF_MAGIC_1:
-            return
-        if not config.message_downconversion_enable:
+        if self.version <= LAST_VERSION_OF_MAGIC_1 and not config.message_downconversion_enable:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+    def _convert(self, rows: list[FetchedRow]) -> None:
+        """In a thread: it reads, inflates and compresses."""
         from tidelog.record.conversion import down_convert_file
 
-        assert isinstance(row.records, FileRecords)
-        row.records = down_convert_file(
-            row.records,
-            0 if self.version <= LAST_VERSION_OF_MAGIC_0 else 1,
-            wanted.fetch_offset,
-            max(CONVERTED_BYTES_MAX - self.bytes_read, 0),
-            cut_overflows=self.version < FIRST_VERSION_WITH_MAX_BYTES,
-        )
+        converted_bytes = 0
+        for place, (wanted, row) in enumerate(rows):
+            if not isinstance(row.records, FileRecords):
+                continue
+            try:
+                row.records = down_convert_file(
+                    row.records,
+                    0 if self.version <= LAST_VERSION_OF_MAGIC_0 else 1,
+                    wanted.fetch_offset,
+                    max(CONVERTED_BYTES_MAX - converted_bytes, 0),
+                    cut_overflows=self.version < FIRST_VERSION_WITH_MAX_BYTES,
+                )
+            except KafkaError as error:
+                rows[place] = wanted, _failed(wanted.index, self._in_version(error.code))
+            else:
+                converted_bytes += len(row.records)
 
     def _in_version(self, code: ErrorCode) -> ErrorCode:
         if (
@@ -372,11 +405,13 @@ class _Parked:
         try:
             rows = fetch.read_all()
             late = fetch.broker.clock.monotonic() >= self._deadline
-            answer = fetch.answer(rows) if late or fetch.is_satisfied(rows) else None
+            answer = fetch.finish(rows) if late or fetch.is_satisfied(rows) else None
         except BaseException:
             self.answer.fail()
             raise
-        if answer is not None:
+        if isinstance(answer, Pending):
+            answer.then(self.answer.complete, self.answer.fail)
+        elif answer is not None:
             self.answer.complete(answer)
         else:
             self._delayed = self._park()

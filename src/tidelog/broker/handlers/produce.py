@@ -16,6 +16,9 @@ Behaviour
   and ones that are too large: see `_WITHOUT_LOG_START`.
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
+- Records that take long to check (inflate, compress anew, convert) are checked in a thread and
+  appended then, as if their request had come then: in order, for further requests of the connection
+  wait for it.
 Unlike Kafka
 - What an idempotent producer sends behind a batch that was just refused because this
   broker does not lead, or too few replicas are in sync, is refused likewise and is not out of order
@@ -44,7 +47,8 @@ from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.broker.produce_admission import admit_records, is_transactional
 from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.validator import must_be_one_batch
+from tidelog.log.valid_batch import ValidBatch
+from tidelog.log.validator import must_be_one_batch, validate_for_append
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -64,14 +68,17 @@ from tidelog.record.batch import (
     TRANSACTIONAL_BIT,
 )
 from tidelog.record.errors import InvalidRecords, InvalidTimestamps, NotOneBatch
-from tidelog.record.inflation import InflationBudget
+from tidelog.record.inflation import HeavyRecords, InflationBudget
 from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tidelog.broker.broker import Broker
+    from tidelog.config.topic import LogConfig
 
 Answer = ProduceResponse | CloseConnection | None
 Row = tuple[PartitionProduceResponse, Partition]
@@ -82,6 +89,7 @@ FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
 FIRST_VERSION_WITH_BATCHES = 3
+_PLAIN = ("producer", "uncompressed")
 LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
 _WITHOUT_LOG_START = frozenset(
     {
@@ -97,7 +105,12 @@ _WITHOUT_LOG_START = frozenset(
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending[Answer]:
-    append = _Append(context, request)
+    return _handle(context, request, _Append(context, request))
+
+
+def _handle(
+    context: RequestContext, request: ProduceRequest, append: _Append
+) -> Answer | Pending[Answer]:
     if append.is_transactional and append.refusal is None:
         return _append_transactional(context, request, append)
     return _append_all(context, request, append)
@@ -111,6 +124,10 @@ def _append_all(
         topics = _distinct(topics)
     responses = [append.topic(topic) for topic in topics if topic.partition_data]
     response = ProduceResponse(responses=responses)
+    if append.earlier is not None:
+        response = append.merge_into(append.earlier, response)
+    if append.heavy:
+        return _append_heavy(context, request, append, response)
     if append.misdirected and append.version >= FIRST_VERSION_WITH_LEADERS:
         _tell_leaders(context, append.misdirected, response)
     if append.unflushed or append.uncommitted:
@@ -150,15 +167,113 @@ def _append_transactional(
     return pending
 
 
+def _append_heavy(
+    context: RequestContext, request: ProduceRequest, append: _Append, response: ProduceResponse
+) -> Pending[Answer]:
+    """What could not be checked on the loop is checked in a thread, then handled as a request of
+    its own: leadership, transaction and sequences are those of that moment.
+    """
+    pending: Pending[Answer] = Pending()
+    heavy = append.heavy
+
+    def check() -> None:
+        for row in heavy:
+            row.check(append.version)
+
+    def checked(done: asyncio.Future[None]) -> None:
+        try:
+            done.result()
+            rest = _rest_of(request, heavy)
+            again = _Append(context, rest)
+            again.go_on_from(append, response)
+            answer = _handle(context, rest, again)
+        except BaseException:
+            pending.fail()
+            raise
+        if isinstance(answer, Pending):
+            answer.then(pending.complete, pending.fail)
+        else:
+            pending.complete(answer)
+
+    size_bytes = sum(len(row.records) for row in heavy)
+    context.broker.record_threads.run(size_bytes, check, checked)
+    return pending
+
+
+def _rest_of(request: ProduceRequest, heavy: Sequence[_HeavyRow]) -> ProduceRequest:
+    topics: dict[int, TopicProduceData] = {}
+    for row in heavy:
+        name, topic_id = row.topic.name, row.topic.topic_id
+        topic = topics.setdefault(
+            id(row.topic), TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
+        )
+        topic.partition_data.append(PartitionProduceData(index=row.index, records=row.records))
+    return ProduceRequest(
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout_ms=request.timeout_ms,
+        topic_data=list(topics.values()),
+    )
+
+
+class _HeavyRow:
+    """Records that a thread checks, and what came of it."""
+
+    __slots__ = ("budget", "checked", "config", "index", "now_ms", "records", "topic")
+
+    def __init__(
+        self,
+        topic: TopicProduceData,
+        row: PartitionProduceData,
+        config: LogConfig,
+        now_ms: int,
+        budget: InflationBudget,
+    ) -> None:
+        assert row.records is not None
+        self.topic = topic
+        self.index = row.index
+        self.records = memoryview(bytearray(row.records))  # the frame is gone by then
+        self.config = config
+        self.now_ms = now_ms
+        self.budget = budget
+        self.checked: ValidBatch | KafkaError | None = None
+
+    def check(self, version: int) -> None:
+        try:
+            self.checked = validate_for_append(
+                self.records,
+                config=self.config,
+                next_offset=0,
+                now_ms=self.now_ms,
+                leader_epoch=0,
+                produce_version=version,
+                inflation=self.budget,
+            )
+        except KafkaError as error:
+            self.checked = error
+
+    def batch(self, config: LogConfig) -> ValidBatch | None:
+        """KafkaError if it may not be appended; None if that is to be found out anew."""
+        if self.config is not config:
+            return None
+        if isinstance(self.checked, KafkaError):
+            raise self.checked
+        return self.checked
+
+
 class _Append:
     """One request's appends, and what came of them."""
 
     __slots__ = (
         "_broker",
+        "_checked",
         "_client_id",
         "_inflation",
         "_refused_sequences",
+        "_topic",
         "acks",
+        "earlier",
+        "heavy",
         "is_transactional",
         "misdirected",
         "refusal",
@@ -178,6 +293,9 @@ class _Append:
         # Appended, to be held by all in-sync replicas up to an offset before the answer.
         self.uncommitted: list[tuple[PartitionProduceResponse, Partition, int]] = []
         self.misdirected: list[tuple[str, PartitionProduceResponse]] = []  # led elsewhere
+        self.heavy: list[_HeavyRow] = []  # not appended, but left to a thread
+        self.earlier: ProduceResponse | None = None  # where these rows belong, after a thread
+        self._checked: dict[tuple[str, Uuid, int], _HeavyRow] = {}  # by a thread
         self.refusal: ErrorCode | None = None  # applies to every partition
         self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
         transactional, self._inflation = _survey(request, self.version)
@@ -187,7 +305,32 @@ class _Append:
         elif not -1 <= request.acks <= 1:
             self.refusal = ErrorCode.INVALID_REQUIRED_ACKS
 
+    def go_on_from(self, before: _Append, response: ProduceResponse) -> None:
+        """Append what a thread has checked; the rest of the request was appended before."""
+        self.earlier = response
+        self._checked = {
+            (row.topic.name, row.topic.topic_id, row.index): row for row in before.heavy
+        }
+        self.unflushed, self.uncommitted = before.unflushed, before.uncommitted
+        self.misdirected = before.misdirected
+
+    def merge_into(self, earlier: ProduceResponse, response: ProduceResponse) -> ProduceResponse:
+        """The rows of this append in place of those that stood for them."""
+        by_id = self.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        rows = {
+            (topic.topic_id if by_id else topic.name, row.index): row
+            for topic in response.responses
+            for row in topic.partition_responses
+        }
+        for topic in earlier.responses:
+            key = topic.topic_id if by_id else topic.name
+            topic.partition_responses = [
+                rows.get((key, row.index), row) for row in topic.partition_responses
+            ]
+        return earlier
+
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
+        self._topic = topic
         name = topic.name
         unknown: ErrorCode | None = None
         if self.version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -231,11 +374,21 @@ class _Append:
             if code is not None:
                 error = KafkaError(code, "A batch that was sent before this one was refused.")
                 return _failed(index, self._in_version(error))
+        config = partition.log.config
+        if self._inflation is None and config.compression_type not in _PLAIN:
+            self._inflation = InflationBudget.for_request(len(row.records))
         needs_all = self.acks == ALL and partition.leadership is not None
         try:
             if needs_all:
                 partition.require_enough_in_sync()
-            info = partition.append(row.records, self.version, inflation=self._inflation)
+            info = partition.append(
+                row.records,
+                self.version,
+                inflation=self._inflation,
+                checked=self._checked_batch(row, config) if self._checked else None,
+            )
+        except HeavyRecords:
+            return self._leave_to_thread(topic, row, config)
         except KafkaError as error:
             failed = self._fail(topic, row, error, partition)
             if error.code not in _WITHOUT_LOG_START and not isinstance(error, NotOneBatch):
@@ -252,6 +405,23 @@ class _Append:
         elif partition.flush_due:
             self.unflushed.append((answer, partition))
         return answer
+
+    def _checked_batch(self, row: PartitionProduceData, config: LogConfig) -> ValidBatch | None:
+        return self._checked[self._topic.name, self._topic.topic_id, row.index].batch(config)
+
+    def _leave_to_thread(
+        self, topic: str, row: PartitionProduceData, config: LogConfig
+    ) -> PartitionProduceResponse:
+        assert row.records is not None
+        assert self._inflation is not None
+        budget = self.heavy[0].budget if self.heavy else self._inflation.for_thread()
+        held_bytes = sum(len(each.records) for each in self.heavy)
+        if not self._broker.record_threads.may_hold(held_bytes + len(row.records)):
+            self._inflation = budget
+            return self._partition(topic, row, None)
+        now_ms = self._broker.clock.time_ms()
+        self.heavy.append(_HeavyRow(self._topic, row, config, now_ms, budget))
+        return PartitionProduceResponse(index=row.index)
 
     def _refused(
         self, topic: str, row: PartitionProduceData, unknown: ErrorCode | None, refusal: ErrorCode

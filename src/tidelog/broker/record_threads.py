@@ -1,0 +1,50 @@
+"""Threads for work on records that would hold the event loop: codecs and conversions.
+
+Records that wait for a thread are copies, for the frame they came in is gone. All copies together
+may take HELD_BYTES_MAX; what does not fit is for the loop to do, however long it takes: a slow
+broker is better than one that dies for want of memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+THREADS: Final = 2  # as many batches are inflated at a time
+HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+class RecordThreads:
+    """Touched only on the broker loop."""
+
+    __slots__ = ("_held_bytes", "_pool")
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None  # made with the first work
+        self._held_bytes = 0
+
+    def may_hold(self, size_bytes: int) -> bool:
+        return self._held_bytes + size_bytes <= HELD_BYTES_MAX
+
+    def run(
+        self, size_bytes: int, work: Callable[[], T], done: Callable[[asyncio.Future[T]], object]
+    ) -> None:
+        """`done` is called on the loop; until then so many bytes are held."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(THREADS, "records")
+        self._held_bytes += size_bytes
+
+        def finished(future: asyncio.Future[T]) -> None:
+            self._held_bytes -= size_bytes
+            done(future)
+
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        future.add_done_callback(finished)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()

@@ -27,6 +27,7 @@ class ClosableConnection(FakeConnection):
     def __init__(self) -> None:
         super().__init__()
         self.callbacks: list[Callable[[Any], object]] = []
+        self.half_closed = False
 
     def add_close_callback(self, callback: Callable[[Any], object]) -> None:
         self.callbacks.append(callback)

@@ -20,6 +20,7 @@ from tidelog.broker.handlers import (
     offset_delete,
     offset_fetch,
 )
+from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest
 from tidelog.protocol.messages.consumer_group_describe import (
@@ -249,6 +250,30 @@ async def test_offsets_of_subscribed_topics_are_not_deleted(stage: ConsumerStage
     answer = offset_delete.handle(stage.stage.context(0), request)
     codes = [row.partitions[0].error_code for row in answer.topics]
     assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
+
+
+@on_stage()
+async def test_an_empty_group_outlives_its_last_offset_until_offsets_are_expired(
+    stage: ConsumerStage,
+) -> None:
+    stage.join()
+    groups = stage.broker.groups
+    committed = CommittedOffset(5, -1, "", stage.stage.clock.time_ms())
+    groups.commit_offsets(
+        "g",
+        [("t", 0, committed)],
+        generation_id=2,
+        member_id="m",
+        group_instance_id=None,
+        version=9,
+    )
+    stage.beat(member_epoch=-1)
+    assert groups.delete_offsets("g", [("t", 0)]) == {("t", 0): ErrorCode.NONE}
+    assert groups.offsets_of("g") is None
+    assert groups.group_or_none("g") is not None
+    groups.expire_offsets()
+    stage.stage.clock.advance(ms=0)
+    assert groups.group_or_none("g") is None
 
 
 @pytest.mark.parametrize(

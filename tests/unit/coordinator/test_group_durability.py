@@ -10,6 +10,7 @@ import pytest
 from tests.support.group_scenario import GROUP
 from tests.support.group_stage import GroupStage
 from tidelog.coordinator.group.membership import Joining
+from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -210,3 +211,35 @@ def test_answers_of_a_sync_hold_the_protocol(tmp_path: Path) -> None:
     assert answer == SyncGroupResponse(
         protocol_type="consumer", protocol_name="range", assignment=b"p"
     )
+
+
+def test_an_empty_group_without_offsets_goes_when_offsets_of_it_are_deleted(tmp_path: Path) -> None:
+    """As in Kafka 3.9, whether or not those were there."""
+    stage = GroupStage(tmp_path, SETTINGS)
+    leader, follower = two_joined(stage)
+    for joined in (follower, leader):
+        stage.groups.leave_group(GROUP, [(joined.member_id, None, None)])
+    assert state(stage) is GroupState.EMPTY
+    assert stage.groups.delete_offsets(GROUP, []) == {}
+    assert state(stage) is GroupState.EMPTY
+    assert stage.groups.delete_offsets(GROUP, [("t", 0)]) == {("t", 0): ErrorCode.NONE}
+    assert stage.classic_or_none(GROUP) is None
+    stage.restart()
+    assert stage.classic_or_none(GROUP) is None
+
+
+def test_an_offset_that_waits_for_its_transaction_is_deleted_too(tmp_path: Path) -> None:
+    stage = GroupStage(tmp_path, SETTINGS)
+    stage.groups.commit_transactional_offsets(
+        GROUP,
+        [("t", 0, CommittedOffset(5, -1, "", stage.clock.time_ms()))],
+        producer_id=7,
+        producer_epoch=0,
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+    )
+    assert stage.groups.delete_offsets(GROUP, [("t", 0)]) == {("t", 0): ErrorCode.NONE}
+    assert stage.groups.offsets_of(GROUP) is None
+    stage.restart()
+    assert stage.groups.offsets_of(GROUP) is None

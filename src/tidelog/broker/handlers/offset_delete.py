@@ -1,10 +1,12 @@
 """OffsetDelete v0: forget offsets of a group.
 
 Behaviour
-- In a group without members any offset may go, and the group with its last one. In a consumer group
-  with members only those of topics that no member is subscribed to (else 86); groups of other
-  protocols must be empty (68).
-- An offset that is not there is no error.
+- In a group without members any offset may go. A classic group goes with its last one, at once, or
+  if it has none (Kafka 3.9; 4.x keeps it until offsets are expired next). A consumer group of
+  KIP-848 stays until then.
+- In a group of consumers with members only offsets of topics that no member is subscribed to may go
+  (else 86); groups of other protocols must be empty (68).
+- An offset that waits for its transaction goes as well. One that is not there is no error.
 Checks, in order: topic and partition exist (3), group id (24), coordinator (14, 16), group known
 (69), group empty or a consumer group (68), not subscribed (86).
 """

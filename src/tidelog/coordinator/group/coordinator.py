@@ -432,18 +432,26 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         doomed = [each for each, code in outcomes.items() if code is ErrorCode.NONE]
         present = shard.offsets.get(group_id)
-        if present is not None:
-            self._remove(shard, group_id, [each for each in doomed if present.get(*each)])
+        there = [] if present is None else [each for each in doomed if present.holds(*each)]
+        if doomed:
+            # As in Kafka, a consumer group stays until offsets are expired next.
+            self._remove(shard, group_id, there, with_group=isinstance(group, Group))
         return outcomes
 
     def _remove(
-        self, shard: GroupShard, group_id: str, gone: Iterable[removal.TopicAndPartition]
+        self,
+        shard: GroupShard,
+        group_id: str,
+        gone: Iterable[removal.TopicAndPartition],
+        *,
+        with_group: bool = True,
     ) -> None:
         """And the group, if nothing is left of it."""
         writer = TombstoneWriter(self.runtime, shard)
         for topic, partition in gone:
             writer.add((group_id, topic, (partition,)))
-        writer.add((group_id, None, ()))
+        if with_group:
+            writer.add((group_id, None, ()))
         writer.write()
 
     def topic_created(self, topic: str) -> None:

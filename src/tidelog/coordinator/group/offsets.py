@@ -56,6 +56,10 @@ class GroupOffsets:
         partitions = self._by_topic.get(topic)
         return None if partitions is None else partitions.get(partition)
 
+    def holds(self, topic: str, partition: int) -> bool:
+        """Committed, or waiting for its transaction to end."""
+        return self.get(topic, partition) is not None or self.is_unstable(topic, partition)
+
     def put(self, topic: str, partition: int, committed: CommittedOffset) -> bool:
         """Whether it is the first of its topic."""
         partitions = self._by_topic.get(topic)

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.support.eventually import eventually
 from tests.support.raw_admin import BROKER, SET, incremental
 from tests.support.raw_client import RawClient
 
@@ -101,6 +102,8 @@ def tell(bootstrap: str, now_ms: int) -> None:
     with RawClient(bootstrap) as client:  # librdkafka knows no defaults of all brokers
         changes = [(key, SET, text) for key, text in CLUSTER_WIDE.items()]
         assert incremental(client, BROKER, "", changes) == 0
+    wanted = CLUSTER_WIDE["log.retention.ms"]
+    eventually(lambda: topic_configs(admin, "plain")["retention.ms"][0] == wanted, TIMEOUT_S)
 
 
 def create(admin: AdminClient, topics: Mapping[str, Story]) -> None:

@@ -14,6 +14,7 @@ from tidelog.broker.cluster import Cluster
 from tidelog.broker.config_changes import ConfigChanges
 from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.server import Server, unusable_store
+from tidelog.controller import znodes
 from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.registration import find_cluster, generate_broker_id
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
@@ -54,9 +55,11 @@ class ClusterServer(Server):
         config = self._static_config
         store = self._connect(config)
         meta = self._logs.stored_identity()
+        self._must_know_topics(store)
         cluster_id = find_cluster(store, None if meta is None else meta.cluster_id)
         broker_id = self._broker_id(config, meta, store)
-        ground = self._lay_groundwork(store, broker_id, cluster_id)
+        self._logs.confirm_identity(broker_id, cluster_id)
+        ground = self._lay_groundwork(store, broker_id)
         cluster = self._cluster = Cluster(
             ground.dynamic_config.layers,
             broker_id,
@@ -78,6 +81,18 @@ class ClusterServer(Server):
         cluster.topics.on_change(self._cluster_topic_changed)
         self._config_changes = ConfigChanges(store, ground.dynamic_config, self._clock)
         store.on_session(self._session_changed)
+
+    def _must_know_topics(self, store: ZooKeeperStore) -> None:
+        """A ZooKeeper without a cluster has no settings of the topics that are here: by the
+        defaults their old records would go. (Apache Kafka does not start there either.)
+        """
+        is_new = next(store.subtree(znodes.CLUSTER_ID), None) is None
+        if is_new and self._logs.hosted():
+            raise StartupError(
+                "the log directories hold topics, and the ZooKeeper of zookeeper.connect knows of "
+                "no cluster: check its address and path. To adopt the topics without ZooKeeper, "
+                "leave zookeeper.connect out"
+            )
 
     def _connect(self, config: BrokerConfig) -> ZooKeeperStore:
         session_timeout_ms = config.get_int("zookeeper.session.timeout.ms")

@@ -269,10 +269,11 @@ class Server:
         )
         topics = TopicCatalogue(store, broker_id, settings=config, rack=config.rack)
         topics.controller_epoch = membership.controller_epoch
+        logs.confirm_identity(broker_id, membership.cluster_id)
         adoption = adoption_or_none(store, logs, config, broker_id)
         if adoption is not None:
             adoption.prepare(topics)
-        ground = self._lay_groundwork(store, broker_id, membership.cluster_id)
+        ground = self._lay_groundwork(store, broker_id)
         topics.load()
         if adoption is not None:
             adoption.finish(topics, logs)
@@ -285,10 +286,9 @@ class Server:
         ground.dynamic_config.follow(topics)
         topics.carry_out = hosting.carry_out
 
-    def _lay_groundwork(self, store: MetadataStore, broker_id: int, cluster_id: str) -> Groundwork:
+    def _lay_groundwork(self, store: MetadataStore, broker_id: int) -> Groundwork:
         """The configuration comes first: logs are loaded by it."""
         logs = self._logs
-        logs.confirm_identity(broker_id, cluster_id)
         dynamic_config = DynamicConfig(self._static_config, store, broker_id)
         dynamic_config.load()
         logs.configure(dynamic_config.broker_config)

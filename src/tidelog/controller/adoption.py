@@ -38,7 +38,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tidelog.config.broker import BrokerConfig
+from tidelog.config.broker import BrokerConfig, find_key
 from tidelog.config.definition import ConfigError
 from tidelog.config.topic import TOPIC_TABLE, log_config
 from tidelog.controller import znodes
@@ -348,10 +348,18 @@ class KraftAdoption(Adoption):
                 yield from (Delete(path) for path, _, _ in self._store.subtree(config_path))
         for name in self._topics:
             yield self._configure("topics", name, self._configs(name))
-        brokers = self._image.broker_configs
         names = {znodes.DEFAULT_ENTITY: "", str(self._broker_id): str(self._broker_id)}
         for node, name in names.items():
-            yield self._configure("brokers", node, brokers.get(name, {}))
+            yield self._configure("brokers", node, dict(self._broker_configs(name)))
+
+    def _broker_configs(self, name: str) -> Iterator[tuple[str, str]]:
+        """Without passwords: other users may read the store's files, and not Kafka's."""
+        for key_name, text in self._image.broker_configs.get(name, {}).items():
+            key = find_key(key_name)
+            if key is None or key.sensitive:
+                logger.warning("%s, a setting of brokers, is not adopted", key_name)
+            else:
+                yield key_name, text
 
     def _configs(self, name: str) -> Texts:
         return self._image.topic_configs.get(name, {})

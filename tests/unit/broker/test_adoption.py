@@ -248,6 +248,31 @@ async def test_a_retention_set_for_all_brokers_holds(kafka: KafkaDirectory) -> N
 
 
 @in_loop
+async def test_passwords_and_unknown_settings_of_brokers_are_not_copied(
+    kafka: KafkaDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.metadata.append(
+        broker_config("1", "listener.name.external.ssl.keystore.password", "secret"),
+        broker_config("", "of.the.future", "secret"),
+        broker_config("", "log.flush.interval.ms", "9000"),
+    )
+    async with handler_stage(kafka.path) as stage:
+        assert stage.broker.config["log.flush.interval.ms"] == 9000
+    assert not any(b"secret" in path.read_bytes() for path in kafka.path.glob("tidelog-*"))
+    assert "of.the.future, a setting of brokers, is not adopted" in caplog.messages
+
+
+@in_loop
+async def test_the_directory_of_another_broker_is_refused_before_anything_is_adopted(
+    kafka: KafkaDirectory,
+) -> None:
+    kafka.metadata.append(*topic("a", A))
+    with pytest.raises(StartupError, match=r"belongs to broker\.id 1, but this is 7"):
+        async with handler_stage(kafka.path, broker_id="7"):
+            pass
+
+
+@in_loop
 async def test_leader_epochs_go_on_above_those_of_log_and_metadata(kafka: KafkaDirectory) -> None:
     kafka.metadata.append(*topic("a", A, [[1], [1]], leader_epoch=7, retention_ms="-1"))
     kafka.partition("a", 0, A, leader_epoch=4)

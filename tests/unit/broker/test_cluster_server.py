@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from tests.support.broker_session import BrokerSession
+from tests.support.clock import FakeClock
 from tests.support.config_broker import found_cluster
 from tests.support.metadata import in_loop
 from tidelog.broker.cluster_server import ClusterServer
@@ -19,6 +20,7 @@ from tidelog.controller import znodes
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import Create, MetadataStore
 from tidelog.controller.zookeeper_store import ZooKeeperStore
+from tidelog.errors import StartupError
 from tidelog.types import Uuid
 
 
@@ -111,3 +113,18 @@ async def leave_without_leader(
             ),
         ]
     )
+
+
+@in_loop
+async def test_topics_that_a_new_zookeeper_does_not_know_keep_a_broker_from_starting(
+    tmp_path: Path,
+) -> None:
+    metadata, logs = tmp_path / "metadata", tmp_path / "logs"
+    metadata.mkdir()
+    (logs / "t-0").mkdir(parents=True)
+    store = EmbeddedStore.open(metadata, clock=FakeClock())
+    server = ServerOnStore(BrokerConfig({"log.dirs": str(logs), "broker.id": "1"}), store)
+    with pytest.raises(StartupError, match="knows of no cluster"):
+        server.open()
+    assert next(store.subtree(znodes.CLUSTER_ID), None) is None
+    await store.close()

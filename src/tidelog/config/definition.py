@@ -314,6 +314,11 @@ class Key:
     def is_harmless(self) -> bool:
         return self.effect.kind is EffectKind.HARMLESS
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it cannot change while the broker runs, or a change would come to nothing."""
+        return self.dynamic == READ_ONLY or self.effect.kind is not EffectKind.WIRED
+
     def refuses(self, value: Value) -> bool:
         """Whether the broker must not run with this value: nothing here would honour it."""
         return self.effect.kind is EffectKind.REFUSED and value not in (self.default, "", (), None)

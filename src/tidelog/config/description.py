@@ -21,7 +21,7 @@ from itertools import dropwhile
 from typing import Final, NamedTuple
 
 from tidelog.config.broker import BROKER_TABLE, LISTENER_PREFIX, BrokerConfig, find_key
-from tidelog.config.definition import READ_ONLY, ConfigType, Key, Value, to_text
+from tidelog.config.definition import ConfigType, Key, Value, to_text
 from tidelog.config.topic import TOPIC_TABLE, topic_values
 
 
@@ -130,7 +130,7 @@ class BrokerLayers:
 
     def _broker_entry(self, name: str, text: str | None, synonyms: list[Synonym]) -> Entry:
         key = BROKER_TABLE.get(name)
-        read_only = key is None or key.dynamic == READ_ONLY
+        read_only = key is None or key.is_fixed
         return make_entry(name, find_key(name), text, synonyms, read_only=read_only)
 
 

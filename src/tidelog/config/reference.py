@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.config.broker import SUBJECTS
-from tidelog.config.definition import ConfigType, EffectKind, Key, to_text
+from tidelog.config.definition import READ_ONLY, ConfigType, EffectKind, Key, to_text
 from tidelog.config.keys import replication, topic
 from tidelog.config.keys.replication import DYNAMIC_ONLY_KEYS
 
@@ -71,7 +71,7 @@ def broker_rows(keys: Iterable[Key]) -> Iterator[str]:
     yield "| key | type | default | valid | change | what it does | effect |"
     yield "|---|---|---|---|---|---|---|"
     for key in keys:
-        yield row(key, key.dynamic)
+        yield row(key, READ_ONLY if key.is_fixed else key.dynamic)
 
 
 def topic_rows(keys: Iterable[Key]) -> Iterator[str]:

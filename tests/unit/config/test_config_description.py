@@ -144,3 +144,25 @@ def test_layers_that_do_not_fit_together_are_refused() -> None:
         layers(
             {"log.cleaner.max.compaction.lag.ms": "5"}, {"log.cleaner.min.compaction.lag.ms": "6"}
         )
+
+
+def test_what_is_advertised_is_described_only_if_it_was_set() -> None:
+    unset = by_name(layers().describe_broker())["advertised.listeners"]
+    assert (unset.value, unset.source, unset.synonyms) == (None, Source.DEFAULT, ())
+    text = "PLAINTEXT://kafka.example:9092"
+    described = layers({"advertised.listeners": text}).describe_broker()
+    entry = by_name(described)["advertised.listeners"]
+    assert (entry.value, entry.source) == (text, Source.STATIC_BROKER)
+
+
+def test_a_key_whose_change_would_come_to_nothing_is_read_only() -> None:
+    described = by_name(layers().describe_broker())
+    assert described["num.io.threads"].read_only
+    assert described["metric.reporters"].read_only
+    assert not described["max.connection.creation.rate"].read_only
+
+
+def test_an_unknown_key_is_described_without_its_value() -> None:
+    described = by_name(layers({"plugin.secret": "x"}).describe_broker())
+    entry = described["plugin.secret"]
+    assert (entry.value, entry.sensitive, entry.source) == (None, True, Source.STATIC_BROKER)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tidelog.config.broker import BROKER_TABLE
+from tidelog.config.broker import BROKER_TABLE, BrokerConfig
 from tidelog.config.definition import Key, to_text
+from tidelog.config.description import BrokerLayers
 from tidelog.config.topic import TOPIC_TABLE
 
 OUR_DEFAULTS = {
@@ -83,6 +84,11 @@ def test_there_are_no_other_keys() -> None:
     assert {key.name for key in BROKER_TABLE} == {
         fact.name for fact in facts("broker")
     } | NOT_IN_KAFKAS_TABLE
+
+
+def test_a_broker_describes_the_same_names_as_kafka() -> None:
+    described = {entry.name for entry in BrokerLayers(BrokerConfig()).describe_broker()}
+    assert described == {fact.name for fact in facts("broker") if not fact.internal}
 
 
 @pytest.mark.parametrize("key", [*BROKER_TABLE, *TOPIC_TABLE], ids=lambda key: key.name)

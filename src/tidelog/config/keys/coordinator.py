@@ -110,6 +110,7 @@ KEYS: Final = (
         600_000,
         "How often a consumer group looks again at which topics its patterns stand for.",
         valid=at_least(10_000),
+        internal=True,
     ),
     Key(
         "group.consumer.session.timeout.ms",

@@ -181,5 +181,6 @@ KEYS: Final = (
         "event loop for this long; 0 watches nothing.",
         valid=at_least(0),
         importance=LOW,
+        internal=True,
     ),
 )

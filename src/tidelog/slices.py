@@ -90,14 +90,20 @@ class SlicedWork:
         self._clock = clock
         self._timer = timer
         self._slice_s = slice_s
-        self._works: deque[Iterator[object]] = deque()  # the first is under way
+        # With the names that duties give them; the first is under way.
+        self._works: deque[tuple[str, Iterator[object]]] = deque()
         self._is_scheduled = False  # a later turn goes on with them
         self._is_running = False
         self._until = -slice_s  # when the last slice ended, or the present one ends
 
-    def start(self, work: Iterator[object]) -> None:
+    def repeat(self, name: str, work: Iterator[object]) -> None:
+        """For duties: as `start`, but not before the last work of that name is done."""
+        if all(name != waiting for waiting, _ in self._works):
+            self.start(work, name)
+
+    def start(self, work: Iterator[object], name: str = "") -> None:
         """Begins at once, unless other work is under way or this turn's slice is used up."""
-        self._works.append(work)
+        self._works.append((name, work))
         if self._is_scheduled or self._is_running:
             return
         now = self._clock.monotonic()
@@ -115,7 +121,7 @@ class SlicedWork:
         self._is_running = True
         try:
             while self._works and self._clock.monotonic() < self._until:
-                if next(self._works[0], self) is self:
+                if next(self._works[0][1], self) is self:
                     self._works.popleft()
         except BaseException:
             self._works.popleft()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tests.support.clock import FakeClock
 from tidelog.broker.broker import Broker
@@ -17,6 +17,14 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.protocol.header import RequestHeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
+
+Answer = TypeVar("Answer")
+
+
+def at_once(answer: Answer | Pending[Any]) -> Answer:
+    """Of a handler that may answer later, and has not."""
+    assert not isinstance(answer, Pending)
+    return answer
 
 
 class FakeConnection:

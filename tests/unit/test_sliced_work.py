@@ -102,3 +102,14 @@ def test_work_that_fails_ends_alone(clock: SteppedClock, work: SlicedWork) -> No
         work.start(failing())
     one_turn(clock)
     assert done == ["next"]
+
+
+def test_a_duty_does_not_begin_again_before_it_has_ended(
+    clock: SteppedClock, work: SlicedWork
+) -> None:
+    done: list[str] = []
+    work.repeat("duty", steps(clock, done, "first", SLICE_MS + 1))
+    work.repeat("duty", steps(clock, done, "too early", 1))
+    one_turn(clock)
+    work.repeat("duty", steps(clock, done, "second", 1))
+    assert done == ["first"] * (SLICE_MS + 1) + ["second"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidelog.broker.record_threads import RecordThreads
-from tidelog.slices import Slices
+from tidelog.slices import SlicedWork, Slices
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster import Cluster
@@ -55,6 +55,10 @@ class Broker:
     cluster: Cluster | None = None  # likewise
     record_threads: RecordThreads = field(default_factory=RecordThreads)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
+    answers: SlicedWork = field(init=False)  # those that take long to make
+
+    def __post_init__(self) -> None:
+        self.answers = SlicedWork(self.clock, self.timer)
 
     @property
     def may_administer_topics(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.api_table import Api, served
 from tidelog.broker.context import CloseConnection, RequestContext
@@ -23,6 +23,8 @@ from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
+
+DECODED_AT_ONCE_BYTES: Final = 64 * 1024
 
 
 class RequestDispatcher:
@@ -54,12 +56,45 @@ class RequestDispatcher:
             self._refuse(request, header.api_key, header.api_version, header.correlation_id)
             return
         handle = api.handle or api.load()
+        if len(frame) > DECODED_AT_ONCE_BYTES and header.api_key != ApiKey.PRODUCE:
+            self._decode_apart(request, header, api, bytes(frame))
+            return
         try:
             message = api.request.decode(frame, header.body_position, header.api_version)
         except DecodeError as error:
             request.close(f"{api.key.name} v{header.api_version} does not parse: {error}")
             return
-        answer = handle(RequestContext(self._broker, request.connection, header), message)
+        self._answer(
+            request,
+            header,
+            handle(RequestContext(self._broker, request.connection, header), message),
+        )
+
+    def _decode_apart(
+        self, request: IncomingRequest, header: RequestHeader, api: Api, frame: bytes
+    ) -> None:
+        """In a thread: thousands of items take longer than the loop may be held. Records are not
+        decoded, so a Produce may have any size.
+        """
+
+        async def decode_and_answer() -> None:
+            try:
+                message = await asyncio.get_running_loop().run_in_executor(
+                    None,
+                    api.request.decode,
+                    memoryview(frame),
+                    header.body_position,
+                    header.api_version,
+                )
+            except DecodeError as error:
+                request.close(f"{api.key.name} v{header.api_version} does not parse: {error}")
+                return
+            context = RequestContext(self._broker, request.connection, header)
+            self._answer(request, header, api.load()(context, message))
+
+        self._begin(request, decode_and_answer())
+
+    def _answer(self, request: IncomingRequest, header: RequestHeader, answer: Any) -> None:
         if type(answer) is Pending:
             self._wait(request, header, answer)
         elif type(answer) is CoroutineType:
@@ -130,6 +165,9 @@ class RequestDispatcher:
         async def answer() -> None:
             self._respond(request, header, await work)
 
+        self._begin(request, answer())
+
+    def _begin(self, request: IncomingRequest, work: Coroutine[Any, Any, None]) -> None:
         def finished(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             if not task.cancelled() and task.exception() is not None:
@@ -138,7 +176,7 @@ class RequestDispatcher:
                     {"message": "request failed", "exception": task.exception(), "task": task}
                 )
 
-        task = asyncio.get_running_loop().create_task(answer())
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(finished)
 

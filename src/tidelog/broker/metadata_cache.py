@@ -60,14 +60,18 @@ class MetadataCache:
         image = self._topics.topics.get(name)
         return None if image is None else self.as_seen(image)
 
-    def all_topics(self) -> list[TopicImage]:
-        return [self.as_seen(image) for image in self._topics.topics.values()]
+    def images(self) -> list[TopicImage]:
+        """Of all topics there are now; `as_seen` says what clients are told of one."""
+        return list(self._topics.topics.values())
 
     def as_seen(self, image: TopicImage) -> TopicImage:
         """The image, without leaders where there is none to be had: logs that are offline, and
         what a hidden broker leads.
         """
-        if self.hidden_id is None and not any(name == image.name for name, _ in self.offline):
+        if self.hidden_id is None and not (
+            self.offline
+            and any((image.name, each.partition) in self.offline for each in image.partitions)
+        ):
             return image
         partitions = [self._partition_as_seen(image.name, each) for each in image.partitions]
         return TopicImage(image.name, image.topic_id, partitions, image.configs)

@@ -1,13 +1,14 @@
 """Reading a partition of a coordinator's topic back into memory, a slice at a time.
 
-A slice is what is done in one turn of the loop. Records of open transactions are replayed with
-their producer's id, and their markers after them, exactly as they came; what that means is the
-shard's business.
+A slice is what is read in one go; a turn of the loop replays a few hundred of its records. Records
+of open transactions are replayed with their producer's id, and their markers after them, exactly as
+they came; what that means is the shard's business.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidelog.record import kernel
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BATCHES_MAX: Final = 1 << 31
+RECORDS_PER_TURN: Final = 250  # some milliseconds of replaying
 
 
 class Replayable(Protocol):
@@ -48,26 +50,31 @@ class PartitionLoading:
         self._types = types
         self._slice_bytes = slice_bytes
         self._unknown_types: set[bytes] = set()
-        self.next_offset = log.log_start_offset
+        self._under_way: Iterator[None] | None = None  # replays the slice that was read last
+        self.next_offset = log.log_start_offset  # of the next slice
         self.record_count = 0
 
     def step(self) -> bool:
-        """Replays one slice; whether that was the last one. KafkaError and DecodeError pass."""
+        """Replays some records; whether they were the last. KafkaError and DecodeError pass."""
         log = self._log
-        if self.next_offset >= log.log_end_offset:
-            return True
-        result = log.read(
-            self.next_offset,
-            self._slice_bytes,
-            up_to_offset=log.log_end_offset,
-            min_one_batch=True,
-        )
-        if result.records is None:
-            return True
-        self._replay(memoryview(result.records.read()))
+        if self._under_way is None:
+            if self.next_offset >= log.log_end_offset:
+                return True
+            result = log.read(
+                self.next_offset,
+                self._slice_bytes,
+                up_to_offset=log.log_end_offset,
+                min_one_batch=True,
+            )
+            if result.records is None:
+                return True
+            self._under_way = self._replay(memoryview(result.records.read()))
+        if next(self._under_way, self) is not self:
+            return False
+        self._under_way = None
         return self.next_offset >= log.log_end_offset
 
-    def _replay(self, data: memoryview) -> None:
+    def _replay(self, data: memoryview) -> Iterator[None]:
         """Runs of plain batches in one call of the kernel, transactional ones each on its own."""
         _, why, batches = kernel.list_batches(data, 0, len(data), _BATCHES_MAX)
         if not batches or why not in (kernel.AT_END, kernel.INCOMPLETE):
@@ -81,14 +88,14 @@ class PartitionLoading:
             if not attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
                 plain.append(part_of(batch, attributes, row[4], row[12]))
                 continue
-            self._replay_records(columns_of(plain), NO_PRODUCER_ID)
+            yield from self._replay_records(columns_of(plain), NO_PRODUCER_ID)
             plain = []
             if attributes & CONTROL_BIT:
                 self._replay_control(batch, producer_id)
             else:
                 part = part_of(batch, attributes, row[4], row[12])
-                self._replay_records(columns_of([part]), producer_id)
-        self._replay_records(columns_of(plain), NO_PRODUCER_ID)
+                yield from self._replay_records(columns_of([part]), producer_id)
+        yield from self._replay_records(columns_of(plain), NO_PRODUCER_ID)
         self.next_offset = batches[-1][5] + 1
 
     def _replay_control(self, batch: memoryview, producer_id: int) -> None:
@@ -97,9 +104,11 @@ class PartitionLoading:
             committed = marker.control_type is ControlType.COMMIT
             self._shard.replay_marker(producer_id, committed=committed)
 
-    def _replay_records(self, columns: Columns, producer_id: int) -> None:
+    def _replay_records(self, columns: Columns, producer_id: int) -> Iterator[None]:
         decode, replay = self._types.decode, self._shard.replay
         for row in range(len(columns)):
+            if row % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
+                yield
             key = columns.key(row)
             if key is None:
                 raise CorruptRecords(f"{self._log.topic_partition} has a record without a key")

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SLICE_BYTES_MAX: Final = 64 * 1024  # some milliseconds of replaying
+SLICE_BYTES_MAX: Final = 64 * 1024
 WRITE_TIMEOUT_MS: Final = 5_000
 LOAD_PAUSE_S: Final = 1.0
 LOAD_PAUSE_MAX_S: Final = 60.0

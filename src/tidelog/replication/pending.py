@@ -10,11 +10,8 @@ may be handled before it is answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from tidelog.slices import SlicedWork
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -67,29 +64,3 @@ class Pending(Generic[T]):
         """Nobody waits for the answer any more; what would bring it about may stop."""
         if self._on_abandon is not None and self._result is _UNSET:
             self._on_abandon()
-
-
-def answer_after(
-    work: SlicedWork, steps: Iterator[object], answer: Callable[[], T]
-) -> T | Pending[T]:
-    """The answer once all steps are done: now, if they are short."""
-    pending: Pending[T] = Pending()
-    is_done = False
-
-    def all_steps() -> Iterator[object]:
-        nonlocal is_done
-        try:
-            yield from steps
-            is_done = True
-        finally:
-            if not is_done:
-                pending.fail()
-        if is_pending:
-            pending.complete(answer())
-
-    is_pending = False
-    work.start(all_steps())
-    if is_done:
-        return answer()
-    is_pending = True
-    return pending

@@ -58,6 +58,7 @@ async def describe(
             include_documentation=documentation,
         ),
     )
+    assert isinstance(response, DescribeConfigsResponse)
     return response.results[0]
 
 
@@ -215,12 +216,14 @@ async def test_a_resource_named_often_is_described_once(tmp_path: Path) -> None:
             ]
         ),
     )
+    assert isinstance(response, DescribeConfigsResponse)
     assert [result.resource_name for result in response.results] == ["t", "u"]
     assert sorted(rows(response.results[0])) == ["flush.ms", "retention.ms"]
     everything = await describe_configs.handle(
         broker.context(4),
         DescribeConfigsRequest(resources=[named("t", ["flush.ms"]), named("t", None)]),
     )
+    assert isinstance(everything, DescribeConfigsResponse)
     assert len(everything.results[0].configs) > 10
     await broker.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.handlers import HandlerStage, at_once, handler_stage
 from tidelog.broker.handlers import (
     api_versions,
     consumer_group_describe,
@@ -179,7 +179,7 @@ async def test_groups_are_listed_by_type_and_state(stage: ConsumerStage) -> None
     stage.join()
 
     def listed(**filters: list[str]) -> list[tuple[str, str, str, str]]:
-        answer = list_groups.handle(stage.stage.context(5), ListGroupsRequest(**filters))
+        answer = at_once(list_groups.handle(stage.stage.context(5), ListGroupsRequest(**filters)))
         return [
             (row.group_id, row.protocol_type, row.group_state, row.group_type)
             for row in answer.groups
@@ -203,7 +203,7 @@ def test_describe_groups_does_not_know_consumer_groups(
     async def story(stage: ConsumerStage) -> None:
         stage.join()
         request = DescribeGroupsRequest(groups=["g"])
-        (row,) = describe_groups.handle(stage.stage.context(version), request).groups
+        (row,) = at_once(describe_groups.handle(stage.stage.context(version), request)).groups
         assert (row.error_code, row.group_state) == (code, "Dead")
         if code:
             assert row.error_message == "Group g is not a classic group."
@@ -216,7 +216,7 @@ async def test_a_group_named_twice_is_described_once(stage: ConsumerStage) -> No
     stage.join()
     assert [row.group_id for row in stage.describe("g", "h", "g")] == ["g", "h"]
     request = DescribeGroupsRequest(groups=["g", "h", "g"])
-    rows = describe_groups.handle(stage.stage.context(5), request).groups
+    rows = at_once(describe_groups.handle(stage.stage.context(5), request)).groups
     assert [row.group_id for row in rows] == ["g", "h"]
 
 
@@ -226,8 +226,7 @@ async def test_an_empty_group_is_deleted_with_its_offsets(stage: ConsumerStage) 
 
     def delete() -> int:
         request = DeleteGroupsRequest(groups_names=["g"])
-        response = delete_groups.handle(stage.stage.context(2), request)
-        assert not isinstance(response, Pending)
+        response = at_once(delete_groups.handle(stage.stage.context(2), request))
         (row,) = response.results
         return row.error_code
 
@@ -247,7 +246,7 @@ async def test_offsets_of_subscribed_topics_are_not_deleted(stage: ConsumerStage
         for name in ("t", "__consumer_offsets")
     ]
     request = OffsetDeleteRequest(group_id="g", topics=rows)
-    answer = offset_delete.handle(stage.stage.context(0), request)
+    answer = at_once(offset_delete.handle(stage.stage.context(0), request))
     codes = [row.partitions[0].error_code for row in answer.topics]
     assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
 
@@ -296,7 +295,7 @@ def test_offsets_are_read_with_the_members_epoch(
             group_id="g", member_id=member_id, member_epoch=epoch, topics=topics
         )
         request = OffsetFetchRequest(groups=[group])
-        (row,) = offset_fetch.handle(stage.stage.context(9), request).groups
+        (row,) = at_once(offset_fetch.handle(stage.stage.context(9), request)).groups
         assert row.error_code == code
 
     story(tmp_path)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.group_scenario import subscription
-from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.handlers import HandlerStage, at_once, handler_stage
 from tidelog.broker.handlers import (
     delete_groups,
     describe_groups,
@@ -89,12 +89,12 @@ class MemberStage:
 
     def describe(self, version: int = 5, group_id: str = "g", **fields: Any) -> Any:
         request = DescribeGroupsRequest(groups=[group_id], **fields)
-        response = describe_groups.handle(self.stage.context(version), request)
+        response = at_once(describe_groups.handle(self.stage.context(version), request))
         response.encode(version)
         return response.groups[0]
 
     def listed(self, **filters: list[str]) -> list[str]:
-        response = list_groups.handle(self.stage.context(5), ListGroupsRequest(**filters))
+        response = at_once(list_groups.handle(self.stage.context(5), ListGroupsRequest(**filters)))
         response.encode(5)
         assert response.error_code == 0
         return sorted(
@@ -103,8 +103,7 @@ class MemberStage:
 
     def delete(self, *group_ids: str) -> list[tuple[str, int]]:
         request = DeleteGroupsRequest(groups_names=list(group_ids))
-        response = delete_groups.handle(self.stage.context(2), request)
-        assert not isinstance(response, Pending)
+        response = at_once(delete_groups.handle(self.stage.context(2), request))
         response.encode(2)
         return [(row.group_id, row.error_code) for row in response.results]
 
@@ -213,7 +212,7 @@ def test_while_it_loads_members_are_spared(tmp_path: Path) -> None:
             loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             assert members.join(3).error_code == loading
             assert members.describe().error_code == loading
-            listing = list_groups.handle(context, ListGroupsRequest())
+            listing = at_once(list_groups.handle(context, ListGroupsRequest()))
             assert listing.error_code == loading
             while stage.broker.groups.runtime.is_loading:
                 stage.clock.advance(ms=0)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.handlers import HandlerStage, at_once, handler_stage
 from tidelog.broker.handlers import find_coordinator, offset_commit, offset_delete, offset_fetch
 from tidelog.broker.metadata_cache import Node
 from tidelog.errors import ErrorCode
@@ -112,7 +112,7 @@ def fetch(
             for name, indexes in topics
         ]
     request = OffsetFetchRequest(group_id=group_id, topics=rows)
-    response = offset_fetch.handle(stage.context(version), request)
+    response = at_once(offset_fetch.handle(stage.context(version), request))
     response.encode(version)
     return response
 
@@ -277,7 +277,7 @@ async def test_several_groups_are_answered_each_on_its_own(stage: HandlerStage) 
                 OffsetFetchRequestGroup(group_id="two", topics=None),
             ]
         )
-        response = offset_fetch.handle(stage.context(version), request)
+        response = at_once(offset_fetch.handle(stage.context(version), request))
         response.encode(version)
         one, two = response.groups
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if version == 10 else 0
@@ -303,7 +303,7 @@ async def test_what_is_named_twice_is_answered_once(stage: HandlerStage) -> None
         return OffsetFetchRequestGroup(group_id="g", member_id=member_id, topics=topics)
 
     request = OffsetFetchRequest(groups=[group(0, 0), group(1, 0), group(1, member_id="m")])
-    response = offset_fetch.handle(stage.context(9), request)
+    response = at_once(offset_fetch.handle(stage.context(9), request))
     found = [
         [row.committed_offset for topic in each.topics for row in topic.partitions]
         for each in response.groups
@@ -318,13 +318,15 @@ async def test_a_group_asked_for_partitions_and_for_all_is_answered_with_all(
     commit(stage, ("t", 0, 4), ("t", 1, 5))
     some = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     groups = [OffsetFetchRequestGroup(group_id="g", topics=topics) for topics in (some, None)]
-    (row,) = offset_fetch.handle(stage.context(8), OffsetFetchRequest(groups=groups)).groups
+    (row,) = at_once(
+        offset_fetch.handle(stage.context(8), OffsetFetchRequest(groups=groups))
+    ).groups
     assert len(row.topics[0].partitions) == 2
 
 
 @on_stage()
 async def test_no_groups_at_all_are_answered_with_none(stage: HandlerStage) -> None:
-    assert offset_fetch.handle(stage.context(8), OffsetFetchRequest()).groups == []
+    assert at_once(offset_fetch.handle(stage.context(8), OffsetFetchRequest())).groups == []
 
 
 def test_without_the_topic_nobody_coordinates(tmp_path: Path) -> None:
@@ -337,7 +339,7 @@ def test_without_the_topic_nobody_coordinates(tmp_path: Path) -> None:
             assert offsets(fetch(stage, version=1))["t", 1] == (-1, code)
             group = OffsetFetchRequestGroup(group_id="g", topics=None)
             several = OffsetFetchRequest(groups=[group])
-            response = offset_fetch.handle(stage.context(8), several)
+            response = at_once(offset_fetch.handle(stage.context(8), several))
             assert [row.error_code for row in response.groups] == [code]
 
     asyncio.run(story())
@@ -353,7 +355,7 @@ def delete(stage: HandlerStage, group_id: str, *rows: tuple[str, int]) -> Any:
             for topic, index in rows
         ],
     )
-    response = offset_delete.handle(stage.context(0), request)
+    response = at_once(offset_delete.handle(stage.context(0), request))
     response.encode(0)
     return response
 

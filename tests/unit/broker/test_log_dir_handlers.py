@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.batches import simple_batch
-from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.handlers import HandlerStage, at_once, handler_stage
 from tests.support.metadata import in_loop
 from tidelog.broker.handlers import (
     alter_replica_log_dirs,
@@ -65,7 +65,9 @@ def alter(stage: HandlerStage, path: Path | str, topic: str = "t", index: int = 
 
 
 def described(stage: HandlerStage) -> dict[str, DescribeLogDirsResult]:
-    answer = describe_log_dirs.handle(stage.context(4), DescribeLogDirsRequest(topics=None))
+    answer = at_once(
+        describe_log_dirs.handle(stage.context(4), DescribeLogDirsRequest(topics=None))
+    )
     return {Path(result.log_dir).name: result for result in answer.results}
 
 

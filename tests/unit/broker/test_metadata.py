@@ -20,6 +20,7 @@ from tidelog.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tidelog.replication.pending import Pending
 from tidelog.types import Uuid
 
 
@@ -31,6 +32,7 @@ async def ask(
         allow_auto_topic_creation=create,
     )
     answer = metadata.handle(stage.context(version), request)
+    assert not isinstance(answer, Pending)
     return answer if isinstance(answer, MetadataResponse) else await answer
 
 

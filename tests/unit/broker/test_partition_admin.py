@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.batches import simple_batch
-from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.handlers import HandlerStage, at_once, handler_stage
 from tests.support.metadata import in_loop
 from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
 from tidelog.broker.handlers import (
@@ -187,13 +187,17 @@ async def test_log_dirs_show_sizes_and_room(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t", partitions=2)
         size = append(stage, 3)
-        everything = describe_log_dirs.handle(stage.context(4), DescribeLogDirsRequest(topics=None))
+        everything = at_once(
+            describe_log_dirs.handle(stage.context(4), DescribeLogDirsRequest(topics=None))
+        )
         (directory,) = everything.results
         assert directory.log_dir == str(tmp_path)
         assert [p.partition_size for p in directory.topics[0].partitions] == [size, 0]
         assert directory.total_bytes > directory.usable_bytes > 0
         one = DescribableLogDirTopic(topic="t", partitions=[1, 7])
-        named = describe_log_dirs.handle(stage.context(4), DescribeLogDirsRequest(topics=[one]))
+        named = at_once(
+            describe_log_dirs.handle(stage.context(4), DescribeLogDirsRequest(topics=[one]))
+        )
         assert [p.partition_index for p in named.results[0].topics[0].partitions] == [1]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from tests.support.group_stage import GroupStage
 from tidelog.coordinator.group import records
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.shard import GroupShard
-from tidelog.coordinator.loading import PartitionLoading
+from tidelog.coordinator.loading import RECORDS_PER_TURN, PartitionLoading
+from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.validator import AppendOrigin
 from tidelog.record.batch import Codec
@@ -62,6 +64,14 @@ def write_raw(stage: GroupStage, data: bytearray) -> None:
     partition.log.append_as_leader(memoryview(data), 0, origin=AppendOrigin.COORDINATOR)
 
 
+class CountingShard(GroupShard):
+    replayed = 0
+
+    def replay(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
+        self.replayed += 1
+        super().replay(record, offset, producer_id)
+
+
 class TestLoading:
     def test_while_it_loads_it_says_so(self, tmp_path: Path) -> None:
         stage = GroupStage(tmp_path)
@@ -76,6 +86,21 @@ class TestLoading:
         stage = GroupStage(tmp_path)
         assert not stage.groups.runtime.is_loading
         assert committed(stage) is None
+
+    def test_a_turn_replays_a_bounded_number_of_records(self, tmp_path: Path) -> None:
+        stage = GroupStage(tmp_path)
+        for offset in range(2 * RECORDS_PER_TURN + 10):
+            commit(stage, offset)
+        index = shard_of(stage).index
+        shard = CountingShard(index, stage.clock)
+        loading = PartitionLoading(
+            stage.partitions[index].log, shard, records.GROUP_RECORD_TYPES, 1 << 20
+        )
+        replayed = []
+        while not loading.step():
+            replayed.append(shard.replayed)
+        assert max(b - a for a, b in pairwise([0, *replayed])) <= RECORDS_PER_TURN
+        assert shard.replayed == loading.record_count == 2 * RECORDS_PER_TURN + 10
 
     def test_a_long_log_is_read_in_slices(self, tmp_path: Path) -> None:
         stage = GroupStage(tmp_path)

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from tidelog.replication.pending import Pending, answer_after
+from tidelog.replication.pending import Pending
 
 
 def handle(
     context: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse | Pending[DeleteGroupsResponse]:
+) -> DeleteGroupsResponse | Pending[EncodedAnswer]:
     groups = context.broker.groups
     results: list[DeletableGroupResult] = []
 
@@ -33,4 +34,4 @@ def handle(
             results.append(DeletableGroupResult(group_id=group_id, error_code=code))
             yield
 
-    return answer_after(groups.work, delete_all(), lambda: DeleteGroupsResponse(results=results))
+    return answer_in_slices(context, delete_all(), lambda: DeleteGroupsResponse(results=results))

@@ -16,7 +16,9 @@ Not done: broker loggers, client metrics and groups, which are refused with INVA
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
+from tidelog.broker.bulky_answers import EncodedAnswer, encode_apart
 from tidelog.broker.config_resource import ResourceType, this_broker_or_none, unsupported
 from tidelog.broker.context import RequestContext
 from tidelog.config.description import Entry, Source
@@ -31,13 +33,19 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+RESOURCES_PER_SLICE: Final = 10
+
 
 async def handle(
     context: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[await describe(context, request, each) for each in distinct(request.resources)]
-    )
+) -> DescribeConfigsResponse | EncodedAnswer:
+    response = DescribeConfigsResponse()
+    for each in distinct(request.resources):
+        await context.broker.slices.breathe()
+        response.results.append(await describe(context, request, each))
+    if len(response.results) > RESOURCES_PER_SLICE:
+        return await encode_apart(response, context.api_version)
+    return response
 
 
 def distinct(resources: Iterable[DescribeConfigsResource]) -> Iterable[DescribeConfigsResource]:

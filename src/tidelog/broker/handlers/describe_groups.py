@@ -11,7 +11,10 @@ Versions: v1 throttle time, v3 authorised operations, v4 instance ids, v5 flexib
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.states import GroupState
@@ -22,17 +25,25 @@ from tidelog.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from tidelog.replication.pending import Pending
 
 FIRST_VERSION_WITH_UNKNOWN_GROUPS = 6
 
 
-def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    rows = [_row(context, group_id) for group_id in dict.fromkeys(request.groups)]
-    if request.include_authorized_operations:
-        for row in rows:
-            if not row.error_code:
+def handle(
+    context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse | Pending[EncodedAnswer]:
+    rows: list[DescribedGroup] = []
+
+    def describe_all() -> Iterator[None]:
+        for group_id in dict.fromkeys(request.groups):
+            row = _row(context, group_id)
+            if request.include_authorized_operations and not row.error_code:
                 row.authorized_operations = GROUP_OPERATIONS
-    return DescribeGroupsResponse(groups=rows)
+            rows.append(row)
+            yield
+
+    return answer_in_slices(context, describe_all(), lambda: DescribeGroupsResponse(groups=rows))
 
 
 def _row(context: RequestContext, group_id: str) -> DescribedGroup:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
 from tidelog.log.log_directory import LogDirectory
@@ -26,43 +27,57 @@ from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition
 
 
-def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(
+    context: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse | Pending[EncodedAnswer]:
     replicas, logs = context.broker.replicas, context.broker.logs
     if request.topics is None:
         wanted = [partition.topic_partition for partition in replicas]
     else:
         named = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
         wanted = [TopicPartition(*key) for key in sorted(named) if replicas.get(*key)]
-    results = [_describe(logs, directory, wanted) for directory in logs.directories]
-    return DescribeLogDirsResponse(results=results)
+    results = [
+        DescribeLogDirsResult(log_dir=directory.absolute_path) for directory in logs.directories
+    ]
+
+    def describe_all() -> Iterator[None]:
+        for directory, result in zip(logs.directories, results, strict=True):
+            yield from _describe(logs, directory, wanted, result)
+
+    return answer_in_slices(
+        context, describe_all(), lambda: DescribeLogDirsResponse(results=results)
+    )
 
 
 def _describe(
-    logs: LogManager, directory: LogDirectory, wanted: Iterable[TopicPartition]
-) -> DescribeLogDirsResult:
-    result = DescribeLogDirsResult(log_dir=directory.absolute_path)
+    logs: LogManager,
+    directory: LogDirectory,
+    wanted: Iterable[TopicPartition],
+    result: DescribeLogDirsResult,
+) -> Iterator[None]:
     if not logs.is_online(directory):
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        return result
+        return
     try:
         room = os.statvfs(directory.path)
     except OSError as error:
         logs.failures.report(str(directory.path), "find out its room", error)
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        return result
+        return
     topics: dict[str, DescribeLogDirsTopic] = {}
     for topic_partition in wanted:
         name = topic_partition.topic
         for row in _replicas(logs, directory, topic_partition):
             topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
             topic.partitions.append(row)
+        yield
     result.topics = list(topics.values())
     result.total_bytes = room.f_blocks * room.f_frsize
     result.usable_bytes = room.f_bavail * room.f_frsize
-    return result
 
 
 def _replicas(

@@ -56,7 +56,7 @@ def _answer(
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
     names = sorted({topic.name for topic in request.topics}) or sorted(
-        image.name for image in context.broker.metadata.all_topics()
+        image.name for image in context.broker.metadata.images()
     )
     if cursor is not None and (
         cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)

@@ -35,7 +35,8 @@ def _of_lone_broker(context: RequestContext, request: ElectLeadersRequest) -> El
 
     if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-    images = {image.name: image for image in context.broker.metadata.all_topics()}
+    metadata = context.broker.metadata
+    images = {image.name: metadata.as_seen(image) for image in metadata.images()}
     partitions = named_partitions(request)
     if partitions is None:
         partitions = [

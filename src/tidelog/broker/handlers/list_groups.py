@@ -8,6 +8,10 @@ Versions: v1 throttle time, v3 flexible, v4 states, v5 types.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.shard import AnyGroup
@@ -17,30 +21,40 @@ from tidelog.protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from tidelog.replication.pending import Pending
 
 CLASSIC, CONSUMER = "classic", "consumer"
+GROUPS_PER_STEP: Final = 200
 
 
-def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(
+    context: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse | Pending[EncodedAnswer]:
     groups = context.broker.groups
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    rows = [
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type or "",
-            group_state=group.state.value,
-            group_type=_type_of(group),
-        )
-        for group in groups.list_groups()
-        if (not states or group.state.value.lower() in states)
-        and (not types or _type_of(group) in types)
-    ]
     is_loading = groups.runtime.is_loading
-    return ListGroupsResponse(
-        error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE,
-        groups=rows,
+    response = ListGroupsResponse(
+        error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
     )
+
+    def list_all() -> Iterator[None]:
+        listed = groups.list_groups()
+        for first in range(0, len(listed), GROUPS_PER_STEP):
+            response.groups += [
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state.value,
+                    group_type=_type_of(group),
+                )
+                for group in listed[first : first + GROUPS_PER_STEP]
+                if (not states or group.state.value.lower() in states)
+                and (not types or _type_of(group) in types)
+            ]
+            yield
+
+    return answer_in_slices(context, list_all(), lambda: response)
 
 
 def _type_of(group: AnyGroup) -> str:

@@ -12,6 +12,10 @@ of topic names; a transactional id may have any.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.txn.states import BY_NAME
 from tidelog.coordinator.txn.transaction import Transaction
@@ -21,26 +25,37 @@ from tidelog.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from tidelog.replication.pending import Pending
+
+IDS_PER_STEP: Final = 200
 
 
-def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def handle(
+    context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse | Pending[EncodedAnswer]:
     try:
         transactions = context.broker.transactions.list_transactions()
         keep = _Filter(request, context.broker.clock.time_ms())
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
-    return ListTransactionsResponse(
-        unknown_state_filters=[each for each in request.state_filters if each not in BY_NAME],
-        transaction_states=[
-            TransactionState(
-                transactional_id=each.transactional_id,
-                producer_id=each.producer_id,
-                transaction_state=each.state.text,
-            )
-            for each in transactions
-            if keep.lets_through(each)
-        ],
+    response = ListTransactionsResponse(
+        unknown_state_filters=[each for each in request.state_filters if each not in BY_NAME]
     )
+
+    def list_all() -> Iterator[None]:
+        for first in range(0, len(transactions), IDS_PER_STEP):
+            response.transaction_states += [
+                TransactionState(
+                    transactional_id=each.transactional_id,
+                    producer_id=each.producer_id,
+                    transaction_state=each.state.text,
+                )
+                for each in transactions[first : first + IDS_PER_STEP]
+                if keep.lets_through(each)
+            ]
+            yield
+
+    return answer_in_slices(context, list_all(), lambda: response)
 
 
 class _Filter:

@@ -22,7 +22,7 @@ id; v13 top-level error.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from tidelog.broker.authorized_operations import (
@@ -30,6 +30,7 @@ from tidelog.broker.authorized_operations import (
     NOT_REQUESTED,
     TOPIC_OPERATIONS,
 )
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import CLUSTER_METADATA, is_internal
 from tidelog.controller.topics import TopicImage
@@ -42,6 +43,7 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tidelog.replication.pending import Pending
 from tidelog.types import NO_LEADER, ZERO_UUID
 
 FIRST_VERSION_WITH_CREATION_FLAG = 4
@@ -52,12 +54,10 @@ LEADER_NOT_AVAILABLE = ErrorCode.LEADER_NOT_AVAILABLE  # looked at once a partit
 
 def handle(
     context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+) -> MetadataResponse | Pending[EncodedAnswer] | Coroutine[Any, Any, MetadataResponse]:
     topics = request.topics
     if topics is None or (context.api_version == 0 and not topics):
-        images = context.broker.metadata.all_topics()
-        errors = _leader_errors(context)
-        return _response(context, request, [_row(image, request, errors) for image in images])
+        return _all_topics(context, request)
     if context.api_version < FIRST_VERSION_BY_ID and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in topics
     ):
@@ -72,6 +72,20 @@ def handle(
     if missing:
         return _create_then_answer(context, request, missing)
     return _response(context, request, _named_rows(context, request, topics, {}))
+
+
+def _all_topics(
+    context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Pending[EncodedAnswer]:
+    metadata, errors = context.broker.metadata, _leader_errors(context)
+    rows: list[MetadataResponseTopic] = []
+
+    def describe_all() -> Iterator[None]:
+        for image in metadata.images():
+            rows.append(_row(metadata.as_seen(image), request, errors))
+            yield
+
+    return answer_in_slices(context, describe_all(), lambda: _response(context, request, rows))
 
 
 def _distinct(topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:

@@ -13,6 +13,10 @@ Checks, in order: topic and partition exist (3), group id (24), coordinator (14,
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.offset_delete import (
@@ -21,9 +25,14 @@ from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from tidelog.replication.pending import Pending
+
+OFFSETS_PER_STEP: Final = 50
 
 
-def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+def handle(
+    context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | Pending[EncodedAnswer]:
     topics = context.broker.topics.topics
     wanted = [
         (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
@@ -33,10 +42,34 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDelet
         for name, index in wanted
         if name in topics and 0 <= index < len(topics[name].partitions)
     ]
-    try:
-        outcomes = context.broker.groups.delete_offsets(request.group_id, known)
-    except KafkaError as error:
-        return OffsetDeleteResponse(error_code=error.code)
+    outcomes: dict[tuple[str, int], ErrorCode] = {}
+    refused: list[ErrorCode] = []
+
+    def delete_all() -> Iterator[None]:
+        for first in range(0, len(known) or 1, OFFSETS_PER_STEP):
+            some = known[first : first + OFFSETS_PER_STEP]
+            try:
+                outcomes.update(context.broker.groups.delete_offsets(request.group_id, some))
+            except KafkaError as error:
+                if not first or error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                    refused.append(error.code)
+                    return
+                # It went with its last offset, so that the others are not there.
+                outcomes.update(dict.fromkeys(known[first:], ErrorCode.NONE))
+                return
+            yield
+
+    def answer() -> OffsetDeleteResponse:
+        if refused:
+            return OffsetDeleteResponse(error_code=refused[0])
+        return _response(request, outcomes)
+
+    return answer_in_slices(context, delete_all(), answer)
+
+
+def _response(
+    request: OffsetDeleteRequest, outcomes: Mapping[tuple[str, int], ErrorCode]
+) -> OffsetDeleteResponse:
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetDeleteResponse(
         topics=[

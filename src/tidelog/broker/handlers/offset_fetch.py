@@ -21,9 +21,10 @@ Member epochs mean nothing to classic groups and are not looked at there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from tidelog.errors import ErrorCode, KafkaError
@@ -39,6 +40,7 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from tidelog.replication.pending import Pending
 from tidelog.types import ZERO_UUID
 
 FIRST_VERSION_WITH_GROUP_ERROR = 2
@@ -50,15 +52,19 @@ Topic = TypeVar("Topic", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
 Row = TypeVar("Row", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
-def handle(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    if context.api_version >= FIRST_VERSION_WITH_GROUPS:
-        return OffsetFetchResponse(
-            groups=[
-                _group(context, group, request.require_stable)
-                for group in _distinct_groups(request.groups)
-            ]
-        )
-    return _single_group(context, request)
+def handle(
+    context: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Pending[EncodedAnswer]:
+    if context.api_version < FIRST_VERSION_WITH_GROUPS:
+        return _single_group(context, request)
+    rows: list[OffsetFetchResponseGroup] = []
+
+    def fetch_all() -> Iterator[None]:
+        for group in _distinct_groups(request.groups):
+            rows.append(_group(context, group, request.require_stable))
+            yield
+
+    return answer_in_slices(context, fetch_all(), lambda: OffsetFetchResponse(groups=rows))
 
 
 def _distinct_groups(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:

@@ -496,7 +496,8 @@ class GroupCoordinator:
         retention_ms = self.settings.offsets_retention_ms
         for shard in self.runtime.active_shards():
             pieces = _expired_pieces(shard, now_ms, retention_ms)
-            self.work.start(TombstoneWriter(self.runtime, shard).run(pieces))
+            removal_steps = TombstoneWriter(self.runtime, shard).run(pieces)
+            self.work.repeat(f"expire offsets of {shard.index}", removal_steps)
 
     async def worked_off(self) -> None:
         """All work that has been put off so far is done."""

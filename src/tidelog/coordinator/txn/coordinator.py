@@ -19,7 +19,7 @@ be brought along. Refusals are KafkaErrors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
@@ -43,6 +43,7 @@ from tidelog.coordinator.txn.states import PREPARED, SETTLED, TransactionState
 from tidelog.coordinator.txn.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.pending import Pending
+from tidelog.slices import SlicedWork
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRANSACTION_STATE: Final = "__transaction_state"
-TOMBSTONES_PER_BATCH: Final = 1000
+IDS_PER_STEP: Final = 50
 
 # What a client is told when its request could not be written.
 _WRITE_ERRORS: Final = {
@@ -97,6 +98,7 @@ class TransactionCoordinator:
         # A directory may come with ids that the metadata store has never heard of.
         self._avoid_producer_ids_to = avoid_producer_ids_to
         self._retries = Retries(clock, timer, self._finish)
+        self._work = SlicedWork(clock, timer)
         self.runtime = CoordinatorRuntime(
             TRANSACTION_STATE,
             TRANSACTION_RECORD_TYPES,
@@ -346,10 +348,19 @@ class TransactionCoordinator:
     def abort_timed_out(self) -> None:
         now_ms = self._clock.time_ms()
         for shard in self.runtime.active_shards():
-            for transactional_id in tuple(shard.ongoing):
+            self._work.repeat(
+                f"abort transactions of {shard.index}", self._abort_all_timed_out(shard, now_ms)
+            )
+
+    def _abort_all_timed_out(self, shard: TransactionShard, now_ms: int) -> Iterator[None]:
+        for transactional_id in tuple(shard.ongoing):
+            if not self.runtime.is_serving(shard.index, shard):
+                return
+            if transactional_id in shard.ongoing:
                 transaction = shard.transactions[transactional_id]
                 if transaction.start_timestamp_ms + transaction.timeout_ms < now_ms:
                     self._abort_timed_out(shard, transaction, now_ms)
+            yield
 
     def _abort_timed_out(
         self, shard: TransactionShard, transaction: Transaction, now_ms: int
@@ -373,20 +384,29 @@ class TransactionCoordinator:
         """Forgets ids at rest that nobody has used for transactional.id.expiration.ms."""
         oldest_ms = self._clock.time_ms() - self.settings.transactional_id_expiration_ms
         for shard in self.runtime.active_shards():
+            self._work.repeat(
+                f"remove expired ids of {shard.index}", self._remove_expired(shard, oldest_ms)
+            )
+
+    def _remove_expired(self, shard: TransactionShard, oldest_ms: int) -> Iterator[None]:
+        transactional_ids = tuple(shard.transactions)
+        for start in range(0, len(transactional_ids), IDS_PER_STEP):
+            if not self.runtime.is_serving(shard.index, shard):
+                return
             expired = [
-                transaction_tombstone(transaction.transactional_id)
-                for transaction in shard.transactions.values()
-                if transaction.state in SETTLED
-                and transaction.last_update_timestamp_ms <= oldest_ms
+                transaction_tombstone(each)
+                for each in transactional_ids[start : start + IDS_PER_STEP]
+                if _is_expired(shard.transactions.get(each), oldest_ms)
             ]
             try:
-                for start in range(0, len(expired), TOMBSTONES_PER_BATCH):
-                    self.runtime.write(shard.index, expired[start : start + TOMBSTONES_PER_BATCH])
+                self.runtime.write(shard.index, expired)
             except KafkaError as error:
                 logger.error(
                     "cannot remove expired transactional ids; they stay until the next try",
                     extra={"partition": shard.index, "error": error.message},
                 )
+                return
+            yield
 
     # Administration
 
@@ -438,6 +458,15 @@ class TransactionCoordinator:
             return None
         shard.uncommitted[transaction.transactional_id] = self.runtime.end_offset(shard.index)
         return _mapped(written, write_error)
+
+
+def _is_expired(transaction: Transaction | None, oldest_ms: int) -> bool:
+    """Of an id that may have gone since it was noted."""
+    return (
+        transaction is not None
+        and transaction.state in SETTLED
+        and transaction.last_update_timestamp_ms <= oldest_ms
+    )
 
 
 def _identity(transaction: Transaction) -> ProducerIdentity:

@@ -1,0 +1,72 @@
+"""Answers to which thousands of rows may belong, made without holding the loop.
+
+A handler gives the steps that make its answer. If they fit into one slice of a turn of the loop,
+the answer is there at once, as any other. If not, the loop serves others between slices, and a
+thread encodes the answer: that takes as long as making it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from tidelog.broker.context import RequestContext
+from tidelog.protocol.message import Message
+from tidelog.replication.pending import Pending
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class EncodedAnswer:
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytearray) -> None:
+        self._data = data
+
+    def encode(self, version: int) -> bytearray:
+        return self._data
+
+
+def answer_in_slices(
+    context: RequestContext, steps: Iterator[object], answer: Callable[[], Answer]
+) -> Answer | Pending[EncodedAnswer]:
+    """The answer when all steps are done. A step that fails closes the connection."""
+    pending: Pending[EncodedAnswer] | None = None
+    is_done = False
+
+    def work() -> Iterator[object]:
+        nonlocal is_done
+        try:
+            yield from steps
+            is_done = True
+        finally:
+            if not is_done and pending is not None:
+                pending.fail()
+        if pending is not None:
+            _complete_apart(pending, answer(), context.api_version)
+
+    context.broker.answers.start(work())
+    if is_done:
+        return answer()
+    pending = Pending()
+    return pending
+
+
+async def encode_apart(answer: Message, version: int) -> EncodedAnswer:
+    """In a thread; nobody may change the answer any more."""
+    loop = asyncio.get_running_loop()
+    return EncodedAnswer(await loop.run_in_executor(None, answer.encode, version))
+
+
+def _complete_apart(pending: Pending[EncodedAnswer], answer: Message, version: int) -> None:
+    def finished(encoding: asyncio.Task[EncodedAnswer]) -> None:
+        try:
+            pending.complete(encoding.result())
+        except BaseException:
+            pending.fail()
+            raise
+
+    asyncio.get_running_loop().create_task(encode_apart(answer, version)).add_done_callback(
+        finished
+    )

@@ -51,6 +51,17 @@ logger = logging.getLogger(__name__)
 
 LISTENER_ONLY_PREFIXES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
 
+QUOTA_KEYS: Final = frozenset(
+    (
+        "producer_byte_rate",
+        "consumer_byte_rate",
+        "request_percentage",
+        "controller_mutation_rate",
+        "connection_creation_rate",
+    )
+)
+ACL_DEPTH: Final = 2  # /kafka-acl/Topic/NAME: a list lies below the type of its resource
+
 Texts = Mapping[str, str]
 Edit = Callable[[Texts], dict[str, str]]
 
@@ -96,6 +107,20 @@ class DynamicConfig:
         )
         self._overrides = {name: texts for name, texts in self._stored("topics") if texts}
         self._log_configs.clear()
+        self._warn_of_what_is_not_served()
+
+    def _warn_of_what_is_not_served(self) -> None:
+        """Another Kafka may have put it into the store, and its operator may count on it."""
+        held = [
+            f"{entity_type}/{name}"
+            for entity_type in ("users", "clients", "ips")
+            for name, texts in self._stored(entity_type)
+            if not QUOTA_KEYS.isdisjoint(texts)
+        ]
+        if held:
+            logger.warning("client quotas are not served: nobody is held to those of %s", held)
+        if any(path.count("/") > ACL_DEPTH for path, _, _ in self._store.subtree(znodes.ACLS)):
+            logger.warning("access lists are not served: those in %s bind nobody", znodes.ACLS)
 
     def follow(self, topics: TopicImages) -> None:
         """Learns of topics that are created with overrides, and forgets those deleted."""
@@ -314,7 +339,7 @@ class DynamicConfig:
         root = znodes.config_path(entity_type, "")[:-1]
         found: list[tuple[str, dict[str, str]]] = []
         for path, data, _ in self._store.subtree(root):
-            if path == root or data.endswith(b'"config":{}}'):
+            if path == root or not data or data.endswith(b'"config":{}}'):
                 continue
             try:
                 found.append((path.rpartition("/")[2], znodes.decode_config(data)))

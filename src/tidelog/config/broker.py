@@ -116,6 +116,9 @@ class BrokerConfig:
                 self._values[name] = key.parse(text)
         self._refuse_what_is_not_served()
         self._settle_broker_id()
+        node_id = self.broker_id if self.broker_id_is_set else None
+        require_known_roles(self[ROLES], node_id, self["zookeeper.connect"])
+        require_own_vote(self[VOTERS], node_id)
         self.log_dirs: tuple[Path, ...] = self._parse_log_dirs()
         self._parse_listeners()
         self.max_connections_per_ip_overrides: dict[str, int] = self._parse_ip_overrides()
@@ -266,13 +269,10 @@ class BrokerConfig:
         self.advertised_listeners: tuple[Endpoint, ...] = self._parse_advertised(
             protocols, controllers
         )
-        self._require_own_quorum([item for item in listeners if item.name in controllers])
+        self._require_own_controller([item for item in listeners if item.name in controllers])
         self.inter_broker_listener_name: str = self._find_inter_broker_listener()
 
-    def _require_own_quorum(self, controllers: list[Endpoint]) -> None:
-        node_id = self.broker_id if self.broker_id_is_set else None
-        require_known_roles(self[ROLES], node_id, self["zookeeper.connect"])
-        require_own_vote(self[VOTERS], node_id)
+    def _require_own_controller(self, controllers: list[Endpoint]) -> None:
         named = (*controllers, *self.listeners, *self.advertised_listeners)
         require_own_controller(self[BOOTSTRAP_SERVERS], controllers, {e.host for e in named})
 

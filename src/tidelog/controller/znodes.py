@@ -312,6 +312,7 @@ def decode_state(data: bytes) -> PartitionState:
     )
 
 
+ACLS: Final = "/kafka-acl"
 DEFAULT_ENTITY: Final = "<default>"  # in place of a name: for all that have none of their own
 
 

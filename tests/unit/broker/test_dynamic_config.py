@@ -17,6 +17,7 @@ from tidelog.broker.dynamic_config import Edit
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.definition import ConfigError
 from tidelog.controller import znodes
+from tidelog.controller.metadata_store import Create
 from tidelog.errors import ErrorCode, KafkaError
 
 
@@ -416,3 +417,34 @@ async def test_the_overrides_of_a_topic_that_is_there_are_read_once(tmp_path: Pa
     await broker.dynamic_config.learn_topics(["t"])
     assert broker.dynamic_config.log_config("t").retention_ms == 1000
     await store.close()
+
+
+def test_quotas_and_access_lists_in_the_store_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_loop
+    async def story() -> None:
+        broker = ConfigBroker(tmp_path)
+        for path, texts in (
+            ("/config/users/<default>", {"producer_byte_rate": "1000"}),
+            ("/config/users/alice/clients/app", {"request_percentage": "10"}),
+            ("/config/users/bob", {"SCRAM-SHA-256": "salt"}),
+        ):
+            data = znodes.encode_config(texts)
+            await broker.store.multi([Create(path, data, make_parents=True)])
+        await broker.store.multi([Create("/kafka-acl/Topic", make_parents=True)])
+        await broker.close()
+
+        broker = ConfigBroker(tmp_path)
+        assert "users/<default>" in caplog.text
+        assert "users/app" in caplog.text
+        assert "bob" not in caplog.text
+        assert "not readable" not in caplog.text
+        assert "access lists" not in caplog.text
+        await broker.store.multi([Create("/kafka-acl/Topic/orders", b"{}")])
+        await broker.close()
+
+        await ConfigBroker(tmp_path).close()
+        assert "access lists are not served" in caplog.text
+
+    story()

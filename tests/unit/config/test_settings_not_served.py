@@ -106,7 +106,10 @@ def test_a_kraft_node_that_is_alone_starts_with_the_embedded_store(quorum: dict[
     ("properties", "complaint"),
     [
         ({"process.roles": "broker"}, "process.roles=broker: no KRaft quorum"),
-        ({"process.roles": "controller"}, "process.roles=controller: no KRaft quorum"),
+        (
+            {"process.roles": "controller", "listeners": "CONTROLLER://:9093"},
+            "process.roles=controller: no KRaft quorum",
+        ),
         ({"zookeeper.connect": "localhost:2181"}, "process.roles and zookeeper.connect"),
         ({"controller.quorum.voters": "1@a:1,2@b:1"}, "names another node, 2@b:1"),
         ({"controller.quorum.voters": "2@localhost:9093"}, "names another node"),

@@ -36,6 +36,7 @@ from tidelog.log.cleaner.throttle import IoThrottle
 from tidelog.log.log_dir_failures import DISK_FULL
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_manager import LogManager
+from tidelog.log.segment_walk import WalkDue
 from tidelog.supervisor import attempted
 from tidelog.types import TopicPartition
 
@@ -113,7 +114,12 @@ class LogCleaner:
 
     async def _clean_dirtiest(self) -> bool:
         """Whether a log has been cleaned, so that it is worth looking for another at once."""
-        begun = self.manager.begin_dirtiest()
+        try:
+            begun = self.manager.begin_dirtiest()
+        except WalkDue as due:
+            await self._in_thread(due.walk.run)
+            due.walk.settle()
+            return True
         if begun is None:
             return False
         log = begun.log

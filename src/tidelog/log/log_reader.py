@@ -19,6 +19,7 @@ from tidelog.record.errors import CorruptRecords
 from tidelog.record.file_records import FileRecords
 
 HINTS_MAX: Final = 16
+FIRST_READ_BYTES_MAX: Final = 4 << 20  # of old bytes, which are checked on the event loop
 INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -75,6 +76,11 @@ class LogReader:
         else:
             end = self._end_within(segment, up_to_offset)
         length = end - position
+        unverified = segment.unverified
+        if unverified is not None and length > FIRST_READ_BYTES_MAX < max_bytes:
+            end_wanted = position + min(length, max_bytes)
+            if not unverified.is_checked(position, end_wanted):
+                max_bytes = FIRST_READ_BYTES_MAX
         if length > max_bytes:
             return self._read_part(segment, position, end, max_bytes, log_end_offset, min_one_batch)
         if length <= 0:

@@ -39,6 +39,7 @@ from tidelog.log.recalled_batches import find_duplicate
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_creation import new_segment
 from tidelog.log.segment_swap import swap_in
+from tidelog.log.segment_walk import WalkDue
 from tidelog.log.snapshot_files import SnapshotFiles, producers_at
 from tidelog.log.time_lookup import TimestampOffset
 from tidelog.log.txn_index import AbortedTxn
@@ -378,6 +379,9 @@ class PartitionLog:
                 return look()
         except OSError as error:
             raise self._storage_error("read", error) from error
+        except WalkDue:
+            self._reader.forget_aborted()  # an index before may have been written anew
+            raise
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         try:

@@ -242,7 +242,11 @@ class PartitionLoader:
         except CorruptIndex as problem:
             logger.warning("rebuilding a transaction index: %s", problem)
             check = TxnIndexCheck(
-                self._segments, self._snapshots, self._host, self._log_start_offset
+                self._segments,
+                self._snapshots,
+                self._host,
+                self._log_start_offset,
+                is_on_loop=False,
             )
             try:
                 check.repair(segment)

@@ -325,6 +325,8 @@ class LogSegment:
             dropped = self.size - found.position
             self.file.truncate(found.position)
             self.size = found.position
+            if self.unverified is not None:
+                self.unverified.truncated()
         if self.size == 0:
             self.rolling_timestamp = UNKNOWN
         self.indexed_position = self.size

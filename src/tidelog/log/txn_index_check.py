@@ -4,7 +4,8 @@ A transaction index has no checksum, and one that is lost cannot be told from on
 needed. With a wrong one a read_committed reader would be shown aborted records. So before old
 transactional batches are served to such a reader, the index of their segment is compared with the
 segment's own markers, and those of the next segments as long as transactions reach into them. That
-is one walk over a segment in the life of the process.
+is one walk over a segment in the life of the process, and over a large one it is for a thread
+(`WalkDue`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tidelog.log.log_host import LogHost
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_scan import SegmentScan
+from tidelog.log.segment_walk import LOOP_BYTES_MAX, SegmentWalk, WalkDue
 from tidelog.log.snapshot_files import SnapshotFiles, producers_at
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.record.errors import CorruptRecords
@@ -31,7 +33,7 @@ INT64_MAX: Final = (1 << 63) - 1
 class TxnIndexCheck:
     """For the segments of one log, as they are now."""
 
-    __slots__ = ("_host", "_log_start_offset", "_segments", "_snapshots")
+    __slots__ = ("_host", "_is_on_loop", "_log_start_offset", "_segments", "_snapshots")
 
     def __init__(
         self,
@@ -39,7 +41,10 @@ class TxnIndexCheck:
         snapshots: SnapshotFiles,
         host: LogHost,
         log_start_offset: int,
+        *,
+        is_on_loop: bool = True,
     ) -> None:
+        self._is_on_loop = is_on_loop  # not at start-up, when nobody is served
         self._segments = segments
         self._snapshots = snapshots
         self._host = host
@@ -81,11 +86,9 @@ class TxnIndexCheck:
     def repair(self, segment: LogSegment) -> bool:
         """Whether the index was other than the segment says; it is right afterwards.
 
-        CorruptRecords when segment and index are damaged both.
+        CorruptRecords when segment and index are damaged both, WalkDue when the segment is large.
         """
-        limit_offset = self._limit_of(segment)
-        good_end = self._good_end(segment, limit_offset)
-        replay = _Replay(segment, self._producers_before(segment), good_end, limit_offset)
+        replay = self._replay(segment)
         try:
             found = segment.txn_index.entries()
         except CorruptIndex as problem:
@@ -106,6 +109,31 @@ class TxnIndexCheck:
         for aborted in expected:
             segment.add_aborted(aborted)
         return True
+
+    def _replay(self, segment: LogSegment) -> _Replay:
+        limit_offset = self._limit_of(segment)
+        walk = None
+        is_heavy = self._is_on_loop and segment.size > LOOP_BYTES_MAX
+        if segment.unverified is not None and is_heavy:
+            walk, segment.unverified.walk = segment.unverified.walk, None
+            if walk is None:
+                raise WalkDue(self._walk_over(segment, limit_offset))
+        if walk is not None and walk.is_clean:
+            return _Replay(segment, walk.evidence, walk.table, segment.size, limit_offset, walk)
+        good_end = self._good_end(segment, limit_offset)
+        table = self._producers_before(segment)
+        return _Replay(segment, AbortEvidence(table), table, good_end, limit_offset)
+
+    def _walk_over(self, segment: LogSegment, limit_offset: int) -> SegmentWalk:
+        return SegmentWalk(
+            segment,
+            self._segments[: self._segments.index(segment)],
+            self._snapshots,
+            limit_offset=limit_offset,
+            log_start_offset=self._log_start_offset,
+            now_ms=self._host.clock.time_ms(),
+            expiration_ms=self._host.producer_expiration_ms,
+        )
 
     def _producers_before(self, segment: LogSegment) -> ProducerStateTable:
         return producers_at(
@@ -133,16 +161,26 @@ class _Replay:
     """What the batches of a segment say of transactions, as far as they are good."""
 
     def __init__(
-        self, segment: LogSegment, table: ProducerStateTable, good_end: int, limit_offset: int
+        self,
+        segment: LogSegment,
+        evidence: AbortEvidence,
+        table: ProducerStateTable,
+        good_end: int,
+        limit_offset: int,
+        walk: SegmentWalk | None = None,
     ) -> None:
-        self._evidence = AbortEvidence(table)
+        """After a walk, what has been appended since it began is still to be seen."""
+        self._evidence = evidence
         scan = SegmentScan(
             segment.file.fileno(),
             segment.base_offset,
             good_end,
             segment.index_interval_bytes,
             verify_crc=False,
+            position=0 if walk is None else walk.end,
         )
+        if walk is not None:
+            scan.next_offset = walk.next_offset
         for piece in scan:
             for row in piece.producers:
                 self._evidence.see(row)

@@ -21,6 +21,7 @@ from tidelog.record.errors import CorruptRecords
 
 if TYPE_CHECKING:
     from tidelog.log.segment import LogSegment
+    from tidelog.log.segment_walk import SegmentWalk
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,9 @@ class Unverified:
         "has_open_transactions",
         "has_transactions",
         "is_searchable",
+        "truncations",
         "txn_index_checked",
+        "walk",
     )
 
     def __init__(self, end: int, *, gaps_allowed: bool) -> None:
@@ -60,6 +63,8 @@ class Unverified:
         self.is_searchable = True  # for timestamps; not where damage has hidden some
         self._end_offset = -1  # after the last batch of the segment; -1 until looked for
         self.has_open_transactions = False  # at the end of the segment; known when it is checked
+        self.walk: SegmentWalk | None = None  # that a thread has made over the whole segment
+        self.truncations = 0
 
     def good_length(
         self, segment: LogSegment, position: int, length: int, limit_offset: int
@@ -71,7 +76,7 @@ class Unverified:
         it is the only one.
         """
         end = position + length
-        if position >= self.end or (self._checked_from <= position and end <= self._checked_to):
+        if self.is_checked(position, end):
             return length
         self._require_head(segment)
         # From the batch before on, so that a wrong offset of the first one shows.
@@ -88,6 +93,9 @@ class Unverified:
         if good <= position:
             raise CorruptRecords(f"{segment.file.path} holds {self._why} at position {good}")
         return good - position
+
+    def is_checked(self, position: int, end: int) -> bool:
+        return position >= self.end or (self._checked_from <= position and end <= self._checked_to)
 
     def _scan_from_before(self, segment: LogSegment, position: int, end: int) -> SegmentScan:
         if position == self._checked_to:
@@ -176,6 +184,17 @@ class Unverified:
             self._checked_from = self._checked_to = start
         if end > self._checked_to:
             self._checked_to, self._checked_next_offset = end, next_offset
+
+    def note_whole(self, end: int, next_offset: int, *, has_transactions: bool) -> None:
+        """All batches up to there have been read and are good."""
+        self._head_is_good = True
+        self._note_checked(0, end, next_offset)
+        self.has_transactions = self.has_transactions or has_transactions
+
+    def truncated(self) -> None:
+        """What was learnt of the batches that are gone does not hold for those that follow."""
+        self.walk = None
+        self.truncations += 1
 
     def note_no_batch(self, segment: LogSegment, position: int) -> None:
         """Whoever looked for a batch found something else; not worth a word after others."""

@@ -8,9 +8,12 @@ import pytest
 
 from tests.support.batches import simple_batch
 from tests.support.handlers import HandlerStage, handler_stage, settled
+from tests.support.log_builder import ABORT, end_txn, produce
 from tests.support.metadata import in_loop
 from tidelog.broker.handlers import fetch
 from tidelog.errors import ErrorCode
+from tidelog.log import txn_index_check
+from tidelog.log.segment_walk import SegmentWalk
 from tidelog.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -317,6 +320,41 @@ async def test_an_old_client_that_waits_gets_what_arrives(tmp_path: Path) -> Non
         (row,) = rows_of(await settled(answer))
         assert isinstance(row.records, bytes)
         assert row.records[16] == 1
+
+
+@in_loop
+async def test_a_thread_looks_over_an_old_segment_before_a_committed_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        log = stage.partition("t").log
+        produce(log, producer_id=7, producer_epoch=0, sequence=0, transactional=True)
+        end_txn(log, ABORT, producer_id=7)
+        produce(log)
+    monkeypatch.setattr(txn_index_check, "LOOP_BYTES_MAX", 0)
+    walkers: list[threading.Thread] = []
+    run = SegmentWalk.run
+
+    def noted_run(self: SegmentWalk) -> None:
+        walkers.append(threading.current_thread())
+        run(self)
+
+    monkeypatch.setattr(SegmentWalk, "run", noted_run)
+    async with handler_stage(tmp_path) as stage:
+        committed = request(0, isolation_level=1)
+        gone = fetch.handle(stage.context(12), committed)
+        assert isinstance(gone, Pending)
+        gone.abandon()
+        (row,) = rows_of(await settled(fetch.handle(stage.context(12), committed)))
+        assert row.aborted_transactions is not None
+        assert [each.producer_id for each in row.aborted_transactions] == [7]
+        assert row.high_watermark == 3
+        assert isinstance(row.records, FileRecords)
+        assert threading.main_thread() not in walkers
+        assert 1 <= len(walkers) <= 2
+        again = rows_of(fetch.handle(stage.context(12), committed))[0]
+        assert again.aborted_transactions == row.aborted_transactions
 
 
 @in_loop

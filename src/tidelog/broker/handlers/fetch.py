@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.context import RequestContext
 from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log.segment_walk import WalkDue
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from tidelog.broker.broker import Broker
+    from tidelog.log.segment_walk import SegmentWalk
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -90,7 +92,7 @@ def handle(
     rows = fetch.read_all()
     if fetch.partitions and request.isolation_level not in ISOLATION_LEVELS:
         return _refuse(request, context.api_version)
-    if fetch.is_satisfied(rows):
+    if not fetch.walks and fetch.is_satisfied(rows):
         return fetch.finish(rows)
     return _Parked(fetch).answer
 
@@ -143,6 +145,7 @@ class _Fetch:
         "plan",
         "request",
         "version",
+        "walks",
     )
 
     def __init__(self, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
@@ -163,12 +166,14 @@ class _Fetch:
         self.bytes_withheld = 0  # pieces of batches for which there is no room
         self.failed = False  # a partition that is hosted here could not be read
         self.partitions: list[Partition] = []  # those that were read, and may be waited for
+        self.walks: list[SegmentWalk] = []  # to be made before all can be read
         self.hosted = -1  # how many they were at first; -1 before the first read
 
     def read_all(self) -> list[FetchedRow]:
         self.bytes_read = self.bytes_withheld = 0
         self.failed = False
         self.partitions = []
+        self.walks = []
         budget = self._budget()
         rows: list[FetchedRow] = []
         unknown: list[FetchedRow] = []
@@ -245,6 +250,9 @@ class _Fetch:
         except KafkaError as error:
             self.failed = True
             return self._unreadable(topic, wanted.index, error.code)
+        except WalkDue as due:
+            self.walks.append(due.walk)
+            return _failed(wanted.index, ErrorCode.NONE)
         if not strict and isinstance(row.records, FileRecords) and row.records.is_piece:
             self.bytes_withheld += len(row.records)
             row.records = b""
@@ -374,13 +382,43 @@ class _Fetch:
 class _Parked:
     """A fetch that waits: it looks again when woken, and answers at its deadline at the latest."""
 
-    __slots__ = ("_deadline", "_delayed", "_fetch", "answer")
+    __slots__ = ("_deadline", "_delayed", "_fetch", "_is_given_up", "answer")
 
     def __init__(self, fetch: _Fetch) -> None:
         self._fetch = fetch
         self._deadline = fetch.broker.clock.monotonic() + fetch.request.max_wait_ms / 1000
         self.answer: Pending[FetchResponse] = Pending(self._give_up, self._hurry)
-        self._delayed = self._park()
+        self._delayed: DelayedFetch | None = None  # None while a thread walks over segments
+        self._is_given_up = False
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._fetch.walks:
+            self._walk()
+        else:
+            self._delayed = self._park()
+
+    def _walk(self) -> None:
+        """Old segments are looked over before their records are shown; that may take seconds."""
+        walks = self._fetch.walks
+        self._delayed = None
+
+        def run() -> None:
+            for walk in walks:
+                walk.run()
+
+        def walked(done: asyncio.Future[None]) -> None:
+            try:
+                done.result()
+                for walk in walks:
+                    walk.settle()
+            except BaseException:
+                self.answer.fail()
+                raise
+            if not self._is_given_up:
+                self._look_again()
+
+        self._fetch.broker.record_threads.run(0, run, walked)
 
     def _park(self) -> DelayedFetch:
         fetch = self._fetch
@@ -394,18 +432,22 @@ class _Parked:
         return delayed
 
     def _give_up(self) -> None:
-        self._delayed.cancel()
+        self._is_given_up = True
+        if self._delayed is not None:
+            self._delayed.cancel()
 
     def _hurry(self) -> None:
         self._deadline = 0.0
-        self._delayed.wake_soon()
+        if self._delayed is not None:
+            self._delayed.wake_soon()
 
     def _look_again(self) -> None:
         fetch = self._fetch
         try:
             rows = fetch.read_all()
             late = fetch.broker.clock.monotonic() >= self._deadline
-            answer = fetch.finish(rows) if late or fetch.is_satisfied(rows) else None
+            is_ready = not fetch.walks and (late or fetch.is_satisfied(rows))
+            answer = fetch.finish(rows) if is_ready else None
         except BaseException:
             self.answer.fail()
             raise
@@ -414,7 +456,7 @@ class _Parked:
         elif answer is not None:
             self.answer.complete(answer)
         else:
-            self._delayed = self._park()
+            self._wait()
 
 
 def _failed(index: int, code: ErrorCode) -> PartitionData:

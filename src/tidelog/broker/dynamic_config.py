@@ -264,6 +264,7 @@ class DynamicConfig:
             stored = await self._read("brokers", name)
             texts = edit(stored.texts)
             layers = self._layers_with(broker_id, texts, stored.texts)
+            await must_find_hosts(self.broker_config, layers.effective)
             if validate_only:
                 return
             if await self._write_broker(name, texts, stored.version):
@@ -410,6 +411,21 @@ def must_take_effect(name: str, text: str) -> None:
         raise ConfigError(f"{name} would have no effect here: {key.effect.reason}")
     if name != key.name and key.name not in LISTENER_KEYS:
         raise ConfigError(f"{key.name} cannot be set for a single listener here: {name}")
+
+
+async def must_find_hosts(old: BrokerConfig, new: BrokerConfig) -> None:
+    """A limit for a host without an address would hold for nobody."""
+    loop = asyncio.get_running_loop()
+    hosts = (
+        new.max_connections_per_ip_overrides.keys() - old.max_connections_per_ip_overrides.keys()
+    )
+    for host in sorted(hosts):
+        try:
+            await loop.getaddrinfo(host, None)
+        except OSError as error:
+            raise ConfigError(
+                f"max.connections.per.ip.overrides: {host} has no address: {error.strerror}"
+            ) from None
 
 
 def must_keep_cleaning(old: BrokerConfig, new: BrokerConfig) -> None:

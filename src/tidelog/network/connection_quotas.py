@@ -10,7 +10,8 @@ max.connection.creation.rate holds for the broker (the inter-broker listener is 
 for single listeners. As many connections as one second brings may come at once; after that nothing
 is accepted until another is due.
 
-Touched on the broker loop only.
+A limit for a host holds for the addresses that its name has when the limit is set. Touched on the
+broker loop only.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class ConnectionQuotas:
         self, settings: NetworkSettings, listener_names: Iterable[str], clock: Clock
     ) -> None:
         self._clock = clock
+        self._addresses = {  # of host names; blocks, but nobody is served yet
+            host: look_up(host) for host in settings.max_connections_per_ip_overrides
+        }
         self._allowances: dict[str | None, Allowance] = {}  # by listener; None: the broker's
         self._per_listener = dict.fromkeys(listener_names, 0)
         self._per_ip: dict[str, int] = {}
@@ -63,13 +67,27 @@ class ConnectionQuotas:
         self._ip_overrides = {
             address: limit
             for host, limit in settings.max_connections_per_ip_overrides.items()
-            for address in _addresses(host)
+            for address in self._addresses_of(host)
         }
         rates: dict[str | None, int] = {None: settings.max_connection_creation_rate}
         rates.update(settings.max_connection_creation_rate_per_listener.items())
         self._allowances = {
             name: self._allowance(name, rate) for name, rate in rates.items() if rate < UNLIMITED
         }
+
+    def hosts_to_look_up(self) -> list[str]:
+        """Hosts with a limit of their own whose addresses are not known."""
+        hosts = self._settings.max_connections_per_ip_overrides
+        return [host for host in hosts if not self._addresses_of(host)]
+
+    def learn(self, host: str, addresses: frozenset[str]) -> None:
+        self._addresses[host] = addresses
+        self.configure(self._settings)
+
+    def _addresses_of(self, host: str) -> frozenset[str]:
+        if host not in self._addresses and is_address(host):
+            self._addresses[host] = look_up(host)
+        return self._addresses.get(host, frozenset())
 
     def _allowance(self, name: str | None, rate: int) -> Allowance:
         """What has been used up stays used up unless the rate changes."""
@@ -134,6 +152,15 @@ class ConnectionQuotas:
             del self._per_ip[address]
 
 
-def _addresses(host: str) -> set[str]:
-    """The addresses of a host name; an address stands for itself."""
-    return {str(row[4][0]) for row in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+def look_up(host: str) -> frozenset[str]:
+    """The addresses of a host name, which may take its time; an address stands for itself."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return frozenset(str(row[4][0]) for row in found)
+
+
+def is_address(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+    except OSError:
+        return False
+    return True

@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from tidelog.errors import StartupError
-from tidelog.network.connection_quotas import ConnectionQuotas
+from tidelog.network.connection_quotas import ConnectionQuotas, look_up
 from tidelog.network.counters import CloseReason, Counters
 from tidelog.network.processor import Processor
 from tidelog.network.request_channel import Mailbox, RequestChannel
@@ -218,6 +218,18 @@ class SocketServer:
         """New connection limits; what else the settings hold stays as it was at the start."""
         self.quotas.configure(settings)
         self._watch_acceptors()
+        for host in self.quotas.hosts_to_look_up():
+            lookup = self.loop.run_in_executor(None, look_up, host)
+            lookup.add_done_callback(partial(self._looked_up, host))
+
+    def _looked_up(self, host: str, lookup: Future[frozenset[str]]) -> None:
+        if lookup.cancelled():
+            return
+        error = lookup.exception()
+        if error is None:
+            self.quotas.learn(host, lookup.result())
+        else:
+            logger.error("no limit of connections for %s alone: %s", host, error)
 
     def accept(self, sock: socket.socket, address: tuple[str, int], endpoint: Endpoint) -> None:
         """From an acceptor: a client has connected."""

@@ -448,3 +448,27 @@ def test_quotas_and_access_lists_in_the_store_are_warned_of(
         assert "access lists are not served" in caplog.text
 
     story()
+
+
+def test_a_limit_for_a_host_without_an_address_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def known_hosts(host: str, *rest: object, **options: object) -> list[object]:
+        if host != "127.0.0.1":
+            raise OSError(-2, "Name or service not known")
+        return []
+
+    @in_loop
+    async def story() -> None:
+        broker = ConfigBroker(tmp_path)
+        monkeypatch.setattr("socket.getaddrinfo", known_hosts)
+        edit = setting(max_connections_per_ip_overrides="127.0.0.1:5")
+        await broker.dynamic_config.alter_broker(0, edit)
+        edit = setting(max_connections_per_ip_overrides="127.0.0.1:5,nobody.example:5")
+        with pytest.raises(ConfigError, match=r"nobody\.example has no address"):
+            await broker.dynamic_config.alter_broker(0, edit)
+        texts = broker.dynamic_config.layers.dynamic_broker
+        assert texts == {"max.connections.per.ip.overrides": "127.0.0.1:5"}
+        await broker.close()
+
+    story()

@@ -121,3 +121,20 @@ def test_a_rate_changes_while_the_broker_runs() -> None:
     assert quotas.creation_pause_s("PLAINTEXT") > 0.0
     quotas.configure(NetworkSettings())
     assert quotas.creation_pause_s("PLAINTEXT") == 0.0
+
+
+def test_a_host_name_is_looked_up_by_others_once_the_broker_serves() -> None:
+    quotas = new_quotas()
+    overrides = {"kafka.example": 1, "10.0.0.2": 1}
+    quotas.configure(NetworkSettings(max_connections_per_ip_overrides=overrides))
+    assert quotas.hosts_to_look_up() == ["kafka.example"]
+    quotas.increment("PLAINTEXT", "10.0.0.1")
+    quotas.increment("PLAINTEXT", "10.0.0.2")
+    assert quotas.address_available("10.0.0.1")
+    assert not quotas.address_available("10.0.0.2")
+
+    quotas.learn("kafka.example", frozenset(("10.0.0.1", "10.0.0.3")))
+
+    assert quotas.hosts_to_look_up() == []
+    assert not quotas.address_available("10.0.0.1")
+    assert quotas.address_available("10.0.0.3")

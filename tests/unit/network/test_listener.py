@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import threading
 from typing import Any
 
 import pytest
 
 from tests.support.clock import FakeClock
+from tests.support.eventually import eventually
 from tests.support.network import EchoHandler, Network, frame, running_network
 from tidelog.errors import StartupError
 from tidelog.network.counters import CloseReason
@@ -146,6 +148,31 @@ def test_a_raised_limit_counts_at_once() -> None:
         network.server.configure(NetworkSettings(max_connections=2))
 
         assert second.receive() == b"patient"
+
+
+def test_a_name_is_looked_up_elsewhere_while_the_broker_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[str] = []
+
+    def slow(host: str) -> frozenset[str]:
+        threads.append(threading.current_thread().name)
+        if host == "nobody.example":
+            raise OSError(-2, "unknown")
+        return frozenset(("127.0.0.1",))
+
+    monkeypatch.setattr("tidelog.network.listener.look_up", slow)
+    with running_network() as network:
+        overrides = {"nobody.example": 5, "us.example": 0}
+        network.server.configure(NetworkSettings(max_connections_per_ip_overrides=overrides))
+
+        def is_learnt() -> bool:
+            network.turns(1)
+            return not network.server.quotas.address_available("127.0.0.1")
+
+        eventually(is_learnt)
+    assert threads
+    assert threading.main_thread().name not in threads
 
 
 def test_connections_that_come_too_fast_wait() -> None:

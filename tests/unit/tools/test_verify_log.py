@@ -150,6 +150,15 @@ def test_a_lost_segment_is_missed(data: Path) -> None:
     assert (Kind.LOG, f"orders-0/{third.name}") in problems(data)
 
 
+def test_retention_in_the_middle_of_a_transaction_is_no_damage(tmp_path: Path) -> None:
+    """The transaction index still tells where the transaction began; the batches do not."""
+    pristine = DamageStage(tmp_path).pristine
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        (pristine / "orders-0" / f"{FIRST}{suffix}").unlink()
+
+    assert problems(pristine) == []
+
+
 def test_logs_are_checked_in_several_processes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_check, "SEVERAL_PROCESSES_FROM_BYTES", 0)
     flip(data / "orders-1" / f"{FIRST}.log", 200)

@@ -37,12 +37,15 @@ class ProducerCheck:
         self._table = ProducerStateTable()
         self._evidence = AbortEvidence(self._table)
         self._first_seen: dict[int, int] = {}  # producer -> its first batch in this log
+        self._log_first_offset: int | None = None
         self._waiting = sorted(snapshot_offsets)
         self._txn_index: TxnIndex | None = None
         self.is_whole = True  # no damage so far
 
     def begin_segment(self, stem: str, base_offset: int) -> None:
         self.reach(base_offset)
+        if self._log_first_offset is None:
+            self._log_first_offset = base_offset
         self._txn_index = TxnIndex(f"{stem}.txnindex", base_offset)
         self._evidence.begin_segment()
 
@@ -98,7 +101,21 @@ class ProducerCheck:
         if entry in evidence.told or (self._gaps_allowed and evidence.bears_out(entry)):
             return True
         began_before = entry.first_offset < self._first_seen.get(entry.producer_id, 1 << 62)
-        return began_before and evidence.has_marker_of(entry) and not evidence.tells_end_of(entry)
+        if began_before and evidence.has_marker_of(entry) and not evidence.tells_end_of(entry):
+            return True
+        return any(self._agrees_with(entry, told) for told in evidence.told)
+
+    def _agrees_with(self, entry: AbortedTxn, told: AbortedTxn) -> bool:
+        """Retention may have taken the beginning of a transaction: the rest tells too little."""
+        first_offset = self._log_first_offset or 0
+        if (entry.producer_id, entry.last_offset) != (told.producer_id, told.last_offset):
+            return False
+        is_begun_before = entry.first_offset < first_offset
+        has_open_before = entry.last_stable_offset < first_offset
+        return (
+            entry.first_offset == told.first_offset
+            or (is_begun_before and told.first_offset == self._first_seen[told.producer_id])
+        ) and (entry.last_stable_offset == told.last_stable_offset or has_open_before)
 
     def reach(self, offset: int) -> None:
         """Everything below `offset` has been replayed: compare the snapshots taken there."""

@@ -144,6 +144,48 @@ class DamageStage:
             logger.removeHandler(outcome.listener)
         return outcome
 
+    def good_batches(self, directory: Path, key: TopicPartition) -> set[int]:
+        """Base offsets of the batches that the damage has spared, wherever in the log they are."""
+        contents = [path.read_bytes() for path in sorted((directory / str(key)).glob("*.log"))]
+        return {
+            base
+            for base, data in self.truths[key].batches.items()
+            if any(data in content for content in contents)
+        }
+
+    def read_salvaged(
+        self, directory: Path, good: dict[TopicPartition, set[int]]
+    ) -> tuple[Outcome, list[str]]:
+        """What comes of a salvaged directory, and which good batches do not come.
+
+        Transactions are those that the batches left tell of: a marker may be lost.
+        """
+        outcome = Outcome(gaps_allowed=False)
+        logger = logging.getLogger("tidelog")
+        logger.addHandler(outcome.listener)
+        lost: list[str] = []
+        manager = open_manager(directory)
+        try:
+            for key, truth in self.truths.items():
+                log = manager.get(key)
+                assert log is not None
+                left = {base: truth.batches.get(base, b"") for base in bases_in(log)}
+                if b"" in left.values():
+                    outcome.lies.append(f"{key} holds a batch that nobody wrote")
+                    continue
+                lost += [
+                    f"{key} at {base}"
+                    for base in sorted(good[key] - left.keys())
+                    if last_offset(truth.batches[base], base) >= truth.log_start_offset
+                ]
+                remains = replace(truth, batches=left, hidden=hidden_batches(left))
+                remains.finish()
+                check_log(log, remains, outcome)
+        finally:
+            close_abruptly(manager)
+            logger.removeHandler(outcome.listener)
+        return outcome, lost
+
 
 class Listener(logging.Handler):
     def __init__(self) -> None:
@@ -280,6 +322,14 @@ def hidden_batches(batches: dict[int, bytes]) -> set[int]:
 
 
 # Reading
+
+
+def bases_in(log: PartitionLog) -> list[int]:
+    return [
+        batch.base_offset
+        for segment in log.segments
+        for batch in raw_batch.read_batches(segment.file.read_at(0, segment.size))
+    ]
 
 
 def check_log(log: PartitionLog, truth: LogTruth, outcome: Outcome) -> None:

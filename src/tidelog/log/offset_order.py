@@ -13,6 +13,7 @@ from tidelog.record import kernel
 
 if TYPE_CHECKING:
     from tidelog.log.segment import LogSegment
+    from tidelog.log.segment_scan import SegmentScan
 
 WINDOW_BYTES: Final = 1 << 18
 _BATCHES_MAX: Final = 1 << 31
@@ -97,3 +98,34 @@ def _single_gap(segment: LogSegment, end: int) -> int | None:
                 return None
         expected = place.last_offset + 1
     return gaps[0] if gaps else None
+
+
+def lie_in(
+    segment: LogSegment,
+    scan: SegmentScan,
+    limit_offset: int,
+    *,
+    gaps_allowed: bool,
+    is_first: bool,
+) -> int | None:
+    """Position of a batch in the scanned part that claims an offset that is not its own.
+
+    The next segment begins at `limit_offset`; `is_first` means the first segment of the log.
+    """
+    position = scan.position
+    reaches_too_far = scan.next_offset > limit_offset
+    if not gaps_allowed and position and (reaches_too_far or not is_first):
+        # A segment is made for the batch that it begins with; the first one of a log may have
+        # been made before.
+        head = place_at(segment, 0)
+        if head is not None and head.base_offset != segment.base_offset:
+            return 0
+    if scan.why == kernel.BAD_OFFSET:
+        position = min(position, culprit(segment, position))
+    if reaches_too_far:
+        position = min(position, moved_up(segment, scan.position, limit_offset))
+    if not gaps_allowed and position:
+        last_but_one = int.from_bytes(scan.offset_index[-12:-8], "big")
+        gap = only_gap(segment, position, last_but_one)
+        position = position if gap is None else gap
+    return position if position < scan.position else None

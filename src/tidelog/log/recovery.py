@@ -35,7 +35,7 @@ from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.log.log_file import LogFile
 from tidelog.log.log_host import LogHost
 from tidelog.log.offset_index import OffsetIndex
-from tidelog.log.offset_order import culprit, moved_up, only_gap, place_at
+from tidelog.log.offset_order import lie_in
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment import (
@@ -323,7 +323,13 @@ class PartitionLoader:
         """Whether something had to be cut off, or lies where the next segment begins."""
         size_before = segment.size
         scan = self._replay_segment(segment)
-        lie = self._lie_in(segment, scan, limit_offset)
+        lie = lie_in(
+            segment,
+            scan,
+            limit_offset,
+            gaps_allowed=self._gaps_allowed,
+            is_first=segment is self._segments[0],
+        )
         if lie is not None:
             segment.size = lie
             self._producers.clear()
@@ -359,29 +365,6 @@ class PartitionLoader:
                     if aborted is not None:
                         segment.add_aborted(aborted)
         return scan
-
-    def _lie_in(self, segment: LogSegment, scan: SegmentScan, limit_offset: int) -> int | None:
-        """Position of a batch in the scanned part that claims an offset that is not its own."""
-        position = scan.position
-        if position and self._is_foreign(segment, scan.next_offset > limit_offset):
-            return 0
-        if scan.why == kernel.BAD_OFFSET:
-            position = min(position, culprit(segment, position))
-        if scan.next_offset > limit_offset:
-            position = min(position, moved_up(segment, scan.position, limit_offset))
-        if not self._gaps_allowed and position:
-            last_but_one = int.from_bytes(scan.offset_index[-12:-8], "big")
-            gap = only_gap(segment, position, last_but_one)
-            position = position if gap is None else gap
-        return position if position < scan.position else None
-
-    def _is_foreign(self, segment: LogSegment, reaches_too_far: bool) -> bool:
-        """A segment is made for the batch that it begins with; the first one of a log may have
-        been made before."""
-        head = None if self._gaps_allowed else place_at(segment, 0)
-        if head is None or head.base_offset == segment.base_offset:
-            return False
-        return reaches_too_far or segment is not self._segments[0]
 
     def _drop_segments(self, first: int) -> None:
         dropped = self._segments[first:]

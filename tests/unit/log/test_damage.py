@@ -69,3 +69,25 @@ def test_verify_finds_every_damage_and_repair_leaves_none(
         assert (outcome.lies, outcome.errors, outcome.log_lines) == ([], [], []), story
         shutil.rmtree(directory)
         shutil.rmtree(tmp_path / "backup")
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_a_salvage_keeps_every_good_batch_and_no_other(
+    stage: DamageStage, tmp_path: Path, piece: int
+) -> None:
+    for seed in range(piece, COUNT, PIECES):
+        directory = stage.copy(tmp_path / "data")
+        story = f"seed {seed}, {do_damage(stage, directory, seed)}"
+        good = {key: stage.good_batches(directory, key) for key in stage.truths}
+
+        summary = DirectoryRepair(
+            Target(directory), tmp_path / "backup", jobs=1, salvage=True
+        ).run()
+
+        assert summary.remaining == [], story
+        outcome, lost = stage.read_salvaged(directory, good)
+        assert lost == [], story
+        assert (outcome.lies, outcome.errors, outcome.log_lines) == ([], [], []), story
+        shutil.rmtree(directory)
+        shutil.rmtree(tmp_path / "backup")

@@ -48,6 +48,7 @@ def test_damage_is_said_with_place_and_remedy(
     ]
     assert "cut off and 3 later segments dropped" in lines[2]
     assert f"tidelog repair-log {data}" in lines[4]
+    assert "--salvage" in lines[6]
 
 
 def test_json_says_the_same(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

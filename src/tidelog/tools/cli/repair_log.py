@@ -1,5 +1,8 @@
 """`tidelog repair-log DIR`: does what recovery would do, now, and keeps a copy of what it changes.
 
+Recovery cuts a log at its first damage; with --salvage the damaged batches go alone. What is lost
+is said before anything is changed.
+
 Refused while a broker uses the directory. Exit codes: 0 nothing is wrong any more, 1 something is,
 2 wrong usage. With --dry-run nothing is changed, and 1 means that there is something to repair.
 """
@@ -31,6 +34,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_argument(parser)
+    parser.add_argument(
+        "--salvage",
+        action="store_true",
+        help="drop only the batches that are damaged, and keep the good ones behind them",
+    )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     parser.add_argument(
         "--backup",
@@ -66,7 +74,7 @@ def repair_all(arguments: argparse.Namespace) -> int:
         summary = repair(target, backup, arguments)
         summaries.append(summary)
         if not arguments.json:
-            show(summary, arguments.dry_run)
+            show_end(summary, arguments.dry_run)
     if arguments.json:
         print(json.dumps([summary_json(each) for each in summaries], indent=2))
     if any(each.remaining for each in summaries):
@@ -113,24 +121,45 @@ def backup_folder(target: Target, given: Path | None, stamp: str) -> Path:
 def repair(target: Target, backup: Path, arguments: argparse.Namespace) -> RepairSummary:
     from tidelog.tools.repair.directory_repair import DirectoryRepair
 
-    work = DirectoryRepair(target, backup, jobs=arguments.jobs)
-    return work.plan() if arguments.dry_run else work.run()
+    def announce(summary: RepairSummary) -> None:
+        if not arguments.json:
+            show_plan(summary, salvage=arguments.salvage, dry_run=arguments.dry_run)
+
+    work = DirectoryRepair(target, backup, jobs=arguments.jobs, salvage=arguments.salvage)
+    if not arguments.dry_run:
+        return work.run(announce)
+    summary = work.plan()
+    if summary.found:
+        announce(summary)
+    return summary
 
 
-def show(summary: RepairSummary, dry_run: bool) -> None:
+def show_plan(summary: RepairSummary, *, salvage: bool, dry_run: bool) -> None:
+    """Before anything is changed."""
+    from tidelog.tools.repair.loss_report import lines_of_plan
+
     path, name = summary.before.path, summary.before.target.path
     for finding in summary.before.findings:
         if Path(finding.path).name == LOCK_FILE:
             print("\n".join(lines_of(finding, path)))
-    if not summary.found:
-        if holds_segments([summary.before]):
-            print(f"{name}: no damage, nothing to do")
-        return
     count = len(summary.found)
     verb = "would be repaired" if dry_run else "found"
     print(f"{name}: {count} problem{'s' if count > 1 else ''} {verb}")
     for finding in summary.found:
-        print("\n".join(lines_of(finding, path)))
+        # What recovery would do is not what a salvage does.
+        print("\n".join(lines_of(finding, path)[: 1 if salvage else 2]))
+    for plan in summary.plans:
+        for line in lines_of_plan(plan, salvage=salvage):
+            print(line)
+    sys.stdout.flush()
+
+
+def show_end(summary: RepairSummary, dry_run: bool) -> None:
+    path, name = summary.before.path, summary.before.target.path
+    if not summary.found:
+        if holds_segments([summary.before]):
+            print(f"{name}: no damage, nothing to do")
+        return
     if dry_run:
         print("nothing was changed; without --dry-run a copy of everything that changes is kept")
         return
@@ -145,8 +174,11 @@ def show(summary: RepairSummary, dry_run: bool) -> None:
 
 
 def summary_json(summary: RepairSummary) -> dict[str, object]:
+    from tidelog.tools.repair.loss_report import plan_as_json
+
     return {
         **as_json([summary.after or summary.before]),
+        "plans": [plan_as_json(plan) for plan in summary.plans],
         "found": [finding.as_json() for finding in summary.found],
         "remaining": [finding.as_json() for finding in summary.remaining],
         "backup": None if summary.backup is None else str(summary.backup),

@@ -93,6 +93,8 @@ def show(summaries: Sequence[DirectorySummary]) -> None:
     print(f"{len(damage)} problem{'s' if len(damage) > 1 else ''} found.")
     print(f"`tidelog repair-log {paths}` does what recovery would and keeps a copy of what it")
     print("changes; with --dry-run it says what that would be.")
+    if any(f.kind == "log" and f.position is not None for f in damage):
+        print("With --salvage it keeps the good records behind the damage.")
 
 
 def show_directory(summary: DirectorySummary) -> None:

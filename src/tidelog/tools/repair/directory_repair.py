@@ -10,11 +10,12 @@ never compacted get a row in the cleaner's checkpoint: from then on readers pass
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.errors import StartupError
 from tidelog.log.checkpoints import (
     CHECKPOINT_FILES,
     CLEANER_FILE,
@@ -26,21 +27,30 @@ from tidelog.log.checkpoints import (
 )
 from tidelog.log.index_file import fsync_path
 from tidelog.log.log_directory import LOCK_FILE, LogDirectory
+from tidelog.log.segment import LOG_SUFFIX
 from tidelog.tools.repair.backup import Backup
 from tidelog.tools.repair.partition_repair import PartitionRepair, RepairedOffsets
+from tidelog.tools.repair.salvage import carry_out
+from tidelog.tools.repair.salvage_plan import SalvagePlan, SalvagePlanner
 from tidelog.tools.verify.directory_check import DirectoryCheck, DirectorySummary
 from tidelog.tools.verify.finding import Finding, Kind
-from tidelog.tools.verify.partition_check import PartitionSummary
+from tidelog.tools.verify.partition_check import Expectations, PartitionCheck, PartitionSummary
 from tidelog.tools.verify.target import Target
 from tidelog.types import TopicPartition
 
+OF_BATCHES = (Kind.LOG, Kind.EPOCHS, Kind.BATCH_EPOCH)
 IN_FOLDER = (Kind.LOG, Kind.EPOCHS, Kind.BATCH_EPOCH, Kind.LEFTOVER)
+
+
+class SalvageRefused(StartupError):
+    pass
 
 
 class RepairSummary(NamedTuple):
     before: DirectorySummary
-    after: DirectorySummary | None  # None after a dry run, or where there was nothing to do
-    backup: Path | None
+    plans: list[SalvagePlan]  # of the logs that are damaged
+    after: DirectorySummary | None = None  # None after a dry run, or where there was nothing to do
+    backup: Path | None = None
 
     @property
     def found(self) -> list[Finding]:
@@ -52,25 +62,72 @@ class RepairSummary(NamedTuple):
         return [finding for finding in last.all_findings if finding.is_damage]
 
 
+Announce = Callable[[RepairSummary], None]
+
+
 class DirectoryRepair:
-    def __init__(self, target: Target, backup_folder: Path, *, jobs: int | None = None) -> None:
+    """With `salvage` a damaged batch goes alone, else everything behind it goes too."""
+
+    def __init__(
+        self,
+        target: Target,
+        backup_folder: Path,
+        *,
+        jobs: int | None = None,
+        salvage: bool = False,
+    ) -> None:
         self._target = target
+        self._salvage = salvage
         self._path = target.directory
         self._jobs = jobs
         self._backup = Backup(self._path, backup_folder)
 
     def plan(self) -> RepairSummary:
-        return RepairSummary(self._check(mind_lock=True), None, None)
+        before = self._check(mind_lock=True)
+        return RepairSummary(before, self._plans(before))
 
-    def run(self) -> RepairSummary:
-        """DirectoryLocked while a broker uses the directory."""
+    def run(self, announce: Announce = lambda summary: None) -> RepairSummary:
+        """DirectoryLocked while a broker uses the directory. `announce` is told what is about to be
+        done, before anything is."""
         with self._lock():
             before = self._check()
-            if not any(finding.is_damage for finding in before.all_findings):
-                return RepairSummary(before, None, None)
-            self._repair(before)
-            after = self._check()
-            return RepairSummary(before, after, self._used_backup())
+            planned = RepairSummary(before, self._plans(before))
+            if not planned.found:
+                return planned
+            announce(planned)
+            self._repair(planned)
+            return planned._replace(after=self._check(), backup=self._used_backup())
+
+    def _plans(self, before: DirectorySummary) -> list[SalvagePlan]:
+        plans = []
+        for summary in before.partitions:
+            if not any(finding.kind in OF_BATCHES for finding in summary.findings):
+                continue
+            planner = SalvagePlanner(summary.folder, self._expectations(before, summary))
+            if not planner.is_interrupted:
+                plans.append(planner.plan())
+            elif self._salvage and any(_is_damaged_log(finding) for finding in summary.findings):
+                raise SalvageRefused(
+                    f"{summary.folder} is damaged and holds a cleaning that was interrupted: start "
+                    "a broker on it, which finishes that, then salvage"
+                )
+        return plans
+
+    def _expectations(self, before: DirectorySummary, summary: PartitionSummary) -> Expectations:
+        key = key_of(summary)
+        rows = {name: offsets.get(key) for name, offsets in before.checkpoints.items()}
+        return Expectations(
+            before.is_clean,
+            rows.get(RECOVERY_POINT_FILE),
+            rows.get(HIGH_WATERMARK_FILE),
+            rows.get(LOG_START_FILE),
+            rows.get(CLEANER_FILE),
+            self._may_have_gaps(before, key),
+        )
+
+    def _may_have_gaps(self, before: DirectorySummary, key: TopicPartition) -> bool:
+        cleaned = before.checkpoints.get(CLEANER_FILE)
+        return cleaned is None or key in cleaned or self._target.is_alone
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -89,10 +146,14 @@ class DirectoryRepair:
     def _used_backup(self) -> Path | None:
         return self._backup.folder if self._backup.is_used else None
 
-    def _repair(self, before: DirectorySummary) -> None:
+    def _repair(self, planned: RepairSummary) -> None:
+        before = planned.before
         for finding in before.findings:
             if finding.kind == Kind.LEFTOVER:
                 self._backup.take(Path(finding.path))
+        if self._salvage:
+            plans = [plan for plan in planned.plans if plan.has_changes]
+            before = before._replace(partitions=list(self._salvaged(before, plans)))
         repaired = dict(self._repair_logs(before))
         if self._target.is_alone:
             return
@@ -104,19 +165,43 @@ class DirectoryRepair:
             replace_file(str(self._path / name), encode_offsets(rows) if rows else b"0\n0\n")
         fsync_path(str(self._path))
 
+    def _salvaged(
+        self, before: DirectorySummary, plans: list[SalvagePlan]
+    ) -> Iterator[PartitionSummary]:
+        """Every log as it is once the plans are carried out."""
+        by_folder = {plan.folder: plan for plan in plans}
+        for summary in before.partitions:
+            plan = by_folder.get(summary.folder)
+            if plan is None:
+                yield summary
+                continue
+            carry_out(plan, self._backup)
+            expected = self._expectations(before, summary)
+            after = PartitionCheck(
+                summary.folder, expected._replace(is_clean=False, may_have_gaps=True)
+            ).run()
+            # Recovery goes over it even if nothing else is wrong: indexes and snapshots are old.
+            mark = Finding(Kind.LOG, plan.folder, "it was salvaged", "")
+            yield after._replace(findings=[*after.findings, mark])
+
     def _repair_logs(
         self, before: DirectorySummary
     ) -> Iterator[tuple[TopicPartition, RepairedOffsets]]:
-        cleaned = before.checkpoints.get(CLEANER_FILE)
         for summary in before.partitions:
             if any(finding.kind in IN_FOLDER for finding in summary.findings):
                 key = key_of(summary)
+                log_start_offset = before.checkpoints.get(LOG_START_FILE, {}).get(key, 0)
+                if self._salvage:
+                    # A first segment of which nothing was left is gone, and with it what its
+                    # producers had open.
+                    log_start_offset = max(log_start_offset, summary.first_offset)
                 repair = PartitionRepair(
                     Path(summary.folder),
                     summary.findings,
                     self._backup,
-                    log_start_offset=before.checkpoints.get(LOG_START_FILE, {}).get(key, 0),
-                    gaps_allowed=cleaned is None or key in cleaned or self._target.is_alone,
+                    log_start_offset=log_start_offset,
+                    gaps_allowed=self._may_have_gaps(before, key)
+                    or (self._salvage and summary.has_gaps),
                 )
                 yield key, repair.run()
 
@@ -143,6 +228,10 @@ class DirectoryRepair:
                 else:
                     rows[key] = row
         return rows
+
+
+def _is_damaged_log(finding: Finding) -> bool:
+    return finding.kind == Kind.LOG and finding.path.endswith(LOG_SUFFIX)
 
 
 def _is_blamed(summary: PartitionSummary, name: str) -> bool:

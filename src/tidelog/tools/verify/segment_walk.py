@@ -86,7 +86,7 @@ class SegmentWalk:
         return size
 
     def _problem_of(self, batch: WalkedBatch) -> str | None:
-        if not _crc_holds(batch):
+        if not crc_holds(batch.view, batch.magic):
             return WHY_STOPPED[kernel.BAD_CRC]
         if not self.next_offset <= batch.base_offset <= batch.last_offset:
             return f"offset {batch.base_offset} follows offset {self.next_offset - 1}"
@@ -95,8 +95,8 @@ class SegmentWalk:
         return None
 
 
-def _crc_holds(batch: WalkedBatch) -> bool:
-    view = batch.view
-    if batch.magic == 2:
+def crc_holds(view: memoryview, magic: int) -> bool:
+    """Of one whole batch."""
+    if magic == 2:
         return kernel.crc32c(view[21:]) == int.from_bytes(view[17:21], "big")
     return zlib.crc32(view[16:]) == int.from_bytes(view[12:16], "big")

@@ -30,6 +30,13 @@ class RecordThreads:
     def may_hold(self, size_bytes: int) -> bool:
         return self._held_bytes + size_bytes <= HELD_BYTES_MAX
 
+    def hold(self, size_bytes: int) -> None:
+        """For whoever lets go again."""
+        self._held_bytes += size_bytes
+
+    def let_go(self, size_bytes: int) -> None:
+        self._held_bytes -= size_bytes
+
     def run(
         self, size_bytes: int, work: Callable[[], T], done: Callable[[asyncio.Future[T]], object]
     ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.batches import NOW, simple_batch, with_fields
 from tests.support.handlers import HandlerStage, handler_stage, settled
+from tests.support.loop_turns import LoopTurns
 from tests.support.message_sets import message_set_of
 from tests.support.metadata import in_loop
 from tidelog.broker import record_threads
@@ -28,6 +29,7 @@ from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
 from tidelog.record.inflation import LOOP_NS_MAX
 from tidelog.record.legacy import LegacyRecord
+from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -285,3 +287,78 @@ async def test_what_finds_no_memory_to_wait_in_is_checked_on_the_loop(
         await stage.topic("t")
         (row,) = rows_of(handle(stage, (0, heavy_batch())))
         assert (row.error_code, row.base_offset) == (0, 0)
+
+
+MANY = 120
+
+
+async def send_many(stage: HandlerStage, *, acks: int = 1) -> list[PartitionProduceResponse]:
+    rows = [(n, simple_batch(n % 3 + 1)) for n in range(MANY)]
+    return rows_of(await settled(handle(stage, *rows, acks=acks)))
+
+
+@in_loop
+async def test_a_request_for_very_many_partitions_is_worked_through_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "SLICE_S", 0.0)
+    async with handler_stage(tmp_path) as stage, LoopTurns() as turns:
+        await stage.topic("t", partitions=MANY)
+        append = Partition.append
+
+        def counted(self: Partition, *args: Any, **options: Any) -> Any:
+            turns.note()
+            return append(self, *args, **options)
+
+        monkeypatch.setattr(Partition, "append", counted)
+
+        rows = await send_many(stage)
+
+        assert [(row.index, row.error_code, row.base_offset) for row in rows] == [
+            (n, 0, 0) for n in range(MANY)
+        ]
+        ends = [stage.partition("t", n).log.log_end_offset for n in range(MANY)]
+        assert ends == [n % 3 + 1 for n in range(MANY)]
+        assert turns.total == MANY
+        assert turns.most <= produce.ROWS_AT_ONCE
+
+
+@in_loop
+async def test_what_is_refused_among_very_many_is_answered_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "SLICE_S", 0.0)
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=MANY - 1)
+        stage.partition("t", 50).is_leader = False
+        codes = [row.error_code for row in await send_many(stage)]
+        assert codes[50] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert codes[-1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert sum(code != 0 for code in codes) == 2
+
+
+@in_loop
+async def test_heavy_records_among_very_many_go_to_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "SLICE_S", 0.0)
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=60)
+        rows = [(n, heavy_batch() if n % 20 == 0 else simple_batch(1)) for n in range(60)]
+        answers = rows_of(await settled(handle(stage, *rows)))
+        assert [(row.index, row.error_code, row.base_offset) for row in answers] == [
+            (n, 0, 0) for n in range(60)
+        ]
+
+
+@in_loop
+async def test_very_many_with_a_flush_are_answered_after_the_last_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "SLICE_S", 0.0)
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=MANY, flush_messages="1")
+        rows = await send_many(stage)
+        assert {row.error_code for row in rows} == {0}
+        logs = [stage.partition("t", n).log for n in range(MANY)]
+        assert all(log.recovery_point == log.log_end_offset for log in logs)

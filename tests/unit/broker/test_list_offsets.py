@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.batches import NOW, simple_batch
 from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.loop_turns import LoopTurns, counted_slices
 from tests.support.metadata import in_loop
 from tidelog.broker.handlers import list_offsets
 from tidelog.broker.handlers.list_offsets import (
@@ -26,6 +27,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tidelog.replication.partition import Partition
 
 
 def ask(
@@ -38,6 +40,7 @@ def ask(
         **fields,
     )
     answer = list_offsets.handle(stage.context(version), request)
+    assert isinstance(answer, ListOffsetsResponse)
     return answer.topics[0].partitions[0]
 
 
@@ -185,7 +188,33 @@ async def test_unknown_isolation_level_is_an_unknown_error(tmp_path: Path, level
 
 def answer_to(stage: HandlerStage, version: int, *topics: ListOffsetsTopic) -> ListOffsetsResponse:
     request = ListOffsetsRequest(replica_id=-1, topics=list(topics))
-    return list_offsets.handle(stage.context(version), request)
+    answer = list_offsets.handle(stage.context(version), request)
+    assert isinstance(answer, ListOffsetsResponse)
+    return answer
+
+
+@in_loop
+async def test_very_many_partitions_are_looked_up_a_slice_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with handler_stage(tmp_path) as stage, LoopTurns() as turns:
+        await stage.topic("t", partitions=200)
+        stage.broker.slices = counted_slices(20)
+        look_up = Partition.require_leader_epoch
+
+        def counted(self: Partition, epoch: int) -> None:
+            turns.note()
+            look_up(self, epoch)
+
+        monkeypatch.setattr(Partition, "require_leader_epoch", counted)
+        rows = [ListOffsetsPartition(partition_index=n, timestamp=LATEST) for n in range(201)]
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=rows)])
+        answering = list_offsets.handle(stage.context(7), request)
+        assert not isinstance(answering, ListOffsetsResponse)
+        (topic,) = (await answering).topics
+        codes = [row.error_code for row in topic.partitions]
+        assert codes == [0] * 200 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert turns.most <= 20
 
 
 @in_loop

@@ -37,6 +37,7 @@ from tidelog.protocol.messages.describe_topic_partitions import (
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -145,6 +146,7 @@ class TestAFailedDirectory:
             rows = [ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(2)]
             request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=rows)])
             answer = list_offsets.handle(stage.context(5), request)
+            assert isinstance(answer, ListOffsetsResponse)
             codes = [row.error_code for row in answer.topics[0].partitions]
             assert codes == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
 

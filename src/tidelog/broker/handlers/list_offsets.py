@@ -26,7 +26,8 @@ v10 timeout.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
@@ -64,9 +65,12 @@ LAST_VERSION_WITH_LISTS: Final = 0
 FIRST_VERSION_WITH_EPOCHS: Final = 4
 FIRST_VERSION_WITH_NOT_AVAILABLE: Final = 5
 FIRST_VERSION_OF_KAFKA_4: Final = 10
+ROWS_AT_ONCE: Final = 100  # more are answered in slices
 
 
-def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     named = [
         (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
     ]
@@ -76,6 +80,8 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
     topics = request.topics
     if context.api_version >= FIRST_VERSION_OF_KAFKA_4:
         topics = _distinct(topics)
+    if len(named) > ROWS_AT_ONCE:
+        return _answer_in_slices(context, request, topics, twice)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -87,6 +93,22 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
             for topic in topics
         ]
     )
+
+
+async def _answer_in_slices(
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topics: list[ListOffsetsTopic],
+    twice: set[tuple[str, int]],
+) -> ListOffsetsResponse:
+    response = ListOffsetsResponse(topics=[])
+    for topic in topics:
+        rows: list[ListOffsetsPartitionResponse] = []
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        for row in topic.partitions:
+            await context.broker.slices.breathe()
+            rows.append(_answer(context, request, topic.name, row, twice))
+    return response
 
 
 def _distinct(topics: list[ListOffsetsTopic]) -> list[ListOffsetsTopic]:

@@ -16,9 +16,9 @@ Behaviour
   and ones that are too large: see `_WITHOUT_LOG_START`.
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
-- Records that take long to check (inflate, compress anew, convert) are checked in a thread and
-  appended then, as if their request had come then: in order, for further requests of the connection
-  wait for it.
+- Records that take long to check (inflate, compress anew, convert) are checked in a thread, and a
+  request for very many partitions is worked through in slices. Such records are appended as if
+  their request had come then: in order, for further requests of the connection wait for it.
 Unlike Kafka
 - What an idempotent producer sends behind a batch that was just refused because this
   broker does not lead, or too few replicas are in sync, is refused likewise and is not out of order
@@ -39,9 +39,11 @@ TRANSACTION_ABORTABLE, v12 adds partitions to the transaction (KIP-890), v13 top
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.broker.produce_admission import admit_records, is_transactional
@@ -72,11 +74,10 @@ from tidelog.record.inflation import HeavyRecords, InflationBudget
 from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
+from tidelog.slices import SLICE_S
 from tidelog.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
-    import asyncio
-
     from tidelog.broker.broker import Broker
     from tidelog.config.topic import LogConfig
 
@@ -85,6 +86,8 @@ Row = tuple[PartitionProduceResponse, Partition]
 
 ALL = -1
 ADMIN_CLIENT_ID = "__admin_client"
+NOT_BEGUN: Final = -1.0
+ROWS_AT_ONCE: Final = 50  # a request for more partitions is worked through in slices
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
@@ -122,12 +125,13 @@ def _append_all(
     topics = request.topic_data
     if len(topics) > 1:
         topics = _distinct(topics)
+    append.bound_time(topics)
     responses = [append.topic(topic) for topic in topics if topic.partition_data]
     response = ProduceResponse(responses=responses)
     if append.earlier is not None:
         response = append.merge_into(append.earlier, response)
-    if append.heavy:
-        return _append_heavy(context, request, append, response)
+    if append.put_off:
+        return _append_later(context, request, append, response)
     if append.misdirected and append.version >= FIRST_VERSION_WITH_LEADERS:
         _tell_leaders(context, append.misdirected, response)
     if append.unflushed or append.uncommitted:
@@ -167,23 +171,28 @@ def _append_transactional(
     return pending
 
 
-def _append_heavy(
+def _append_later(
     context: RequestContext, request: ProduceRequest, append: _Append, response: ProduceResponse
 ) -> Pending[Answer]:
-    """What could not be checked on the loop is checked in a thread, then handled as a request of
-    its own: leadership, transaction and sequences are those of that moment.
+    """What took too long is checked in a thread, or waits for the next slice, and is then handled
+    as a request of its own: leadership, transaction and sequences are those of that moment.
     """
     pending: Pending[Answer] = Pending()
-    heavy = append.heavy
+    rows = append.put_off
+    heavy = [row for row in rows if row.is_heavy]
+    threads = context.broker.record_threads
+    held_bytes = 0 if append.owns_records else _bytes_of(rows)
+    threads.hold(held_bytes)
 
     def check() -> None:
         for row in heavy:
             row.check(append.version)
 
-    def checked(done: asyncio.Future[None]) -> None:
+    def go_on(done: asyncio.Future[None]) -> None:
+        threads.let_go(held_bytes)
         try:
             done.result()
-            rest = _rest_of(request, heavy)
+            rest = _rest_of(request, rows)
             again = _Append(context, rest)
             again.go_on_from(append, response)
             answer = _handle(context, rest, again)
@@ -195,14 +204,21 @@ def _append_heavy(
         else:
             pending.complete(answer)
 
-    size_bytes = sum(len(row.records) for row in heavy)
-    context.broker.record_threads.run(size_bytes, check, checked)
+    if heavy:
+        threads.run(0, check, go_on)
+    else:
+        breath = asyncio.ensure_future(context.broker.slices.breathe())
+        breath.add_done_callback(go_on)
     return pending
 
 
-def _rest_of(request: ProduceRequest, heavy: Sequence[_HeavyRow]) -> ProduceRequest:
+def _bytes_of(rows: Sequence[_RowPutOff] | Sequence[PartitionProduceData]) -> int:
+    return sum(len(row.records) for row in rows if row.records is not None)
+
+
+def _rest_of(request: ProduceRequest, rows: Sequence[_RowPutOff]) -> ProduceRequest:
     topics: dict[int, TopicProduceData] = {}
-    for row in heavy:
+    for row in rows:
         name, topic_id = row.topic.name, row.topic.topic_id
         topic = topics.setdefault(
             id(row.topic), TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
@@ -216,29 +232,35 @@ def _rest_of(request: ProduceRequest, heavy: Sequence[_HeavyRow]) -> ProduceRequ
     )
 
 
-class _HeavyRow:
-    """Records that a thread checks, and what came of it."""
+class _RowPutOff:
+    """Records that are appended later; if they are heavy, a thread checks them first."""
 
     __slots__ = ("budget", "checked", "config", "index", "now_ms", "records", "topic")
 
     def __init__(
         self,
         topic: TopicProduceData,
-        row: PartitionProduceData,
-        config: LogConfig,
-        now_ms: int,
-        budget: InflationBudget,
+        index: int,
+        records: memoryview | None,
+        config: LogConfig | None = None,
+        now_ms: int = 0,
+        budget: InflationBudget | None = None,
     ) -> None:
-        assert row.records is not None
         self.topic = topic
-        self.index = row.index
-        self.records = memoryview(bytearray(row.records))  # the frame is gone by then
+        self.index = index
+        self.records = records
         self.config = config
         self.now_ms = now_ms
         self.budget = budget
         self.checked: ValidBatch | KafkaError | None = None
 
+    @property
+    def is_heavy(self) -> bool:
+        return self.config is not None
+
     def check(self, version: int) -> None:
+        assert self.config is not None
+        assert self.records is not None
         try:
             self.checked = validate_for_append(
                 self.records,
@@ -268,14 +290,15 @@ class _Append:
         "_broker",
         "_checked",
         "_client_id",
+        "_deadline",
         "_inflation",
         "_refused_sequences",
         "_topic",
         "acks",
         "earlier",
-        "heavy",
         "is_transactional",
         "misdirected",
+        "put_off",
         "refusal",
         "refused",
         "uncommitted",
@@ -293,9 +316,10 @@ class _Append:
         # Appended, to be held by all in-sync replicas up to an offset before the answer.
         self.uncommitted: list[tuple[PartitionProduceResponse, Partition, int]] = []
         self.misdirected: list[tuple[str, PartitionProduceResponse]] = []  # led elsewhere
-        self.heavy: list[_HeavyRow] = []  # not appended, but left to a thread
+        self.put_off: list[_RowPutOff] = []  # not appended yet
+        self._deadline: float = 0.0  # by perf_counter; what comes after it is put off
         self.earlier: ProduceResponse | None = None  # where these rows belong, after a thread
-        self._checked: dict[tuple[str, Uuid, int], _HeavyRow] = {}  # by a thread
+        self._checked: dict[tuple[str, Uuid, int], _RowPutOff] = {}  # by a thread
         self.refusal: ErrorCode | None = None  # applies to every partition
         self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
         transactional, self._inflation = _survey(request, self.version)
@@ -309,10 +333,32 @@ class _Append:
         """Append what a thread has checked; the rest of the request was appended before."""
         self.earlier = response
         self._checked = {
-            (row.topic.name, row.topic.topic_id, row.index): row for row in before.heavy
+            (row.topic.name, row.topic.topic_id, row.index): row
+            for row in before.put_off
+            if row.is_heavy
         }
         self.unflushed, self.uncommitted = before.unflushed, before.uncommitted
         self.misdirected = before.misdirected
+
+    @property
+    def owns_records(self) -> bool:
+        """Those of a frame are gone when `handle` returns."""
+        return self.earlier is not None
+
+    def bound_time(self, topics: list[TopicProduceData]) -> None:
+        """A first append makes files; a request for thousands of partitions takes seconds."""
+        if sum(len(topic.partition_data) for topic in topics) <= ROWS_AT_ONCE:
+            return
+        size_bytes = sum(_bytes_of(topic.partition_data) for topic in topics)
+        if self.owns_records or self._broker.record_threads.may_hold(size_bytes):
+            self._deadline = NOT_BEGUN
+
+    def _is_late(self) -> bool:
+        """Never before the first partition, so that each slice gets on."""
+        now = perf_counter()
+        if self._deadline == NOT_BEGUN:
+            self._deadline = now + SLICE_S
+        return now > self._deadline
 
     def merge_into(self, earlier: ProduceResponse, response: ProduceResponse) -> ProduceResponse:
         """The rows of this append in place of those that stood for them."""
@@ -351,6 +397,8 @@ class _Append:
         self, topic: str, row: PartitionProduceData, unknown: ErrorCode | None
     ) -> PartitionProduceResponse:
         index = row.index
+        if self._deadline and self._is_late():
+            return self._put_off(row)
         if self.refusal is not None:
             return self._refused(topic, row, unknown, self.refusal)
         partition = self._broker.replicas.get(topic, index)
@@ -407,20 +455,27 @@ class _Append:
         return answer
 
     def _checked_batch(self, row: PartitionProduceData, config: LogConfig) -> ValidBatch | None:
-        return self._checked[self._topic.name, self._topic.topic_id, row.index].batch(config)
+        checked = self._checked.get((self._topic.name, self._topic.topic_id, row.index))
+        return None if checked is None else checked.batch(config)
 
     def _leave_to_thread(
         self, topic: str, row: PartitionProduceData, config: LogConfig
     ) -> PartitionProduceResponse:
         assert row.records is not None
         assert self._inflation is not None
-        budget = self.heavy[0].budget if self.heavy else self._inflation.for_thread()
-        held_bytes = sum(len(each.records) for each in self.heavy)
+        heavy = next((each for each in self.put_off if each.is_heavy), None)
+        budget = self._inflation.for_thread() if heavy is None else heavy.budget
+        held_bytes = _bytes_of(self.put_off)
         if not self._broker.record_threads.may_hold(held_bytes + len(row.records)):
             self._inflation = budget
             return self._partition(topic, row, None)
-        now_ms = self._broker.clock.time_ms()
-        self.heavy.append(_HeavyRow(self._topic, row, config, now_ms, budget))
+        return self._put_off(row, config, self._broker.clock.time_ms(), budget)
+
+    def _put_off(self, row: PartitionProduceData, *check: Any) -> PartitionProduceResponse:
+        records = row.records
+        if records is not None and not self.owns_records:
+            records = memoryview(bytearray(records))
+        self.put_off.append(_RowPutOff(self._topic, row.index, records, *check))
         return PartitionProduceResponse(index=row.index)
 
     def _refused(

@@ -110,3 +110,24 @@ def test_a_broker_that_stops_leaves_no_timers_behind(tmp_path: Path) -> None:
     assert life.stage.clock.pending_timers() > 2
     life.stage.groups.resign()
     assert life.stage.clock.pending_timers() == 0
+
+
+def test_a_silent_member_goes_in_the_end_whatever_its_removal_meets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = ConsumerScenario(tmp_path, HEAD)
+    life.do("topics t=2")
+    life.do("join a topics=t")
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise LookupError("nobody expected this")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(life.stage.groups.runtime, "write", fail)
+        with pytest.raises(LookupError):
+            life.stage.clock.advance(ms=6_000)
+    group = life.stage.consumer_or_none(GROUP)
+    assert group is not None
+    assert group.members
+    life.stage.clock.advance(ms=1_000)
+    assert not group.members

@@ -178,3 +178,23 @@ def test_a_pattern_that_was_accepted_elsewhere_but_not_here_is_left_out() -> Non
     PatternResolution(clock).resolve([r"\pL+", "a"], ["a"], found.append)
     clock.advance(ms=0)
     assert found == [{"a": frozenset({"a"})}]
+
+
+def test_a_bug_met_in_one_groups_pattern_holds_up_no_other_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock()
+    resolution = PatternResolution(clock)
+    found: list[dict[str, frozenset[str]]] = []
+
+    def fail(self: TopicPattern, name: str) -> object:
+        raise RecursionError("nobody expected this")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicPattern, "matching", fail)
+        resolution.resolve(["a"], ["a"], found.append)
+        resolution.resolve(["b"], ["b"], found.append)
+        with pytest.raises(RecursionError):
+            clock.advance(ms=0)
+    clock.advance(ms=0)
+    assert found == [{}, {"b": frozenset({"b"})}]

@@ -378,14 +378,18 @@ class ConsumerMembership:
         member = group.members.get(member_id)
         if group.is_dead or member is None:
             return
+        is_removed = False
         try:
             self.remove(group, [member], reason)
+            is_removed = True
         except KafkaError as error:
             logger.error(
                 "cannot remove a member; it is tried again",
                 extra={"group": group.group_id, "member": member_id, "error": error.message},
             )
-            self.timers(group, member_id).heard_from(RETRY_MS)
+        finally:  # what was not expected passes on to the loop, which logs it
+            if not is_removed and not group.is_dead:
+                self.timers(group, member_id).heard_from(RETRY_MS)
 
     # Patterns
 

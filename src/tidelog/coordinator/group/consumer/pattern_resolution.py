@@ -1,7 +1,8 @@
 """Finding out which topics the patterns of groups stand for, a slice of work a turn of the loop.
 
 One group after the other. A slice ends when about SLICE_STATES states of automata were looked at,
-some milliseconds, whatever the patterns are: nobody else waits longer for them.
+some milliseconds, whatever the patterns are: nobody else waits longer for them. Work that meets a
+bug resolves nothing, and holds up nobody else's.
 """
 
 from __future__ import annotations
@@ -40,13 +41,16 @@ class PatternResolution:
 
     def _turn(self) -> None:
         work, done = self._waiting[0]
-        resolved = _slice(work)
-        if resolved is not None:
-            self._waiting.popleft()
-        if self._waiting:
-            self._timer.call_later(0.0, self._turn)
-        if resolved is not None:
-            done(resolved)
+        resolved: Resolved | None = {}  # of work that meets a bug, which the loop logs
+        try:
+            resolved = _slice(work)
+        finally:
+            if resolved is not None:
+                self._waiting.popleft()
+            if self._waiting:
+                self._timer.call_later(0.0, self._turn)
+            if resolved is not None:
+                done(resolved)
 
 
 def _slice(work: Work) -> Resolved | None:

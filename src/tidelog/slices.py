@@ -111,6 +111,10 @@ class SlicedWork:
             self._until = now + self._slice_s
         self._run()
 
+    def give_up(self) -> None:
+        """What is not done stays undone."""
+        self._works.clear()
+
     def _turn(self) -> None:
         self._is_scheduled = False
         self._until = self._clock.monotonic() + self._slice_s

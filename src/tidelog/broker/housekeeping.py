@@ -1,14 +1,15 @@
 """What the broker does by the clock: retention, flushes, checkpoints, deletions, expiry.
 
-What is due is decided on the loop; what blocks (writing a checkpoint, removing files, fsync) runs
-in a thread, so that no client waits for the house to be cleaned.
+What is due is decided on the loop, in slices where every log has to be looked at; what blocks
+(writing a checkpoint, removing files, fsync) runs in a thread, so that no client waits for the
+house to be cleaned.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ from tidelog.log.checkpoints import (
 )
 from tidelog.log.log_directory import remove_paths
 from tidelog.log.partition_log import PartitionLog
+from tidelog.slices import SlicedWork
 from tidelog.supervisor import report
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Housekeeping:
         self._broker = broker
         self._loop = loop
         self._in_thread: dict[str, asyncio.Future[None]] = {}
+        self._work = SlicedWork(broker.clock, broker.timer)
         logs = broker.logs
         self._duties = [
             self._configured("log.retention.check.interval.ms", logs.delete_old_segments),
@@ -69,7 +72,9 @@ class Housekeeping:
             ),
             Duty("rolled segments", lambda: SECOND_MS, self._flush_rolled, broker.timer),
             Duty("deleted files", lambda: SECOND_MS, self._remove_deleted, broker.timer),
-            Duty("idle maps", lambda: IDLE_MAPS_MS, logs.release_idle_maps, broker.timer),
+            Duty(
+                "idle maps", lambda: IDLE_MAPS_MS, logs.release_idle_maps, broker.timer, self._work
+            ),
         ]
         if broker.cluster is not None:
             self._duties.append(
@@ -84,10 +89,13 @@ class Housekeeping:
         """Begin nothing more, and wait for what runs in threads."""
         for duty in self._duties:
             duty.stop()
+        self._work.give_up()
         await asyncio.gather(*self._in_thread.values(), return_exceptions=True)
 
     def _configured(self, key: str, run: Callable[[], object]) -> Duty:
-        return Duty(key, lambda: self._broker.config.get_int(key), run, self._broker.timer)
+        return Duty(
+            key, lambda: self._broker.config.get_int(key), run, self._broker.timer, self._work
+        )
 
     def _lag_check_ms(self) -> int:
         return self._broker.config.get_int("replica.lag.time.max.ms") // 2
@@ -109,9 +117,11 @@ class Housekeeping:
         for log in self._broker.logs.take_rolled_logs():
             self._broker.flusher.flush(log, partial(self._flushed, log))
 
-    def _flush_due(self) -> None:
+    def _flush_due(self) -> Iterator[None]:
         for log in self._broker.logs.logs_due_for_flush():
-            self._broker.flusher.flush(log, partial(self._flushed, log))
+            if log is not None:
+                self._broker.flusher.flush(log, partial(self._flushed, log))
+            yield
 
     def _flushed(self, log: PartitionLog, error: OSError | None) -> None:
         partition = self._broker.replicas.get(*log.topic_partition)

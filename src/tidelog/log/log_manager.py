@@ -583,8 +583,10 @@ class LogManager:
         self._rolled.clear()
         return rolled
 
-    def logs_due_for_flush(self) -> Iterator[PartitionLog]:
-        return (log for log in self._logs.values() if log.flush_due())
+    def logs_due_for_flush(self) -> Iterator[PartitionLog | None]:
+        """In steps; None for a log that is not due."""
+        for log in self._one_by_one():
+            yield log if log.flush_due() else None
 
     def pending_checkpoints(self, *names: str) -> list[PendingWrite]:
         """Offsets as they are now; `run` each, in a thread or not."""
@@ -613,27 +615,35 @@ class LogManager:
                     offsets[topic_partition] = kept[name]
             yield directory.checkpoint(name, offsets)
 
-    def delete_old_segments(self) -> int:
-        """Retention of every log; one that fails is logged and does not stop the others.
+    def delete_old_segments(self) -> Iterator[int]:
+        """Retention of every log, in steps; one that fails is logged and does not stop the others.
+        Gives how many segments of each log were deleted.
 
         A log that is being cleaned has its turn when that is done.
         """
-        deleted = 0
-        for log in self._logs.values():
-            if not log.is_being_cleaned:
-                deleted += retain(log, self.failures)
-        return deleted
+        for log in self._one_by_one():
+            yield 0 if log.is_being_cleaned else retain(log, self.failures)
 
-    def remove_expired_producers(self) -> None:
-        for log in self._logs.values():
+    def remove_expired_producers(self) -> Iterator[None]:
+        for log in self._one_by_one():
             attempt(f"expiry of producers of {log.topic_partition}", log.remove_expired_producers)
+            yield
 
-    def release_idle_maps(self) -> None:
+    def release_idle_maps(self) -> Iterator[None]:
         """Logs that have not grown since the last call give back descriptors and maps."""
-        for topic_partition, log in self._logs.items():
-            if self._ends.get(topic_partition) == log.log_end_offset:
-                attempt(f"releasing the maps of {topic_partition}", log.release_maps)
-        self._ends = {key: log.log_end_offset for key, log in self._logs.items()}
+        ends: dict[TopicPartition, int] = {}
+        for log in self._one_by_one():
+            ends[log.topic_partition] = log.log_end_offset
+            if self._ends.get(log.topic_partition) == log.log_end_offset:
+                attempt(f"releasing the maps of {log.topic_partition}", log.release_maps)
+            yield
+        self._ends = ends
+
+    def _one_by_one(self) -> Iterator[PartitionLog]:
+        """All logs, for a duty in steps: one that goes between two of them is left out."""
+        for topic_partition, log in tuple(self._logs.items()):
+            if self._logs.get(topic_partition) is log:
+                yield log
 
     def take_due_deletions(self) -> list[str]:
         """Files and folders whose delay is over; `remove_paths` them, in a thread or not."""

@@ -55,7 +55,7 @@ def keep_house(stage: HandlerStage) -> None:
     for _ in range(3):
         while clean_dirtiest(CleanerManager(logs, stage.clock), stage.clock) is not None:
             pass
-        logs.delete_old_segments()
+        sum(logs.delete_old_segments())
 
 
 def records_of(stage: HandlerStage, name: str, index: int = 0) -> list[list[object]]:
@@ -222,7 +222,7 @@ async def test_an_old_compacted_topic_is_not_emptied(kafka: KafkaDirectory) -> N
     for name, topic_id in (("a", A), ("b", B)):
         kafka.partition(name, 0, topic_id)
     async with handler_stage(kafka.path) as stage:
-        stage.broker.logs.delete_old_segments()
+        sum(stage.broker.logs.delete_old_segments())
         assert (count_of(stage, "a"), count_of(stage, "b")) == (2, 0)
 
 
@@ -234,7 +234,7 @@ async def test_a_topic_that_is_neither_deleted_nor_compacted_stays_so(
     kafka.metadata.append(*topic("a", A, cleanup_policy=""))
     kafka.partition("a", 0, A)
     async with handler_stage(kafka.path) as stage:
-        stage.broker.logs.delete_old_segments()
+        sum(stage.broker.logs.delete_old_segments())
         assert count_of(stage, "a") == 2
 
 
@@ -243,7 +243,7 @@ async def test_a_retention_set_for_all_brokers_holds(kafka: KafkaDirectory) -> N
     kafka.metadata.append(*topic("a", A), broker_config("", "log.retention.ms", "-1"))
     kafka.partition("a", 0, A)
     async with handler_stage(kafka.path) as stage:
-        stage.broker.logs.delete_old_segments()
+        sum(stage.broker.logs.delete_old_segments())
         assert count_of(stage, "a") == 2
 
 
@@ -353,7 +353,7 @@ async def test_a_metadata_log_that_is_not_understood_keeps_the_broker_from_start
     copy = left_by_a_crash(kafka.path)
     shutil.rmtree(copy / METADATA_FOLDER)
     async with handler_stage(copy) as stage:
-        stage.broker.logs.delete_old_segments()
+        sum(stage.broker.logs.delete_old_segments())
         assert count_of(stage, "a") == 2
 
 
@@ -466,7 +466,7 @@ async def test_an_adoption_that_was_cut_off_begins_again(
                 pass
     copy = left_by_a_crash(kafka.path)
     async with handler_stage(copy) as stage:
-        stage.broker.logs.delete_old_segments()
+        sum(stage.broker.logs.delete_old_segments())
         assert count_of(stage, "a") == 2
     assert list(copy.glob("*-stray")) == []
 

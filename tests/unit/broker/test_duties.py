@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 
-from tests.support.clock import FakeClock
+from tests.support.clock import BusyClock, FakeClock
 from tidelog.broker.duties import Duty
+from tidelog.slices import SlicedWork
 
 
 def test_duty_runs_at_its_interval_until_stopped() -> None:
@@ -45,3 +47,40 @@ def test_failing_duty_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.ERROR):
         clock.advance(ms=200)
     assert len(caplog.records) == 2
+
+
+def test_steps_of_a_duty_are_done_in_slices(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    done: list[int] = []
+
+    def steps() -> Iterator[None]:
+        for number in range(3):
+            done.append(number)
+            yield
+        raise OSError("disk full")
+
+    work = SlicedWork(BusyClock(), clock, 0.0015)  # one step a turn
+    Duty("long", lambda: 100, steps, clock, work).start()
+    with caplog.at_level(logging.ERROR):
+        clock.advance(ms=100)
+    assert done == [0, 1, 2]
+    assert len(caplog.records) == 1
+    clock.advance(ms=100)
+    assert done == [0, 1, 2] * 2
+
+
+def test_steps_that_are_not_done_yet_are_not_begun_again() -> None:
+    clock, later = FakeClock(), FakeClock()
+    done: list[int] = []
+
+    def steps() -> Iterator[None]:
+        for number in range(3):
+            done.append(number)
+            yield
+
+    work = SlicedWork(BusyClock(), later, 0.0015)
+    Duty("long", lambda: 100, steps, clock, work).start()
+    clock.advance(ms=300)
+    assert done == [0]
+    later.advance(ms=0)
+    assert done == [0, 1, 2]

@@ -5,15 +5,18 @@ Small loopback model (tests/support/scripted_cluster.py), no broker process.
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tests.support.clock import FakeClock
 from tests.support.scripted_cluster import (
     CLOSE,
     CLOSE_AFTER,
@@ -60,9 +63,17 @@ def model() -> Iterator[ScriptedCluster]:
         yield cluster
 
 
-def connect(model: ScriptedCluster, **options: Any) -> Cluster:
+def connect(model: ScriptedCluster, clock: FakeClock | None = None, **options: Any) -> Cluster:
     given = {name.replace("_", "."): value for name, value in options.items()}
-    return Cluster({"bootstrap.servers": model.bootstrap, **QUICK, **given})
+    return Cluster({"bootstrap.servers": model.bootstrap, **QUICK, **given}, clock)
+
+
+class ClockOfLooks(FakeClock):
+    """Every look takes a millisecond: time passes with what the client does, however slowly."""
+
+    def monotonic(self) -> float:
+        self.advance(ms=1)
+        return super().monotonic()
 
 
 def rows(start: int, stop: int, partitions: int = 3) -> pa.RecordBatch:
@@ -220,21 +231,47 @@ class TestProducing:
         model.on_request = lambda broker, key, request: (
             Fault(code=ErrorCode.NOT_ENOUGH_REPLICAS) if key == ApiKey.PRODUCE else None
         )
-        with connect(model, delivery_timeout_ms=300) as cluster:
+        with connect(model, ClockOfLooks(), delivery_timeout_ms=300) as cluster:
             producer = Producer(cluster, topic="t")
             with pytest.raises(
                 RequestTimedOut, match=r"10 records for partition t-\d.*300 ms.*NOT_ENOUGH_REPLICAS"
             ):
                 deliver(producer, rows(0, 30))
 
+    def test_a_closed_cluster_leaves_no_connection_open(self, model: ScriptedCluster) -> None:
+        model.on_request = lambda broker, key, request: (
+            Fault(code=ErrorCode.NOT_ENOUGH_REPLICAS) if key == ApiKey.PRODUCE else None
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with connect(model, retries=1) as cluster:
+                producer = Producer(cluster, topic="t")
+                with pytest.raises(ClientError, match="NOT_ENOUGH_REPLICAS"):
+                    deliver(producer, rows(0, 30))
+            del producer, cluster
+            gc.collect()
+        assert [str(each.message) for each in caught if "unclosed" in str(each.message)] == []
+
+    def test_a_broker_that_offers_nothing_leaves_no_connection_open(
+        self, model: ScriptedCluster
+    ) -> None:
+        model.versions = {ApiKey.API_VERSIONS: (9, 9)}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with connect(model) as cluster, pytest.raises(UnsupportedByBroker):
+                cluster.topics(None)
+            gc.collect()
+        assert [str(each.message) for each in caught if "unclosed" in str(each.message)] == []
+
     def test_time_between_writes_does_not_count_against_delivery(
         self, model: ScriptedCluster
     ) -> None:
-        with connect(model, delivery_timeout_ms=300, batch_size=1) as cluster:
+        clock = FakeClock()
+        with connect(model, clock, delivery_timeout_ms=300, batch_size=1) as cluster:
             producer = Producer(cluster, topic="t")
             producer.write(rows(0, 60))
             assert producer.unacknowledged_bytes > 0
-            time.sleep(0.5)
+            clock.advance(ms=500)
             assert set(producer.flush().values()) == {19}
 
     def test_retries_are_bounded(self, model: ScriptedCluster) -> None:

@@ -3,7 +3,8 @@
 `Cluster` is what readers and writers share. It finds the brokers from `bootstrap.servers`, asks
 for metadata when something is unknown or out of date, and keeps idle connections for the next who
 needs one. A connection belongs to who took it (`take`) until it is given back (`give_back`), so a
-generator that is half way through its answers never meets the requests of another.
+generator that is half way through its answers never meets the requests of another. `close` closes
+all of them, also those that a producer or a generator has not given back.
 
 Reading metadata never creates a topic; only `writable_topic` lets the broker do so, as Kafka's
 producer does.
@@ -53,6 +54,7 @@ class Cluster:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.view = ClusterView()
         self._idle: dict[Address, list[Connection]] = {}
+        self._opened: list[Connection] = []  # all that may be open
         self._told_at: dict[str, float] = {}
 
     def __enter__(self) -> Cluster:
@@ -62,9 +64,9 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        for connections in self._idle.values():
-            for connection in connections:
-                connection.close()
+        for connection in self._opened:
+            connection.close()
+        self._opened.clear()
         self._idle.clear()
 
     def patience(self, what: str, limit_key: str = "default.api.timeout.ms") -> Patience:
@@ -97,7 +99,10 @@ class Cluster:
             if not connection.is_readable(0):
                 return connection
             connection.close()
-        return Connection.open(address, self.config, self.clock)
+        connection = Connection.open(address, self.config, self.clock)
+        self._opened = [each for each in self._opened if each.is_open]
+        self._opened.append(connection)
+        return connection
 
     def ask_any(self, what: str, ask: Callable[[Connection], Answered]) -> Answered:
         """What `ask` gets from whichever broker can be reached, with retries."""

@@ -101,13 +101,22 @@ class Connection:
 
     @classmethod
     def open(cls, address: Address, config: ClientConfig, clock: Clock) -> Connection:
-        connection = cls(connect(address, config), address, config, clock)
         try:
-            connection.negotiate(API_VERSIONS_FIRST_TRY)
+            return cls._open(address, config, clock, API_VERSIONS_FIRST_TRY)
         except ConnectionFailed:
             # Some old brokers hang up on a version they do not know.
-            connection = cls(connect(address, config), address, config, clock)
-            connection.negotiate(0)
+            return cls._open(address, config, clock, 0)
+
+    @classmethod
+    def _open(
+        cls, address: Address, config: ClientConfig, clock: Clock, api_versions_version: int
+    ) -> Connection:
+        connection = cls(connect(address, config), address, config, clock)
+        try:
+            connection.negotiate(api_versions_version)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     @property
@@ -128,7 +137,6 @@ class Connection:
         if not rows and version > 0:
             rows = self._ask_versions(0)
         if not rows:
-            self.close()
             raise UnsupportedByBroker(f"broker {self.broker} does not say what it offers")
         self.versions = BrokerVersions.of_answer(self.broker, rows)
 
@@ -139,7 +147,6 @@ class Connection:
         response = self.call(request, version)
         assert isinstance(response, ApiVersionsResponse), response
         if response.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
-            self.close()
             raise refused(f"ApiVersions of broker {self.broker}", response.error_code)
         return response.api_keys
 
@@ -277,13 +284,17 @@ def connect(address: Address, config: ClientConfig) -> socket.socket:
         ) from problem
     except OSError as problem:
         raise ConnectionFailed(f"broker {address}: cannot connect: {problem}") from problem
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for option, key in (
-        (socket.SO_SNDBUF, "send.buffer.bytes"),
-        (socket.SO_RCVBUF, "receive.buffer.bytes"),
-    ):
-        if config.integer(key) >= 0:
-            sock.setsockopt(socket.SOL_SOCKET, option, config.integer(key))
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option, key in (
+            (socket.SO_SNDBUF, "send.buffer.bytes"),
+            (socket.SO_RCVBUF, "receive.buffer.bytes"),
+        ):
+            if config.integer(key) >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, config.integer(key))
+    except OSError as problem:
+        sock.close()
+        raise ConnectionFailed(f"broker {address}: cannot connect: {problem}") from problem
     return sock
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import random
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -452,12 +451,18 @@ class TestFetching:
             assert read_all(cluster) == expected(600)
 
     def test_a_slow_caller_meets_no_timeout(self, filled: ScriptedCluster) -> None:
-        options: dict[str, int] = {"default_api_timeout_ms": 100, "request_timeout_ms": 100}
-        with connect(filled, max_partition_fetch_bytes=1, **options) as cluster:
+        clock = FakeClock()
+        with connect(
+            filled,
+            clock,
+            max_partition_fetch_bytes=1,
+            default_api_timeout_ms=1_000,
+            request_timeout_ms=1_000,
+        ) as cluster:
             found: list[int] = []
             for batch in Fetcher(cluster).fetch_columns(TopicPartition("t", 0), 0, 200):
                 if len(found) in (0, 60):
-                    time.sleep(0.3)
+                    clock.advance(ms=3_000)
                     filled.hang_up()
                 found += batch.column("offset").to_pylist()
             assert found == list(range(200))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -68,7 +68,7 @@ def test_the_ready_line_is_the_only_line_on_stdout_and_names_the_port(
         assert [(b.node_id, b.port) for b in response.brokers] == [(7, broker.port)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_cleanly_and_leaves_the_marker(
     start_broker: StartBroker, number: signal.Signals
 ) -> None:
@@ -88,6 +88,45 @@ def test_a_signal_stops_cleanly_and_leaves_the_marker(
     files = {p.name: p.stat().st_size for p in (broker.data_directory / "kept-0").iterdir()}
     assert files[f"{0:020}.index"] == 0, "indexes are trimmed"
     assert files[f"{1:020}.snapshot"] == 10
+
+
+def test_a_terminal_that_closes_with_several_signals_stops_it_cleanly(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    broker.signal(signal.SIGSTOP)
+    broker.signal(signal.SIGHUP)
+    broker.signal(signal.SIGCONT)
+    eventually(lambda: "stopping" in broker.log_text() or not broker.is_alive())
+    with suppress(ProcessLookupError):
+        broker.signal(signal.SIGHUP)
+    assert broker.process is not None
+    assert broker.process.wait(20) == 0
+    assert (broker.data_directory / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_started_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:
+    overrides = {"listeners": ANY_PORT, "log.dirs": str(tmp_path / "data")}
+    command = ["nohup", *serve_command(overrides)]
+    process = subprocess.Popen(
+        dies_with_us(command),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        ready = READY_LINE.match(process.stdout.readline().strip())
+        assert ready
+        process.send_signal(signal.SIGHUP)
+        with RawClient(f"127.0.0.1:{ready['port']}") as client:
+            assert api_versions(client)
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_the_clean_marker_is_gone_while_the_broker_runs(start_broker: StartBroker) -> None:

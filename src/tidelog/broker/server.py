@@ -2,10 +2,10 @@
 
 This is a lone broker; `cluster_server.py` has what is different where zookeeper.connect is set.
 Start: lock and load the log directories, open the metadata store, join the cluster, host every
-partition under a new leader epoch, listen, print the ready line. Stop (SIGTERM, SIGINT): take no
-more requests, answer those in hand, flush, checkpoint, write the clean-shutdown marker, exit 0. A
-second signal exits at once, as a crash would, and so does one while logs are loaded: the next start
-begins that again.
+partition under a new leader epoch, listen, print the ready line. Stop (SIGTERM, SIGINT, SIGHUP):
+take no more requests, answer those in hand, flush, checkpoint, write the clean-shutdown marker,
+exit 0. A second signal exits at once, as a crash would, and so does one while logs are loaded: the
+next start begins that again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -59,6 +60,7 @@ from tidelog.network.settings import Endpoint, NetworkSettings
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.replica_moves import ReplicaMoves
+from tidelog.stop_signals import stop_signals
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -68,7 +70,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 DRAIN_TIMEOUT_S: Final = 5.0
 HALT_TIMEOUT_S: Final = 10.0
 
@@ -98,6 +99,8 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
 
     def on_signal(number: int) -> None:
         nonlocal signals
+        if number == signal.SIGHUP and signals:
+            return  # a closing terminal may send several
         signals += 1
         if signals > 1:
             os._exit(128 + number)
@@ -114,16 +117,18 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
 
     server = _new_server(config, loop)
     server.halt = on_failure
-    for number in STOP_SIGNALS:
+    numbers = stop_signals()
+    for number in numbers:
         signal.signal(number, lambda number, frame: os._exit(128 + number))
     server.start()
-    for number in STOP_SIGNALS:
+    for number in numbers:
         loop.add_signal_handler(number, on_signal, number)
     try:
         if await _joins(server, stop):
             _settle_garbage_collector()
-            sys.stdout.write(server.ready_line() + "\n")
-            sys.stdout.flush()
+            with suppress(BrokenPipeError):  # nobody waits for the line
+                sys.stdout.write(server.ready_line() + "\n")
+                sys.stdout.flush()
             await _serve_until(stop, config, loop)
     finally:
         await server.stop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidelog.client.errors import ClientError, ConnectionFailed, RequestTimedOut, UnknownTopic
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tidelog.config.client import ClientConfig
 
 JITTER: Final = 0.2
+
+OnWait: TypeAlias = "Callable[[str, ClientError], object]"
 
 
 class Backoff:
@@ -59,6 +61,7 @@ class Patience:
         "_deadline",
         "_limit_key",
         "_limit_ms",
+        "_on_wait",
         "_reconnect",
         "_retry",
         "_sleep",
@@ -73,8 +76,10 @@ class Patience:
         *,
         limit_key: str = "default.api.timeout.ms",
         sleep: Callable[[float], None] = time.sleep,
+        on_wait: OnWait | None = None,
     ) -> None:
         self._what = what
+        self._on_wait = on_wait
         self._limit_key = limit_key
         self._limit_ms = config.integer(limit_key)
         self._retry = retry_backoff(config)
@@ -97,6 +102,8 @@ class Patience:
         left_s = self._deadline - self._clock.monotonic()
         if left_s <= 0:
             raise self._given_up(problem) from problem
+        if self._on_wait is not None:
+            self._on_wait(self._what, problem)
         backoff = self._reconnect if isinstance(problem, ConnectionFailed) else self._retry
         self._sleep(min(backoff.next_s(), left_s))
 

@@ -40,6 +40,7 @@ from tidelog.types import NO_LEADER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from tidelog.client.backoff import OnWait
     from tidelog.config.client import Address
     from tidelog.types import TopicPartition
 
@@ -47,12 +48,21 @@ Answered = TypeVar("Answered")
 
 
 class Cluster:
-    """For one thread; close it, or use it as a context manager."""
+    """For one thread; close it, or use it as a context manager.
 
-    def __init__(self, config: ClientConfig | Mapping[str, object], clock: Clock | None = None):
+    `on_wait` is told before every wait for another try: what for, and why.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig | Mapping[str, object],
+        clock: Clock | None = None,
+        on_wait: OnWait | None = None,
+    ) -> None:
         self.config = config if isinstance(config, ClientConfig) else ClientConfig(config)
         self.clock: Clock = SystemClock() if clock is None else clock
         self.view = ClusterView()
+        self._on_wait = on_wait
         self._idle: dict[Address, list[Connection]] = {}
         self._opened: list[Connection] = []  # all that may be open
         self._told_at: dict[str, float] = {}
@@ -70,7 +80,7 @@ class Cluster:
         self._idle.clear()
 
     def patience(self, what: str, limit_key: str = "default.api.timeout.ms") -> Patience:
-        return Patience(what, self.config, self.clock, limit_key=limit_key)
+        return Patience(what, self.config, self.clock, limit_key=limit_key, on_wait=self._on_wait)
 
     # Connections
 

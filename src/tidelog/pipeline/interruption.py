@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as one KeyboardInterrupt, wherever the main thread is.
+"""SIGINT, SIGTERM and SIGHUP as one KeyboardInterrupt, wherever the main thread is.
 
 That may be inside a call to Spark, whose libraries then log and warn at length of a connection they
 lost; all of that is turned off, since the only thing left to do is to stop. A second signal ends
@@ -12,19 +12,18 @@ import os
 import signal
 import warnings
 from types import FrameType
-from typing import Final
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+from tidelog.stop_signals import stop_signals
 
 
 def interrupt_on_signals() -> None:
     """Again after Spark has started, which puts a handler of its own for SIGINT."""
-    for number in SIGNALS:
+    for number in stop_signals():
         signal.signal(number, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    for each in SIGNALS:
+    for each in stop_signals():
         signal.signal(each, _exit_at_once)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")

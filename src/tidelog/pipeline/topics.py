@@ -16,7 +16,7 @@ from tidelog.pipeline.problems import PipelineError, Place, Problem
 if TYPE_CHECKING:
     from tidelog.pipeline.declaration import Pipeline
 
-_FIRST_ANSWER_TIMEOUT_MS: Final = 10_000
+_FIRST_ANSWER_TIMEOUT_MS: Final = 5_000
 
 
 def prepare_topics(pipeline: Pipeline) -> list[str]:

@@ -64,6 +64,52 @@ def test_wrong_usage_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
+    ("argv", "usage"),
+    [
+        (["serve", "--no-such-option"], "usage: tidelog serve "),
+        (["groups", "list", "--grop", "x"], "usage: tidelog groups list "),
+        (["transactions", "abort", "--topic", "t"], "usage: tidelog transactions abort "),
+        (["groups", "list", "--timeout", "0"], "usage: tidelog groups list "),
+        (["dev", "-n", "0"], "usage: tidelog dev "),
+        (["zookeeper", "--myid", "1"], "usage: tidelog zookeeper "),
+        (["verify-log"], "usage: tidelog verify-log "),
+    ],
+)
+def test_wrong_arguments_show_the_usage_of_their_command(
+    argv: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(argv)
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.startswith(usage)
+
+
+@pytest.mark.parametrize("command", [["--help"], ["groups", "--help"], ["dump-log", "--help"]])
+def test_a_reader_that_goes_is_no_error(command: list[str]) -> None:
+    run = "import sys; from tidelog.tools.cli.main import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", run, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert errors == b""
+
+
+@pytest.mark.parametrize("verb", ["groups", "transactions"])
+def test_a_command_waits_for_a_broker_as_long_as_it_is_told_and_says_so(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "60"]) == 1
+    waiting, failed = capsys.readouterr().err.splitlines()
+    assert waiting.startswith("tidelog: waiting up to 60 ms for the brokers: broker 127.0.0.1:1: ")
+    assert failed.startswith("tidelog: error: the brokers: gave up after 60 ms")
+
+
+@pytest.mark.parametrize(
     ("argv", "message"),
     [
         (

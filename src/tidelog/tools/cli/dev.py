@@ -1,9 +1,9 @@
 """`tidelog dev`: a cluster on this machine in one command.
 
 Starts ZooKeeper and n brokers, prints one line when all of them serve, and shows what they log on
-standard error, each line under its broker's name. Ctrl-C (or SIGTERM) stops all of it, brokers
-first: exit code 0. A broker that ends by itself is reported and not started again; exit code 1 when
-none is left. Data stays in --data and is there at the next start.
+standard error, each line under its broker's name. Ctrl-C (or SIGTERM, SIGHUP) stops all of it,
+brokers first: exit code 0. A broker that ends by itself is reported and not started again; exit
+code 1 when none is left. Data stays in --data and is there at the next start.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tidelog.errors import StartupError
+from tidelog.stop_signals import stop_signals
 from tidelog.tools.cli.logging_setup import LEVELS
 from tidelog.tools.cli.serve import override
 
@@ -28,7 +29,7 @@ POLL_S = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-n", "--brokers", type=int, default=3, metavar="N", help="how many; default 3"
+        "-n", "--brokers", type=_broker_count, default=3, metavar="N", help="how many; default 3"
     )
     parser.add_argument(
         "--data",
@@ -38,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="everything goes here; default .data/dev",
     )
     parser.add_argument(
-        "--port", type=int, default=9092, help="of the first broker; the others follow"
+        "--port",
+        type=int,
+        default=9092,
+        help="of the first broker, the others follow (default 9092); 0: any free ones",
     )
     parser.add_argument(
         "--override",
@@ -51,11 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", choices=LEVELS, default="warning")
 
 
+def _broker_count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError("a cluster has at least one broker")
+    return count
+
+
 def run(arguments: argparse.Namespace) -> int:
     from tidelog.tools.dev.cluster import DevCluster
 
-    if arguments.brokers < 1:
-        raise StartupError("-n: a cluster has at least one broker")
     arguments.data.mkdir(parents=True, exist_ok=True)
     cluster = DevCluster(
         arguments.data.resolve(), arguments.brokers, arguments.port, dict(arguments.override)
@@ -84,12 +93,12 @@ def _watch_signals() -> threading.Event:
     interrupted = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in stop_signals():
             signal.signal(each, signal.SIG_DFL)
         interrupted.set()
         raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         signal.signal(number, on_signal)
     return interrupted
 

@@ -7,7 +7,6 @@ Errors are lines on standard error, and so are disagreements between files. Exit
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -81,9 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     except DumpError as problem:
         return fail(str(problem))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def show(arguments: argparse.Namespace, decoder: Decoder | None, deep: bool, output: Output) -> int:

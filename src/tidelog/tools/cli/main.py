@@ -1,13 +1,16 @@
 """The `tidelog` command: finds the subcommand, runs it, and turns its failure into one line.
 
 A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> int`; only the one
-asked for is imported. Exit codes: 0 done (for `serve`: stopped cleanly), 1 it could not start or
-failed, 2 wrong usage, 130 interrupted before it had begun.
+asked for is imported. `run` raises argparse.ArgumentError for arguments that do not go together.
+Exit codes: 0 done (for `serve`: stopped cleanly), 1 it could not start or failed, 2 wrong usage,
+130 interrupted before it had begun. A command whose reader has gone (`| head`) ends silently with
+0.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -34,7 +37,16 @@ COMMANDS: Final = {
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     try:
-        return int(import_module(command_module(arguments.command)).run(arguments))
+        code = int(import_module(command_module(arguments.command)).run(arguments))
+        sys.stdout.flush()
+        return code
+    except argparse.ArgumentError as error:
+        parser: argparse.ArgumentParser = arguments.parser
+        parser.error(str(error))
+    except BrokenPipeError:
+        # What is still buffered would fail again when the interpreter exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except StartupError as error:
         return fail(str(error))
     except OSError as error:
@@ -48,15 +60,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(f"a bug in tidelog: {type(error).__name__}: {error}")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its subparsers are of its kind: each refuses what it does not know with its own usage."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tidelog", description="A commit log that Kafka clients use."
-    )
+    parser = _Parser(prog="tidelog", description="A commit log that Kafka clients use.")
     parser.add_argument("--version", action="version", version=f"tidelog {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for module, summary in COMMANDS.items():
         name = module.replace("_", "-")
         command = commands.add_parser(name, help=summary, description=summary)
+        command.set_defaults(parser=command)
         if name in argv:
             import_module(command_module(name)).add_arguments(command)
     return parser

@@ -1,7 +1,8 @@
 """`tidelog zookeeper`: a ZooKeeper server for development, from the jars of the pyspark wheel.
 
 Foreground and loopback only. Prints one line when it serves, `tidelog zookeeper ready HOST:PORT`.
-SIGTERM or SIGINT stops it: exit code 0. Exit code 1: it could not start, or ended by itself.
+SIGTERM, SIGINT or SIGHUP stops it: exit code 0. Exit code 1: it could not start, or it ended by
+itself.
 
 An ensemble is one command a member, all with the same --server list:
     tidelog zookeeper --port 2181 --data zk1 --myid 1 --server 1=2888:3888 --server 2=2889:3889 ...
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tidelog.errors import StartupError
+from tidelog.stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from tidelog.tools.zookeeper.server import Member, ServerSettings
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     settings = settings_of(arguments)
     server = ZooKeeperServer(settings)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
         server.spawn()
@@ -82,9 +84,13 @@ def settings_of(arguments: argparse.Namespace) -> ServerSettings:
 
     members = tuple(arguments.server)
     if (arguments.myid is None) != (not members):
-        raise StartupError("--myid and --server go together: an ensemble needs both")
+        raise argparse.ArgumentError(
+            None, "--myid and --server go together: an ensemble needs both"
+        )
     if members and arguments.myid not in {each.number for each in members}:
-        raise StartupError(f"--myid {arguments.myid} is not among the --server numbers")
+        raise argparse.ArgumentError(
+            None, f"--myid {arguments.myid} is not among the --server numbers"
+        )
     return ServerSettings(
         directory=arguments.data,
         port=arguments.port or free_port(),
@@ -95,6 +101,6 @@ def settings_of(arguments: argparse.Namespace) -> ServerSettings:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """A second signal ends the process at once, and the kernel ends the server."""
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in stop_signals():
         signal.signal(each, signal.SIG_DFL)
     raise KeyboardInterrupt

@@ -3,15 +3,16 @@
     DIR/zookeeper/      ZooKeeper's files
     DIR/broker-N/       the log directory of broker N
 
-Brokers are numbered from 1 on and listen on the first free ports from the one asked for on;
-ZooKeeper takes the next one. Everything is started at once and stopped brokers first: they hand
-over their leaderships through ZooKeeper.
+Brokers are numbered from 1 on and listen on the first free ports from the one asked for on (0: any
+that are free); ZooKeeper takes the next one. Everything is started at once and stopped brokers
+first: they hand over their leaderships through ZooKeeper.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
@@ -85,7 +86,9 @@ def broker_settings(broker_count: int) -> dict[str, str]:
 
 
 def free_ports(first: int, count: int) -> list[int]:
-    """The first ports from `first` on that nobody listens on."""
+    """The first ports from `first` on that nobody listens on; 0: any such ports."""
+    if first == 0:
+        return _any_free_ports(count)
     found: list[int] = []
     for port in range(first, min(first + PORTS_TRIED, 65_536)):
         with socket.socket() as probe:
@@ -98,3 +101,12 @@ def free_ports(first: int, count: int) -> list[int]:
         if len(found) == count:
             return found
     raise StartupError(f"there are no {count} free ports from {first} on")
+
+
+def _any_free_ports(count: int) -> list[int]:
+    """All are held until the last is found, so that no two are the same."""
+    with ExitStack() as probes:
+        held = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in held:
+            probe.bind((HOST, 0))
+        return [probe.getsockname()[1] for probe in held]

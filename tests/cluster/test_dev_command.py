@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker_process import dies_with_us
+from tests.support.raw_client import RawClient, metadata
 from tests.support.zookeeper import require_zookeeper
-from tidelog.tools.zookeeper.server import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
 
@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
 def test_a_cluster_in_one_command_serves_and_stops_cleanly(tmp_path: Path) -> None:
     require_zookeeper()
     command = [str(Path(sys.executable).parent / "tidelog"), "dev", "-n", "3"]
-    command += ["--data", str(tmp_path / "dev"), "--port", str(free_port()), "--log-level", "info"]
+    command += ["--data", str(tmp_path / "dev"), "--port", "0", "--log-level", "info"]
+    command += ["--override", "broker.rack=shelf"]
     log = (tmp_path / "log.txt").open("w+")
     process = subprocess.Popen(dies_with_us(command), stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout is not None
@@ -28,11 +29,15 @@ def test_a_cluster_in_one_command_serves_and_stops_cleanly(tmp_path: Path) -> No
         line = process.stdout.readline()
         assert line.startswith("tidelog dev ready brokers=3 bootstrap.servers=127.0.0.1:"), line
         bootstrap = line.split("bootstrap.servers=")[1].split()[0]
+        assert len(set(bootstrap.split(","))) == 3, "each has a port of its own"
+        for address in bootstrap.split(","):
+            with RawClient(address) as client:
+                assert [broker.rack for broker in metadata(client, []).brokers] == ["shelf"] * 3
         assert produced(bootstrap)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25
     finally:
         process.kill()
         process.wait()

@@ -263,14 +263,26 @@ async def test_a_partition_that_is_led_elsewhere_by_then_takes_nothing(tmp_path:
 
 
 @in_loop
-async def test_a_configuration_that_changes_meanwhile_holds_for_them(tmp_path: Path) -> None:
+async def test_a_configuration_that_changes_meanwhile_holds_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = threading.Event()
+    gunzip = compression._gunzip
+
+    def once_changed(view: memoryview, limit_bytes: int, pieces_max: int) -> bytes | bytearray:
+        if threading.current_thread() is not threading.main_thread():
+            assert changed.wait(60)
+        return gunzip(view, limit_bytes, pieces_max)
+
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t")
+        monkeypatch.setattr(compression, "_gunzip", once_changed)
         answer = handle(stage, (0, heavy_batch()))
         image = stage.broker.topics.topics["t"]
         await stage.broker.dynamic_config.alter_topic(
             image.name, lambda texts: {**texts, "max.message.bytes": "100"}
         )
+        changed.set()
 
         (row,) = rows_of(await settled(answer))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,7 +23,7 @@ from tidelog.broker.loss_reports import LossReports
 from tidelog.broker.membership import Membership
 from tidelog.broker.membership_check import MembershipCheck
 from tidelog.broker.metadata_cache import Node
-from tidelog.broker.topic_updates import apply_updates
+from tidelog.broker.topic_updates import apply_update
 from tidelog.clock import pause
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.controller import ClusterController
@@ -274,9 +274,12 @@ class Cluster:
             if partition.leadership is not None:
                 partition.others_changed()
 
-    def shrink_isrs(self) -> None:
-        """By the clock: followers that have lagged for too long leave the in-sync sets."""
-        for partition in tuple(self._broker.replicas):
+    def shrink_isrs(self) -> Iterator[None]:
+        """By the clock, in steps: followers that lag for too long leave the in-sync sets."""
+        replicas = self._broker.replicas
+        for partition in tuple(replicas):
+            if replicas.get(*partition.topic_partition) is not partition:
+                continue  # it has gone since
             leadership = partition.leadership
             if (
                 leadership is not None
@@ -284,7 +287,9 @@ class Cluster:
                 and leadership.propose_to_remove_laggards()
             ):
                 self.isr_alterations.submit(partition)
-        self._advance_high_watermarks()
+            if leadership is not None:
+                partition.others_changed()
+            yield
 
     # Orders
 
@@ -306,7 +311,12 @@ class Cluster:
         for directory in self._directories:
             directory.update(others)
 
-    def update_metadata(self, request: UpdateMetadataRequest) -> None:
+    async def update_metadata(
+        self, request: UpdateMetadataRequest, must_go_on: Callable[[], object]
+    ) -> None:
+        """It may tell of thousands of topics: they are learned in slices. `must_go_on` raises a
+        KafkaError when another controller has the say meanwhile.
+        """
         addresses: dict[int, Address] = {}
         nodes: dict[str, list[Node]] = {}
         for broker in sorted(request.live_brokers, key=lambda broker: broker.id):
@@ -325,7 +335,10 @@ class Cluster:
             PlacementBroker(broker.id, broker.rack)
             for broker in sorted(request.live_brokers, key=lambda broker: broker.id)
         ]
-        apply_updates(self.topics, request.topic_states)
+        for update in request.topic_states:
+            await self._broker.slices.breathe()
+            must_go_on()
+            apply_update(self.topics, update)
         if self._broker_id in addresses:
             self._welcome.set()
 

@@ -77,8 +77,9 @@ class Housekeeping:
             ),
         ]
         if broker.cluster is not None:
+            shrink = broker.cluster.shrink_isrs
             self._duties.append(
-                Duty("in-sync sets", self._lag_check_ms, broker.cluster.shrink_isrs, broker.timer)
+                Duty("in-sync sets", self._lag_check_ms, shrink, broker.timer, self._work)
             )
 
     def start(self) -> None:

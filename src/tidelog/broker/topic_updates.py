@@ -12,8 +12,6 @@ from tidelog.controller.topics import NO_STATE, PartitionImage, TopicImage
 from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
     from tidelog.protocol.messages.update_metadata import (
         UpdateMetadataPartitionState,
@@ -23,13 +21,12 @@ if TYPE_CHECKING:
 LEADER_DURING_DELETE: Final = -2
 
 
-def apply_updates(topics: ClusterTopics, updates: Iterable[UpdateMetadataTopicState]) -> None:
-    for update in updates:
-        image = _updated(topics.topics.get(update.topic_name), update)
-        if image is not None:
-            topics.put(image)
-        else:
-            topics.drop(update.topic_name)
+def apply_update(topics: ClusterTopics, update: UpdateMetadataTopicState) -> None:
+    image = _updated(topics.topics.get(update.topic_name), update)
+    if image is not None:
+        topics.put(image)
+    else:
+        topics.drop(update.topic_name)
 
 
 def _updated(before: TopicImage | None, update: UpdateMetadataTopicState) -> TopicImage | None:

@@ -13,6 +13,7 @@ import pytest
 from tests.support.broker_session import BrokerSession
 from tests.support.clock import FakeClock
 from tests.support.config_broker import found_cluster
+from tests.support.loop_turns import LoopTurns, counted_slices
 from tests.support.metadata import in_loop
 from tidelog.broker.cluster_server import ClusterServer
 from tidelog.config.broker import BrokerConfig
@@ -20,7 +21,12 @@ from tidelog.controller import znodes
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import Create, MetadataStore
 from tidelog.controller.zookeeper_store import ZooKeeperStore
-from tidelog.errors import StartupError
+from tidelog.errors import ErrorCode, KafkaError, StartupError
+from tidelog.protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from tidelog.types import Uuid
 
 
@@ -128,3 +134,45 @@ async def test_topics_that_a_new_zookeeper_does_not_know_keep_a_broker_from_star
         server.open()
     assert next(store.subtree(znodes.CLUSTER_ID), None) is None
     await store.close()
+
+
+def told_of(topics: int) -> UpdateMetadataRequest:
+    states = [
+        UpdateMetadataTopicState(
+            topic_name=f"t{number}",
+            topic_id=Uuid.random(),
+            partition_states=[
+                UpdateMetadataPartitionState(partition_index=0, leader=2, replicas=[2], isr=[2])
+            ],
+        )
+        for number in range(topics)
+    ]
+    return UpdateMetadataRequest(topic_states=states)
+
+
+@in_loop
+async def test_topics_that_the_controller_tells_of_are_learned_a_slice_a_turn(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, {}) as server, LoopTurns() as turns:
+        cluster = server.broker.cluster
+        assert cluster is not None
+        server.broker.slices = counted_slices(20)
+        await cluster.update_metadata(told_of(100), turns.note)
+        assert (turns.total, len(server.broker.topics.topics)) == (100, 100)
+        assert turns.most <= 20
+
+
+@in_loop
+async def test_a_controller_that_is_replaced_meanwhile_is_not_heard_out(tmp_path: Path) -> None:
+    async with opened(tmp_path, {}) as server:
+        cluster = server.broker.cluster
+        assert cluster is not None
+
+        def must_go_on() -> None:
+            if len(server.broker.topics.topics) == 30:
+                raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+
+        with pytest.raises(KafkaError):
+            await cluster.update_metadata(told_of(100), must_go_on)
+        assert len(server.broker.topics.topics) == 30

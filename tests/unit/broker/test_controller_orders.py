@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +84,9 @@ class FakeCluster:
 
     def learn_addresses(self, leaders: list[LeaderAndIsrLiveLeader]) -> None: ...
 
-    def update_metadata(self, request: UpdateMetadataRequest) -> None:
+    async def update_metadata(
+        self, request: UpdateMetadataRequest, must_go_on: Callable[[], object]
+    ) -> None:
         self.updates.append(request)
 
     def heard_from_controller(self, broker_epoch: int) -> None:

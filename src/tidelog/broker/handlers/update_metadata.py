@@ -11,8 +11,10 @@ Not done: v0-v4, which no Kafka since 2.2 sends; full requests of a KRaft contro
 
 from __future__ import annotations
 
+from functools import partial
+
 from tidelog.broker.context import RequestContext
-from tidelog.broker.controller_requests import must_be_in_cluster, must_obey
+from tidelog.broker.controller_requests import must_be_in_cluster, must_obey, must_still_hold
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
@@ -25,7 +27,10 @@ async def handle(context: RequestContext, request: UpdateMetadataRequest) -> Upd
         cluster = must_be_in_cluster(context)
         async with cluster.orders:
             must_obey(cluster, request.controller_epoch, request.broker_epoch)
-            cluster.update_metadata(request)
+            await cluster.update_metadata(
+                request,
+                partial(must_still_hold, cluster, request.controller_epoch, request.broker_epoch),
+            )
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
     return UpdateMetadataResponse()

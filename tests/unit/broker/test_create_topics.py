@@ -11,6 +11,7 @@ from tests.support.config_broker import ConfigBroker
 from tests.support.loop_turns import counted_slices
 from tests.support.metadata import in_loop, no_space
 from tidelog.broker.handlers.create_topics import handle
+from tidelog.config.definition import ConfigError
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -241,4 +242,19 @@ async def test_all_topics_of_a_request_share_one_sync(
     rows = await create(broker, *(topic(f"t{n}") for n in range(50)))
     assert {row.error_code for row in rows} == {0}
     assert len(syncs) == 1
+    await broker.close()
+
+
+@pytest.mark.parametrize("name", ["remote.storage.enable", "remote.log.copy.disable"])
+@in_loop
+async def test_a_setting_that_would_have_no_effect_makes_no_topic(
+    tmp_path: Path, name: str
+) -> None:
+    broker = ConfigBroker(tmp_path)
+    wanted = topic("t", 1, 1, configs={name: "true"})
+    assert await code(broker, wanted) == ErrorCode.INVALID_CONFIG
+    assert "t" not in broker.topics.topics
+    await create(broker, topic("t", 1, 1))
+    with pytest.raises(ConfigError, match="no tiered storage"):
+        await broker.dynamic_config.alter_topic("t", lambda before: {name: "true"})
     await broker.close()

@@ -384,7 +384,7 @@ class KraftAdoption(Adoption):
         is_ours = self._broker_id in partition.replicas
         is_here = found is not None and found.topic_id in (topic.topic_id, ZERO_UUID)
         if is_ours and (is_here or not others):
-            if self._broker_id not in partition.isr:
+            if others and self._broker_id not in (*partition.isr, *partition.elr):
                 self._lagging.append(f"{topic.name}-{number}")
             epoch = found.leader_epoch if found is not None and is_here else NO_LEADER_EPOCH
             return self._led_here(number, max(epoch, partition.leader_epoch))

@@ -76,18 +76,29 @@ async def described(stage: HandlerStage, name: str) -> dict[str, list[object]]:
     return {each.name: [each.value, f"{Source(each.source).name}_CONFIG"] for each in entries}
 
 
+@pytest.mark.parametrize("left", ["all", "the log", "the newest snapshot", "a cut log"])
 @pytest.mark.parametrize("name", KRAFT)
 @in_loop
-async def test_a_day_later_every_record_that_kafka_kept_is_there(name: str, tmp_path: Path) -> None:
+async def test_a_day_later_every_record_that_kafka_kept_is_there(
+    name: str, left: str, tmp_path: Path
+) -> None:
+    """Whatever is left of the metadata log: each of these has all topics in it."""
     expected = recorded(name)
-    async with adopted(unpack(name, tmp_path), expected.later_ms) as stage:
+    directory = unpack(name, tmp_path)
+    leave(directory / METADATA_FOLDER, left)
+    async with adopted(directory, expected.later_ms) as stage:
         keep_house(stage)
-        found = {
-            f"{topic_name}-{number}": records_of(stage, topic_name, number)
-            for topic_name, story in TOPICS.items()
-            for number in range(story.partitions)
-        }
+        found = records_by_folder(stage)
     assert found == expected.kept
+
+
+def leave(folder: Path, what: str) -> None:
+    snapshots, logs = sorted(folder.glob("*.checkpoint")), list(folder.glob("*.log"))
+    gone = {"the log": snapshots, "the newest snapshot": [*logs, *snapshots[:-1]]}
+    for path in gone.get(what, []):
+        path.unlink()
+    if what == "a cut log":
+        logs[0].write_bytes(logs[0].read_bytes()[:-40])
 
 
 @pytest.mark.parametrize("name", KRAFT)
@@ -104,6 +115,18 @@ async def test_topics_are_described_as_kafka_described_them(name: str, tmp_path:
             keys = ours.keys() & theirs.keys() - OTHER_DEFAULTS
             assert {key: ours[key] for key in keys} == {key: theirs[key] for key in keys}
             assert expected.overrides(each).keys() <= keys
+
+
+@pytest.mark.parametrize("name", KRAFT)
+@in_loop
+async def test_a_broker_that_was_alone_has_nothing_to_warn_of(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka 4 leaves the in-sync sets empty when its last broker stops."""
+    async with adopted(unpack(name, tmp_path), recorded(name).later_ms):
+        pass
+    logger = "tidelog.controller.adoption"
+    assert [each for each in caplog.records if each.name == logger and each.levelno > 20] == []
 
 
 @pytest.mark.parametrize("name", KRAFT)
@@ -307,7 +330,13 @@ async def test_partitions_of_other_brokers_have_no_leader_and_no_folder(
     kafka.metadata.elect(voters=(1, 2, 3))
     kafka.metadata.append(*topic("a", A, [[1, 2], [2, 3], [2, 1]], retention_ms="-1"))
     kafka.metadata.append(framed(PartitionChangeRecord(partition_id=0, topic_id=A, isr=[2])))
+    kafka.metadata.append(*topic("b", B, [[1, 2]], retention_ms="-1"))
+    stopped = PartitionChangeRecord(
+        partition_id=0, topic_id=B, isr=[], eligible_leader_replicas=[1]
+    )
+    kafka.metadata.append(framed(stopped))
     kafka.partition("a", 0, A)
+    kafka.partition("b", 0, B)
     async with handler_stage(kafka.path) as stage:
         image = stage.broker.topics.topics["a"]
         assert [each.leader for each in image.partitions] == [1, NO_LEADER, NO_LEADER]
@@ -319,7 +348,7 @@ async def test_partitions_of_other_brokers_have_no_leader_and_no_folder(
     assert "a: partitions [1, 2] have no leader, because their data is on other brokers" in (
         caplog.messages
     )
-    assert any("records of a-0 are missing" in text for text in caplog.messages)
+    assert any("last records of a-0 are missing" in text for text in caplog.messages)
     assert any("one of 3" in text for text in caplog.messages)
 
 

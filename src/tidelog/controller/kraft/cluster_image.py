@@ -80,17 +80,20 @@ MIGRATION_NOT_BEGUN: Final = 2  # ZkMigrationState.PRE_MIGRATION: the topics are
 
 
 class KraftPartition:
-    __slots__ = ("directories", "isr", "leader_epoch", "replicas")
+    __slots__ = ("directories", "elr", "isr", "leader_epoch", "replicas")
 
     def __init__(self, record: PartitionRecord) -> None:
         self.replicas = record.replicas
         self.isr = record.isr
+        self.elr = record.eligible_leader_replicas or []  # as good as in sync (KIP-966)
         self.leader_epoch = record.leader_epoch
         self.directories = record.directories  # of each replica; empty before metadata.version 3.7
 
     def change(self, record: PartitionChangeRecord) -> None:
         if record.isr is not None:
             self.isr = record.isr
+        if record.eligible_leader_replicas is not None:
+            self.elr = record.eligible_leader_replicas
         if record.replicas is not None:
             self.replicas = record.replicas
         if record.directories is not None:

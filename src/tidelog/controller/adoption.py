@@ -7,27 +7,26 @@ A lone broker, whose store lies in its first log directory, looks at every start
       the same as at the last adoption   the store; there is nothing to do
     folders, and no metadata log         the folders; only while the store knows of no topic
 
-Kafka's metadata log is read and never written, so Kafka can have the directory back. If it has
-written since the last adoption, its word counts again: its topics replace those of the same name in
-the store, and topics that have no folder any more go. Topics made here that still have their
-folders stay.
+The broker reads Kafka's metadata log and never writes it, so Kafka can have the directory back. If
+Kafka has written since the last adoption, its metadata counts again: its topics replace those of
+the same name in the store, and topics without a folder leave the store. Topics made here stay as
+long as their folders do.
 
-Nothing is deleted that Kafka would have kept:
+The broker deletes nothing that Kafka would have kept:
 
-- A metadata log that cannot be read, or that holds what is not understood, is a StartupError. So is
-  a setting that decides what is deleted and that has no meaning here, a log directory that is
-  offline, and one that Kafka names and log.dirs do not.
-- Without a metadata log (Kafka over ZooKeeper keeps configurations there) every topic gets
-  overrides by which nothing is deleted and nothing compacted, and the log says so. Internal topics
-  get the settings that they always have.
-- A folder that belongs to no topic is set aside as `-stray`, as Kafka does, with its data.
+- It does not start (StartupError) if it cannot read the metadata log or does not understand a
+  record in it, if a setting that decides which records go has no meaning here, if a log directory
+  is offline, or if Kafka names a log directory that log.dirs do not.
+- Without a metadata log it gives every topic overrides that delete nothing and compact nothing,
+  and logs a warning. (Kafka over ZooKeeper keeps configurations in ZooKeeper.) Internal topics get
+  the settings that Kafka always gives them.
+- It sets folders that belong to no topic aside as `-stray`, with their data, as Kafka does.
 
-A partition whose data is on other brokers of the old cluster has no leader: no empty one is made
-in its place.
+A partition whose data is on other brokers of the old cluster gets no leader, and no empty log.
 
-`prepare` comes before the logs are loaded, because they are loaded by their configurations; then
-`finish`. A mark in the store says what was taken in. It goes with the first step and comes with
-the last, so an adoption that a crash cut off begins again.
+`prepare` runs before the logs are loaded, because loading needs their configurations; `finish` runs
+after. A mark in the store says what was adopted. The first step removes the mark and the last one
+writes it, so that an adoption that a crash interrupts starts again.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, ZERO_UUID, TopicPartition,
 
 logger = logging.getLogger(__name__)
 
-# Of a topic whose own settings nobody knows: by these no record goes.
+# For a topic whose settings nobody knows: these delete nothing and compact nothing.
 KEEP_EVERYTHING: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
 }
-# What is deleted is decided by these.
+# Settings that decide which records go.
 DECIDING: Final = frozenset(
     (
         "cleanup.policy",

@@ -12,6 +12,8 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.damage_stage import DamageStage
 from tests.support.handover_story import fill
 from tidelog.tools.cli.main import main
+from tidelog.tools.repair.directory_repair import DirectoryRepair
+from tidelog.tools.verify.target import Target
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 SMALL = {
@@ -53,7 +55,8 @@ def salvaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 4
         path.write_bytes(content)
-    assert main(["repair-log", "--salvage", str(directory)]) == 0
+    repair = DirectoryRepair(Target(directory), root / "copies", jobs=1, salvage=True)
+    assert repair.run().remaining == []
     return directory
 
 

@@ -7,6 +7,7 @@ nobody can tell from the files is left out and said where it is.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -275,3 +276,15 @@ def do_damage(stage: DamageStage, directory: Path, seed: int) -> str:
     names = list(DAMAGES)
     name = random.choices(names, [WEIGHTS.get(each, 1) for each in names])[0]
     return f"{name}: {DAMAGES[name](Site(stage, directory, random))}"
+
+
+def do_damages(stage: DamageStage, directory: Path, seed: int) -> str:
+    """Several at once, of the kinds that leave something between them."""
+    site = Site(stage, directory, Random(seed))
+    kinds = (flip_in_log, flip_in_log, overwrite_block, overwrite_block, flip_in_index, lose_index)
+    done = []
+    for _ in range(site.random.randrange(2, 8)):
+        # Whether a place is a base offset cannot be told any more in a log that is damaged.
+        with contextlib.suppress(raw_batch.DamagedBatch):
+            done.append(site.random.choice(kinds)(site))
+    return "; ".join(done)

@@ -207,7 +207,7 @@ class Unverified:
             self._broken_at = position
             logger.error(
                 "%s holds %s at position %d; nothing is served from there. "
-                "`tidelog verify-log` shows, `tidelog repair-log` cuts it",
+                "`tidelog verify-log` shows it, `tidelog repair-log --salvage` takes it out",
                 segment.file.path,
                 why,
                 position,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.damage import do_damage
+from tests.support.damage import do_damage, do_damages
 from tests.support.damage_stage import DamageStage
 from tidelog.tools.repair.directory_repair import DirectoryRepair
 from tidelog.tools.verify.target import Target
@@ -77,17 +78,30 @@ def test_a_salvage_keeps_every_good_batch_and_no_other(
     stage: DamageStage, tmp_path: Path, piece: int
 ) -> None:
     for seed in range(piece, COUNT, PIECES):
-        directory = stage.copy(tmp_path / "data")
-        story = f"seed {seed}, {do_damage(stage, directory, seed)}"
-        good = {key: stage.good_batches(directory, key) for key in stage.truths}
+        salvage_and_check(stage, tmp_path, seed, do_damage)
 
-        summary = DirectoryRepair(
-            Target(directory), tmp_path / "backup", jobs=1, salvage=True
-        ).run()
 
-        assert summary.remaining == [], story
-        outcome, lost = stage.read_salvaged(directory, good)
-        assert lost == [], story
-        assert (outcome.lies, outcome.errors, outcome.log_lines) == ([], [], []), story
-        shutil.rmtree(directory)
-        shutil.rmtree(tmp_path / "backup")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_several_damages_at_once_cost_only_what_they_hit(
+    stage: DamageStage, tmp_path: Path, piece: int
+) -> None:
+    for seed in range(piece, COUNT // 4, PIECES):
+        salvage_and_check(stage, tmp_path, seed, do_damages)
+
+
+def salvage_and_check(
+    stage: DamageStage, root: Path, seed: int, damage: Callable[[DamageStage, Path, int], str]
+) -> None:
+    directory = stage.copy(root / "data")
+    story = f"seed {seed}, {damage(stage, directory, seed)}"
+    good = {key: stage.good_batches(directory, key) for key in stage.truths}
+
+    summary = DirectoryRepair(Target(directory), root / "backup", jobs=1, salvage=True).run()
+
+    assert summary.remaining == [], story
+    outcome, lost = stage.read_salvaged(directory, good)
+    assert lost == [], story
+    assert (outcome.lies, outcome.errors, outcome.log_lines) == ([], [], []), story
+    shutil.rmtree(directory)
+    shutil.rmtree(root / "backup", ignore_errors=True)

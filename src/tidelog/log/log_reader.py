@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log.offset_order import has_last_offset_only
 from tidelog.log.segment import FoundBatch, LogSegment
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.record.errors import CorruptRecords
@@ -166,6 +167,8 @@ class LogReader:
         if end > start and self._good_length(segment, start, end - start, INT64_MAX) < end - start:
             raise segment.no_batch_at(start)
         assert segment.unverified is not None
+        if found is not None and has_last_offset_only(segment.file.read_at(found.position, 18)):
+            return  # it may well begin at `offset`
         if not segment.unverified.gaps_allowed:
             raise CorruptRecords(f"{segment.file.path} has no record at offset {offset}")
 

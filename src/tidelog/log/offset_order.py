@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 WINDOW_BYTES: Final = 1 << 18
 _BATCHES_MAX: Final = 1 << 31
 _HEAD_BYTES: Final = 61
+_OLD_CODEC: Final = 7  # in the attributes of formats 0 and 1
 
 
 class BatchPlace(NamedTuple):
@@ -27,24 +28,40 @@ class BatchPlace(NamedTuple):
 
 
 def batch_places(segment: LogSegment, end: int, position: int = 0) -> Iterator[BatchPlace]:
-    """By the headers alone, up to `end` or to what is no batch."""
+    """By the headers alone, up to `end` or to what is no batch.
+
+    A batch whose header has its last offset only is taken to begin behind the batch before it.
+    """
+    expected = segment.base_offset if position == 0 else None
     while position < end:
         window = segment.file.read_at(position, min(WINDOW_BYTES, end - position))
         walked, _, rows = kernel.list_batches(window, 0, len(window), _BATCHES_MAX)
         for row in rows:
-            yield BatchPlace(position + row[0], row[4], row[5])
+            base_offset, last_offset = row[4], row[5]
+            if row[2] < 2 and row[12] < 0 and expected is not None:
+                base_offset = min(expected, last_offset)
+            yield BatchPlace(position + row[0], base_offset, last_offset)
+            expected = last_offset + 1
         if walked == 0:
             found, _, size, base_offset, last_offset = kernel.find_offset(window, 0, len(window), 0)
             if found != 1 or position + size > end:
                 return
             yield BatchPlace(position, base_offset, last_offset)
+            expected = last_offset + 1
             walked = size
         position += walked
+
+
+def has_last_offset_only(head: bytes) -> bool:
+    """The header of a compressed batch of format 0 or 1."""
+    return len(head) > 17 and head[16] < 2 and head[17] & _OLD_CODEC != 0
 
 
 def place_at(segment: LogSegment, position: int) -> BatchPlace | None:
     head = segment.file.read_at(position, _HEAD_BYTES)
     found, _, _, base_offset, last_offset = kernel.find_offset(head, 0, len(head), -(1 << 63))
+    if found == 1 and position == 0 and has_last_offset_only(head):
+        base_offset = min(segment.base_offset, last_offset)
     return BatchPlace(position, base_offset, last_offset) if found == 1 else None
 
 

@@ -19,9 +19,12 @@ from tests.support.log_builder import (
     read_all,
     values,
 )
+from tests.support.message_sets import message_set_of
 from tidelog.config.topic import LogConfig
 from tidelog.log.log_errors import OutOfOrderSequence
 from tidelog.log.partition_log import PartitionLog
+from tidelog.record.batch import Codec
+from tidelog.record.legacy import LegacyRecord
 
 SEGMENT = "00000000000000000000"
 SMALL_INTERVAL = LogConfig(index_interval_bytes=150)
@@ -555,3 +558,40 @@ def test_a_transaction_whose_marker_is_not_replicated_is_held_back_after_a_start
     assert (log.high_watermark, log.last_stable_offset) == (1, 0)
     log.update_high_watermark(2)
     assert log.last_stable_offset == 2
+
+
+# Old formats
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_compressed_batches_of_old_formats_are_kept_and_served(
+    workshop: LogWorkshop, magic: int, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their headers have the last offset only: that is no gap, and no foreign segment."""
+    workshop.folder.mkdir(parents=True, exist_ok=True)
+    contents = {}
+    for base in (0, 6, 9):
+        sets = [
+            message_set_of(
+                [
+                    LegacyRecord(offset, 1_400_000_000_000, None, b"old")
+                    for offset in range(at, at + 3)
+                ],
+                magic,
+                codec=Codec.GZIP,
+            )
+            for at in range(base, 6 if base == 0 else base + 3, 3)
+        ]
+        contents[workshop.folder / f"{base:020d}.log"] = b"".join(sets)
+    for path, content in contents.items():
+        path.write_bytes(content)
+
+    log = committed(workshop.load(clean=clean))
+
+    assert log.log_end_offset == 12
+    assert {path: path.read_bytes() for path in contents} == contents
+    for offset in (0, 4, 6, 10):
+        result = log.read(offset, 1 << 20, up_to_offset=12, min_one_batch=True)
+        assert result.records is not None, offset
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []

@@ -10,7 +10,10 @@ import pytest
 
 from tests.support.damage_stage import DamageStage
 from tests.support.kafka_data import KAFKA_DATA, flip, problems
+from tests.support.message_sets import message_set_of
 from tidelog.log.log_directory import LogDirectory
+from tidelog.record.batch import Codec
+from tidelog.record.legacy import LegacyRecord
 from tidelog.tools.cli.main import main
 from tidelog.tools.verify import directory_check
 from tidelog.tools.verify.directory_check import DirectoryCheck
@@ -158,6 +161,24 @@ def test_retention_in_the_middle_of_a_transaction_is_no_damage(tmp_path: Path) -
         (pristine / "orders-0" / f"{FIRST}{suffix}").unlink()
 
     assert problems(pristine) == []
+
+
+def test_compressed_batches_of_old_formats_are_sound(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "old-0"
+    folder.mkdir(parents=True)
+    content = b"".join(
+        message_set_of(
+            [LegacyRecord(offset + n, 1_400_000_000_000, None, b"old") for n in range(3)],
+            1,
+            codec=Codec.GZIP,
+        )
+        for offset in range(0, 30, 3)
+    )
+    (folder / f"{FIRST}.log").write_bytes(content)
+
+    found = problems(folder.parent)
+
+    assert [path for _, path in found if path.endswith(".log")] == []
 
 
 def test_logs_are_checked_in_several_processes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
     with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
         yield SharedBroker(process.bootstrap, process)
         assert process.is_alive(), process.log_text()[-4000:]
+        assert not process.long_stalls()
 
 
 @pytest.fixture
@@ -77,6 +78,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     yield start
     for process in started:
         process.kill()
+    assert not [stall for process in started for stall in process.long_stalls()]
 
 
 @pytest.fixture

@@ -351,3 +351,17 @@ def test_idle_memory_and_start_up_time_stay_small(tmp_path: Path) -> None:
         ready_s = time.monotonic() - started
         assert broker.resident_bytes() < 80 << 20
     assert ready_s < 5
+
+
+@pytest.mark.parametrize(("warn_ms", "is_told"), [("1", True), ("0", False)])
+def test_what_holds_the_loop_is_logged_if_asked_for(
+    start_broker: StartBroker, warn_ms: str, is_told: bool
+) -> None:
+    broker = start_broker({"tidelog.loop.stall.warn.ms": warn_ms})
+    with RawClient(broker.bootstrap) as client:
+        for number in range(20):  # to begin with, handlers are imported and files made
+            create_topic(client, f"t{number}")
+            if is_told and "the event loop was held" in broker.log_text():
+                break
+    assert ("the event loop was held" in broker.log_text()) == is_told
+

@@ -31,6 +31,9 @@ unlike_apache_kafka = pytest.mark.skipif(
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 STALL_WARN_MS = 20
+# Processor time: what the machine gives to others does not count. Half a second is no accident.
+STALL_CPU_MAX_MS = 500
+STALL = re.compile(r"the event loop was held.*\bcpu_ms=(?P<cpu_ms>\d+)")
 
 READY_LINE = re.compile(
     r"^tidelog ready broker\.id=(?P<broker_id>\d+) cluster\.id=(?P<cluster_id>\S+) "
@@ -111,6 +114,11 @@ class BrokerProcess:
 
     def log_text(self) -> str:
         return self.stderr_path.read_text(errors="replace") if self.stderr_path.exists() else ""
+
+    def long_stalls(self) -> list[str]:
+        """What has held the loop for so long that a test has to fail."""
+        found = ((STALL.search(line), line) for line in self.log_text().splitlines())
+        return [line for stall, line in found if stall and int(stall["cpu_ms"]) > STALL_CPU_MAX_MS]
 
     def spawn(self) -> None:
         """Starts the process without waiting for it to be ready."""

@@ -55,10 +55,10 @@ class Broker:
     cluster: Cluster | None = None  # likewise
     record_threads: RecordThreads = field(default_factory=RecordThreads)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
-    answers: SlicedWork = field(init=False)  # those that take long to make
+    work: SlicedWork = field(init=False)  # of answers and changes that take long to make
 
     def __post_init__(self) -> None:
-        self.answers = SlicedWork(self.clock, self.timer)
+        self.work = SlicedWork(self.clock, self.timer)
 
     @property
     def may_administer_topics(self) -> bool:

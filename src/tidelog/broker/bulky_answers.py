@@ -46,7 +46,7 @@ def answer_in_slices(
         if pending is not None:
             _complete_apart(pending, answer(), context.api_version)
 
-    context.broker.answers.start(work())
+    context.broker.work.start(work())
     if is_done:
         return answer()
     pending = Pending()

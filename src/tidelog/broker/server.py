@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -448,8 +448,12 @@ class Server:
         self.broker.moves.configure(config)
         self._cleaner.configure(config)
         self.network.configure(_network_settings(config))
-        for topic in self.broker.topics.topics:
+        self.broker.work.start(self._reconfigure_topics())
+
+    def _reconfigure_topics(self) -> Iterator[None]:
+        for topic in tuple(self.broker.topics.topics):
             self._topic_config_changed(topic)
+            yield
 
     def _listen(self) -> None:
         self._bind()

@@ -77,7 +77,7 @@ def commit(stage: HandlerStage, group_id: str, partitions: int) -> None:
 
 def slow_down(stage: HandlerStage) -> None:
     """From now on a turn of the loop does one step of an answer."""
-    stage.broker.answers = SlicedWork(BusyClock(), asyncio.get_running_loop(), 0.0015)
+    stage.broker.work = SlicedWork(BusyClock(), asyncio.get_running_loop(), 0.0015)
 
 
 async def completed(answer: Any) -> EncodedAnswer:

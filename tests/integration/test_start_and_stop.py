@@ -364,4 +364,3 @@ def test_what_holds_the_loop_is_logged_if_asked_for(
             if is_told and "the event loop was held" in broker.log_text():
                 break
     assert ("the event loop was held" in broker.log_text()) == is_told
-

@@ -61,7 +61,7 @@ def clean(
 def clean_dirtiest(
     manager: CleanerManager, clock: FakeClock, settings: CleanerSettings = SETTINGS
 ) -> CleaningStats | None:
-    begun = manager.begin_dirtiest()
+    begun = manager.begin_dirtiest(manager.dirty_logs())
     if begun is None:
         return None
 

@@ -37,6 +37,7 @@ from tidelog.log.log_dir_failures import DISK_FULL
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_manager import LogManager
 from tidelog.log.segment_walk import WalkDue
+from tidelog.slices import Slices
 from tidelog.supervisor import attempted
 from tidelog.types import TopicPartition
 
@@ -65,6 +66,7 @@ class LogCleaner:
         self._settings = CleanerSettings.of(config)
         self._loop = loop
         self._clock = clock
+        self._slices = Slices()
         self._halt = Event()  # seen by the threads, too
         self._throttle = IoThrottle(self._settings.io_bytes_per_second, clock, self._halt.wait)
         self._pool = ThreadPoolExecutor(POOL_THREADS_MAX, thread_name_prefix="log-cleaner")
@@ -101,7 +103,8 @@ class LogCleaner:
             async def turn() -> None:
                 nonlocal found_work
                 found_work = await self._clean_dirtiest()
-                self.manager.delete_old_segments()
+                for _ in self.manager.delete_old_segments():
+                    await self._slices.breathe()
 
             await attempted(f"log cleaner {number}", turn)
             if not found_work and not self._halt.is_set():
@@ -115,7 +118,11 @@ class LogCleaner:
     async def _clean_dirtiest(self) -> bool:
         """Whether a log has been cleaned, so that it is worth looking for another at once."""
         try:
-            begun = self.manager.begin_dirtiest()
+            found = []
+            for dirty in self.manager.dirty_logs():
+                found.append(dirty)
+                await self._slices.breathe()
+            begun = self.manager.begin_dirtiest(found)
         except WalkDue as due:
             await self._in_thread(due.walk.run)
             due.walk.settle()

@@ -271,11 +271,11 @@ def test_no_error_ends_a_worker(logs: LogManager, monkeypatch: pytest.MonkeyPatc
     begin = CleanerManager.begin_dirtiest
     turns: list[int] = []
 
-    def fail_at_first(self: CleanerManager) -> Round | None:
+    def fail_at_first(self: CleanerManager, found: Any) -> Round | None:
         turns.append(1)
         if len(turns) < 3:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return begin(self)
+        return begin(self, found)
 
     monkeypatch.setattr(CleanerManager, "begin_dirtiest", fail_at_first)
 

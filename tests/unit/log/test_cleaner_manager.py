@@ -51,9 +51,30 @@ def test_the_dirtiest_log_comes_first(workshop: LogWorkshop) -> None:
     most = log_with(workshop, 1, 1, 9, config=COMPACTED)
     most.cleaner_offset = 1
     manager = CleanerManager(Shelf().put(half, most), workshop.clock)
-    chosen = [begun.log for _ in range(2) if (begun := manager.begin_dirtiest())]
+    chosen = [
+        begun.log for _ in range(2) if (begun := manager.begin_dirtiest(manager.dirty_logs()))
+    ]
     assert chosen == [most, half]
-    assert manager.begin_dirtiest() is None
+    assert manager.begin_dirtiest(manager.dirty_logs()) is None
+
+
+def test_workers_that_have_looked_at_the_same_time_clean_different_logs(
+    workshop: LogWorkshop,
+) -> None:
+    logs = [log_with(workshop, number, 1, 9, config=COMPACTED) for number in range(2)]
+    manager = CleanerManager(Shelf().put(*logs), workshop.clock)
+    looks = [list(manager.dirty_logs()) for _ in range(3)]
+    begun = [manager.begin_dirtiest(found) for found in looks]
+    assert {each.log for each in begun[:2] if each} == set(logs)
+    assert begun[2] is None
+
+
+def test_a_log_that_is_cut_after_the_look_is_looked_at_again(workshop: LogWorkshop) -> None:
+    log = log_with(workshop, 0, 1, 9, config=COMPACTED)
+    manager = CleanerManager(Shelf().put(log), workshop.clock)
+    found = list(manager.dirty_logs())
+    log.truncate_to(0)
+    assert manager.begin_dirtiest(found) is None
 
 
 def test_a_log_is_due_above_min_cleanable_dirty_ratio(workshop: LogWorkshop) -> None:
@@ -67,7 +88,7 @@ def test_a_log_is_due_above_min_cleanable_dirty_ratio(workshop: LogWorkshop) -> 
 def test_only_compacted_logs_are_cleaned(workshop: LogWorkshop) -> None:
     log = log_with(workshop, 0, 5, config=LogConfig())
     manager = CleanerManager(Shelf().put(log), workshop.clock)
-    assert manager.begin_dirtiest() is None
+    assert manager.begin_dirtiest(manager.dirty_logs()) is None
 
 
 def test_the_active_segment_is_never_cleaned(workshop: LogWorkshop) -> None:
@@ -131,7 +152,7 @@ def test_a_deleted_log_gives_the_round_up(workshop: LogWorkshop) -> None:
     log = log_with(workshop, 0, 3, config=COMPACTED)
     shelf = Shelf().put(log)
     manager = CleanerManager(shelf, workshop.clock)
-    begun = manager.begin_dirtiest()
+    begun = manager.begin_dirtiest(manager.dirty_logs())
     assert begun is not None
     assert manager.is_current(begun)
     del shelf.logs[log.topic_partition]
@@ -147,7 +168,7 @@ def test_a_truncated_log_gives_the_round_up_and_is_dirty_from_there(
     write(log, *[(b"k", b"v")] * 20)
     log.roll()
     manager = CleanerManager(Shelf().put(log), workshop.clock)
-    begun = manager.begin_dirtiest()
+    begun = manager.begin_dirtiest(manager.dirty_logs())
     assert begun is not None
     log.truncate_to(5)
     assert not manager.is_current(begun)
@@ -170,9 +191,9 @@ def test_a_failing_log_is_marked_named_and_left_alone(
     manager = CleanerManager(shelf, workshop.clock)
     manager.mark_uncleanable(log, "a batch is damaged")
     assert "t-0 cannot be cleaned" in caplog.text
-    assert manager.begin_dirtiest() is None
+    assert manager.begin_dirtiest(manager.dirty_logs()) is None
     del shelf.logs[log.topic_partition]
-    manager.begin_dirtiest()
+    manager.begin_dirtiest(manager.dirty_logs())
     assert not manager.uncleanable
 
 
@@ -185,12 +206,12 @@ def test_compact_and_delete_together_clean_and_delete(workshop: LogWorkshop) -> 
     write(log, (b"k", b"2"), timestamp=START_MS)
     log.roll()
     manager = CleanerManager(Shelf().put(log), workshop.clock)
-    begun = manager.begin_dirtiest()
+    begun = manager.begin_dirtiest(manager.dirty_logs())
     assert begun is not None
-    manager.delete_old_segments()
+    list(manager.delete_old_segments())
     assert log.log_start_offset == 0, "retention keeps off a log that is being cleaned"
     manager.gave_up(begun)
-    manager.delete_old_segments()
+    list(manager.delete_old_segments())
     assert log.log_start_offset == 1
     clean_dirtiest(manager, workshop.clock)
     assert stored_pairs(log) == [(2, b"k", b"2")]
@@ -202,7 +223,7 @@ def test_retention_by_the_clock_passes_over_a_log_that_is_being_cleaned(
     caplog.set_level(logging.INFO)
     log = log_with(workshop, 0, 3, config=COMPACTED)
     manager = CleanerManager(Shelf().put(log), FakeClock())
-    begun = manager.begin_dirtiest()
+    begun = manager.begin_dirtiest(manager.dirty_logs())
     assert begun is not None
     assert log.is_being_cleaned
     manager.done(begun, 3)

@@ -146,7 +146,7 @@ class TestWhatFindsOut:
         manager = broker.restart(LogConfig(compact=True, delete=False, max_compaction_lag_ms=1))
         cleaner = CleanerManager(manager, broker.clock)
         FailingDisk(broker.paths[1], monkeypatch).fail(errno.EIO, "pread", reads=True)
-        begun = cleaner.begin_dirtiest()
+        begun = cleaner.begin_dirtiest(cleaner.dirty_logs())
         assert begun is not None
         assert begun.log.topic_partition == GOOD
         assert failed(manager) == ["data1"]

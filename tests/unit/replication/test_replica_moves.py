@@ -239,14 +239,14 @@ def test_the_cleaner_keeps_off_until_it_is_there(tmp_path: Path) -> None:
 
         stage.append(300)
         cleaner = CleanerManager(stage.logs, stage.stage.clock)
-        begun = cleaner.begin_dirtiest()
+        begun = cleaner.begin_dirtiest(cleaner.dirty_logs())
         assert begun is not None
         stage.move(1)
         assert not cleaner.is_current(begun)
         cleaner.gave_up(begun)
-        assert cleaner.begin_dirtiest() is None
+        assert cleaner.begin_dirtiest(cleaner.dirty_logs()) is None
         await stage.until_at("b")
-        assert cleaner.begin_dirtiest() is not None
+        assert cleaner.begin_dirtiest(cleaner.dirty_logs()) is not None
 
     on_stage(story, tmp_path, log_cleanup_policy="compact", log_segment_bytes="4096")
 

@@ -14,7 +14,7 @@ bar `is_current`, which only looks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.clock import Clock
@@ -64,11 +64,18 @@ class CleanerManager:
         self.uncleanable: dict[TopicPartition, PartitionLog] = {}
         self.dirtiest_ratio = 0.0  # as of the last `begin_dirtiest`
 
-    def begin_dirtiest(self) -> Round | None:
-        """The log that needs it most, marked as being cleaned; None when no log is due."""
+    def dirty_logs(self) -> Iterator[DirtyLog | None]:
+        """Looks at all logs, in steps; None for one that cannot be cleaned."""
         self._forget_gone()
+        for log in self._candidates():
+            yield self._examine(log, self._clock.time_ms()) if self._is_candidate(log) else None
+
+    def begin_dirtiest(self, dirty_logs: Iterable[DirtyLog | None]) -> Round | None:
+        """Of those that `dirty_logs` has found, the log that needs it most, marked as being
+        cleaned; None when no log is due. What has changed since is looked at again.
+        """
         now_ms = self._clock.time_ms()
-        found = [dirty for log in self._candidates() if (dirty := self._examine(log, now_ms))]
+        found = [dirty for dirty in dirty_logs if dirty]
         self.dirtiest_ratio = max((dirty.dirty_ratio for dirty in found), default=0.0)
         due = sorted(
             (dirty for dirty in found if dirty.is_due),
@@ -76,20 +83,24 @@ class CleanerManager:
             reverse=True,
         )
         for dirty in due:
-            begun = self._begin(dirty, now_ms)
+            now_dirty = self._examine(dirty.log, now_ms) if self._is_candidate(dirty.log) else None
+            begun = self._begin(now_dirty, now_ms) if now_dirty and now_dirty.is_due else None
             if begun is not None:
                 return begun
         return None
 
     def _candidates(self) -> list[PartitionLog]:
-        return [
-            log
-            for log in self._logs.all_logs()
-            if log.config.compact
+        return [log for log in self._logs.all_logs() if self._is_candidate(log)]
+
+    def _is_candidate(self, log: PartitionLog) -> bool:
+        topic_partition = log.topic_partition
+        return (
+            log.config.compact
             and not log.is_moving
-            and log.topic_partition not in self._rounds
-            and log.topic_partition not in self.uncleanable
-        ]
+            and topic_partition not in self._rounds
+            and topic_partition not in self.uncleanable
+            and self._logs.get(topic_partition) is log
+        )
 
     def _examine(self, log: PartitionLog, now_ms: int) -> DirtyLog | None:
         if len(log.segments) == 1:
@@ -154,7 +165,9 @@ class CleanerManager:
         for topic_partition in gone:
             del self.uncleanable[topic_partition]
 
-    def delete_old_segments(self) -> None:
-        """Retention of compacted logs; it and cleaning must not meet."""
+    def delete_old_segments(self) -> Iterator[None]:
+        """Retention of compacted logs, in steps; it and cleaning must not meet."""
         for log in self._candidates():
-            retain(log, self._logs.failures)
+            if self._is_candidate(log):
+                retain(log, self._logs.failures)
+            yield

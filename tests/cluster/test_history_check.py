@@ -66,6 +66,22 @@ class TestPlainRecords:
     def test_acked_record_that_others_went_past_is_lost(self) -> None:
         assert kinds(plain(ALL, polled((0, A), (2, C)))) == ["lost write"]
 
+    def test_deleted_record_need_not_be_there(self) -> None:
+        history = plain(ALL, polled((0, A), (2, C)))
+        history.deleted[0] = 2
+        assert check(history) == []
+
+    def test_deletion_excuses_nothing_above_it(self) -> None:
+        history = plain(ALL, polled((0, A), (2, C)))
+        history.deleted[0] = 1
+        assert kinds(history) == ["lost write"]
+
+    def test_consumer_may_step_over_what_is_deleted_only(self) -> None:
+        history = plain(ALL, polled((0, A), (1, B), (2, C)), polled((0, A), (2, C), consumer="o"))
+        assert kinds(history) == ["poll skip"]
+        history.deleted[0] = 2
+        assert check(history) == []
+
     def test_record_acked_without_an_offset_must_be_there_too(self) -> None:
         acks: dict[bytes, int | None] = {A: 0, B: None, C: 2}
         assert check(plain(acks, polled((0, A), (1, B), (2, C)))) == []
@@ -201,6 +217,19 @@ class TestReplicas:
     def test_equal_bytes_are_equal_wherever_segments_end(self, tmp_path: Path) -> None:
         one, other = batch(A, base_offset=0), batch(B, base_offset=1)
         assert differences(self.replicas(tmp_path, [one, other], [one + other])) == []
+
+    def test_batches_below_a_deletion_may_be_gone_from_some(self, tmp_path: Path) -> None:
+        deleted = batch(A, base_offset=0)
+        kept = batch(B, C, base_offset=1) + batch(D, base_offset=3)
+        replicas = self.replicas(tmp_path, [deleted + kept], [kept])
+        assert differences(replicas, {"t-0": 2}) == []
+        assert differences(replicas, {"t-0": 1}) == []
+        assert len(differences(replicas)) == 1
+
+    def test_the_batch_that_a_deletion_ends_in_must_be_there(self, tmp_path: Path) -> None:
+        around, kept = batch(A, B, base_offset=0), batch(C, base_offset=2)
+        replicas = self.replicas(tmp_path, [around + kept], [kept])
+        assert len(differences(replicas, {"t-0": 1})) == 1
 
     def test_missing_tail_is_found(self, tmp_path: Path) -> None:
         one, other = batch(A, base_offset=0), batch(B, base_offset=1)

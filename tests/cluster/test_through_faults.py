@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import SESSION_TIMEOUT_MS
-from tests.support.fault_harness import FaultHarness
+from tests.support.fault_harness import DELETIONS, LARGE_BATCHES, FaultHarness
 from tests.support.planted_bug import program_with
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
@@ -37,6 +37,16 @@ def test_nothing_acked_is_lost_doubled_or_reordered_through_random_faults(tmp_pa
 def test_transactions_are_whole_through_random_faults(tmp_path: Path) -> None:
     harness = run(tmp_path, 5, seed=5, records=10_000, minutes=0.5, transactions=True)
     assert harness.full_isr_after_s < 10
+
+
+def test_followers_that_were_paused_miss_no_large_batch(tmp_path: Path) -> None:
+    """Nothing but one burst of batches comes, so that nothing else reminds a leader of them."""
+    run(tmp_path, 2, seed=6, records=80, minutes=0.1, workload=LARGE_BATCHES)
+
+
+def test_replicas_are_built_anew_while_records_are_deleted(tmp_path: Path) -> None:
+    harness = run(tmp_path, 1, seed=7, records=2_000, minutes=0.15, workload=DELETIONS)
+    assert harness.deletions
 
 
 @pytest.mark.parametrize(

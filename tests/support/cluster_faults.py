@@ -1,6 +1,8 @@
 """The faults that a cluster goes through. Each begins, lasts a while, and ends; then all is whole.
 
 killed, all killed     kill -9, started again
+rebuilt                kill -9, started again with an empty disk; only if asked for, because the
+                       others must be in sync
 stopped                SIGTERM, waited for, started again
 paused                 SIGSTOP, SIGCONT: it holds its connections and knows nothing
 crawling               all brokers and ZooKeeper are paused most of the time, each for itself, as on
@@ -18,6 +20,7 @@ clients cut, unheard, unanswered    no client reaches a broker; one way
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Collection
@@ -92,7 +95,9 @@ class FaultDice:
             (1, self.clients_unheard),
             (1, self.clients_unanswered),
         )
+        on_demand: tuple[tuple[int, Callable[[], Fault]], ...] = ((5, self.rebuilt),)
         self._kinds = [row for row in kinds if not only or row[1].__name__ in only]
+        self._kinds += [row for row in on_demand if row[1].__name__ in only]
 
     def roll(self) -> tuple[str, Fault]:
         """The kind, and one of it."""
@@ -108,6 +113,15 @@ class FaultDice:
     def killed(self) -> Fault:
         broker = self._cluster.brokers[number := self._any_broker()]
         return Fault(f"broker {number} killed", broker.kill, broker.start)
+
+    def rebuilt(self) -> Fault:
+        broker = self._cluster.brokers[number := self._any_broker()]
+
+        def lose_the_disk() -> None:
+            broker.kill()
+            shutil.rmtree(broker.data_directory)
+
+        return Fault(f"broker {number} rebuilt", lose_the_disk, broker.start)
 
     def two_killed(self) -> Fault:
         return self._many_killed(self._dice.sample(list(self._cluster.brokers), 2))

@@ -51,9 +51,11 @@ class History:
     sends: list[Send] = field(default_factory=list)  # a producer's in the order it sent them
     acks: dict[bytes, int | None] = field(default_factory=dict)  # value -> offset, where told
     ack_times: dict[int, list[float]] = field(default_factory=dict)  # by partition
+    last_acked: dict[int, int] = field(default_factory=dict)  # offset, by partition
     failed: set[bytes] = field(default_factory=set)  # surely not written
     transactions: dict[int, Transaction] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)  # a consumer's in the order it made them
+    deleted: dict[int, int] = field(default_factory=dict)  # partition -> below what, as asked for
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def acked(self, partition: int, offset: int | None, value: bytes, at: float) -> None:
@@ -61,6 +63,8 @@ class History:
         nobody has told it the offset.
         """
         self.acks[value] = offset
+        if offset is not None:
+            self.last_acked[partition] = max(self.last_acked.get(partition, -1), offset)
         self.ack_times.setdefault(partition, []).append(at)
 
     def new_transaction(self) -> int:

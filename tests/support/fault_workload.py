@@ -3,6 +3,7 @@
     PlainProducer          idempotent, acks=all, many records in flight
     TransactionalProducer  reads what others have committed, writes, commits or aborts
     Follower               a consumer that reads along from the beginning
+    Deleter                deletes records below offsets that may lie inside of a batch
 
 Requests time out sooner than faults end, so that they are sent again on new connections while the
 first ones are held up on their way. Each is a thread; what ends one of them early is told by
@@ -18,9 +19,10 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.support.cluster_history import History, Outcome, Poll, Seen, Send, Transaction
 
@@ -50,9 +52,12 @@ CONSUMER = {
     "fetch.wait.max.ms": 200,
     "isolation.level": "read_committed",
 }
-PADDING = b"." * 80
+PADDING = b"."  # to the length that is asked for
+PADDING_BYTES = 80
 TICK_S = 0.02
+LARGE_BYTES = 100_000
 CALL_TIMEOUT_S = 10.0
+DELETION_INTERVAL_S = 0.1
 FLUSH_TIMEOUT_S = 60.0
 POLL_RECORDS_MAX = 2_000
 TRANSACTION_RECORDS = (50, 400)
@@ -100,6 +105,25 @@ class Worker(ABC):
         """Of what `run` has made."""
 
 
+class Due(Protocol):
+    def due(self) -> int:
+        """How many records each producer should have sent by now."""
+
+
+class Bursts:
+    """So many records each time, and none between."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._due = 0
+
+    def burst(self) -> None:
+        self._due += self._size
+
+    def due(self) -> int:
+        return self._due
+
+
 class Pace:
     """So many records a second, the same for everybody; lost time is made up for."""
 
@@ -113,9 +137,18 @@ class Pace:
 
 class PlainProducer(Worker):
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, number: int, history: History, pace: Pace
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        number: int,
+        history: History,
+        pace: Due,
+        padding_bytes: int = PADDING_BYTES,
     ) -> None:
         super().__init__()
+        self.settings: dict[str, Any] = {}  # besides the usual ones
+        self._padding = PADDING * padding_bytes
         self._bootstrap = bootstrap
         self._producer: Producer
         self._topic = topic
@@ -126,7 +159,10 @@ class PlainProducer(Worker):
         self._pace = pace
 
     def run(self) -> None:
-        self._producer = Producer({"bootstrap.servers": self._bootstrap, **PLAIN})
+        settings = {**PLAIN, **self.settings}
+        if len(self._padding) > LARGE_BYTES:  # a burst of them takes its time
+            settings |= {"socket.timeout.ms": 15_000, "batch.size": len(self._padding)}
+        self._producer = Producer({"bootstrap.servers": self._bootstrap, **settings})
         sent = 0
         while not self.stopping.is_set():
             due = self._pace.due()
@@ -145,7 +181,7 @@ class PlainProducer(Worker):
         value = b"%d-%d" % (self._number, count)
         self._history.sends.append(Send(self._number, partition, value))
         self._producer.produce(
-            self._topic, value + PADDING, partition=partition, on_delivery=self._delivered
+            self._topic, value + self._padding, partition=partition, on_delivery=self._delivered
         )
 
 
@@ -155,9 +191,18 @@ class TransactionalProducer(Worker):
     """
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, number: int, history: History, pace: Pace
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        number: int,
+        history: History,
+        pace: Due,
+        padding_bytes: int = PADDING_BYTES,
     ) -> None:
         super().__init__()
+        self.settings: dict[str, Any] = {}  # besides the usual ones
+        self._padding = PADDING * padding_bytes
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = partitions
@@ -186,7 +231,12 @@ class TransactionalProducer(Worker):
 
     def _begin_anew(self) -> None:
         self._producer = Producer(
-            {"bootstrap.servers": self._bootstrap, **TRANSACTIONAL, "transactional.id": self._name}
+            {
+                "bootstrap.servers": self._bootstrap,
+                **TRANSACTIONAL,
+                **self.settings,
+                "transactional.id": self._name,
+            }
         )
         self._insist(self._producer.init_transactions)
 
@@ -235,7 +285,7 @@ class TransactionalProducer(Worker):
             self._history.sends.append(Send(self._number, partition, value, transaction))
             self._producer.produce(
                 self._topic,
-                value + PADDING,
+                value + self._padding,
                 partition=partition,
                 on_delivery=self._delivered,
             )
@@ -275,6 +325,48 @@ class Follower(Worker):
         self._consumer.close()
 
 
+class Deleter(Worker):
+    """Of acked records, in one partition after another. A deletion that is not answered may have
+    been made or not.
+    """
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, history: History, seed: float
+    ) -> None:
+        super().__init__()
+        self.is_resting = threading.Event()  # while it is set, nothing is deleted
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
+        self._topic = topic
+        self._partitions = partitions
+        self._history = history
+        self._dice = random.Random(seed)
+        self.answered = 0
+
+    def run(self) -> None:
+        while not self.stopping.wait(DELETION_INTERVAL_S):
+            if not self.is_resting.is_set():
+                self._delete(self._dice.randrange(self._partitions))
+
+    def close(self) -> None:
+        """An admin client needs none."""
+
+    def _delete(self, partition: int) -> None:
+        before = self._history.deleted.get(partition, 0)
+        last_offset = self._history.last_acked.get(partition, -1)
+        if last_offset <= before:
+            return
+        offset = self._dice.randint(before + 1, last_offset)
+        self._history.deleted[partition] = offset
+        place = TopicPartition(self._topic, partition, offset)
+        asked = self._admin.delete_records([place], request_timeout=CALL_TIMEOUT_S)
+        for deletion in asked.values():
+            try:
+                deletion.result(2 * CALL_TIMEOUT_S)
+            except KafkaException:
+                continue
+            self.answered += 1
+
+
 def delivered(history: History) -> Callable[[KafkaError | None, Message], None]:
     def note(error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -295,7 +387,7 @@ def as_seen(message: Message) -> Seen:
 def value_of(message: Message) -> bytes:
     value = message.value()
     assert isinstance(value, bytes)
-    return value.removesuffix(PADDING)
+    return value.rstrip(PADDING)
 
 
 def assigned_consumer(bootstrap: str, topic: str, partitions: int, **settings: Any) -> Consumer:

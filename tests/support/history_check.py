@@ -15,7 +15,8 @@
 
 The names are those of Jepsen's Kafka workload. Consumers are assigned, so that neither skips nor
 steps back are allowed to them, within one poll or between two. All of them read committed records
-only, where there are transactions. Gaps in offsets are legal: control records take them.
+only, where there are transactions. Gaps in offsets are legal: control records take them. Nobody
+need see a record that was to be deleted.
 """
 
 from __future__ import annotations
@@ -96,11 +97,18 @@ def missing_writes(history: History, seen: Versions) -> Iterator[Anomaly]:
         if send.value in there:
             continue
         offset = history.acks.get(send.value)
+        if may_be_deleted(history, send.partition, offset):
+            continue
         is_lost = offset is None or offset < ends.get(send.partition, -1)
         yield Anomaly(
             "lost write" if is_lost else "unseen",
             f"{send.value!r} of {send.partition}@{offset}, read up to {ends.get(send.partition)}",
         )
+
+
+def may_be_deleted(history: History, partition: int, offset: int | None) -> bool:
+    below = history.deleted.get(partition, 0)
+    return offset < below if offset is not None else below > 0
 
 
 def must_be_seen(history: History, there: set[bytes]) -> Iterator[Send]:
@@ -170,7 +178,8 @@ def poll_anomalies(history: History, seen: Versions) -> Iterator[Anomaly]:
                 yield Anomaly("nonmonotonic poll", step)
                 continue
             known = offsets[partition]
-            following = known[bisect_left(known, before) + 1]
+            left = max(before + 1, min(history.deleted.get(partition, 0), offset))
+            following = known[bisect_left(known, left)]
             if following < offset:
                 yield Anomaly("poll skip", f"{step}, over {following}")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import MetadataStore, NoNode, StoreError, WatchedEvent
-from tidelog.supervisor import attempted
+from tidelog.supervisor import attempted, report
 
 if TYPE_CHECKING:
     from tidelog.broker.dynamic_config import DynamicConfig
@@ -65,6 +65,7 @@ class ConfigChanges:
         self._look_again = True
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look())
+            report("looking for configuration changes", self._looking)
 
     async def _look(self) -> None:
         while self._look_again:

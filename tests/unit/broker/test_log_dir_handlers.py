@@ -41,6 +41,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidelog.replication.partition import Partition
 
 THROTTLE = {"replica_alter_log_dirs_io_max_bytes_per_second": "1"}
 
@@ -236,6 +237,28 @@ class TestAFailedDirectory:
                 with pytest.raises(KafkaError):
                     await stage.topic("new")
             assert str(tmp_path / "a") in stage.broker.logs.failures
+
+
+@in_loop
+async def test_one_partition_that_cannot_go_offline_keeps_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_directories(tmp_path) as stage:
+        await stage.topic("u", 3)
+        retire = Partition.retire
+        failures = [KeyError("a bug")]
+
+        def fail_at_first(partition: Partition, code: ErrorCode) -> None:
+            if failures:
+                raise failures.pop()
+            retire(partition, code)
+
+        monkeypatch.setattr(Partition, "retire", fail_at_first)
+        lost = stage.broker.logs.logs_inside(stage.broker.logs.directories[1])
+        assert len(lost) > 1
+        fail(stage, tmp_path / "b")
+        assert [place for place in lost if stage.broker.replicas.get(*place) is not None] == []
+        assert not stage.broker.logs.is_online(stage.broker.logs.directories[1])
 
 
 class TestAtTheStart:

@@ -23,6 +23,7 @@ from tidelog.log.log_creation import PendingLogs
 from tidelog.log.log_directory import remove_paths
 from tidelog.log.log_errors import DirectoryLocked, StorageError, StrayFolder
 from tidelog.log.log_manager import LogManager
+from tidelog.log.partition_log import PartitionLog
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -177,6 +178,25 @@ def test_a_log_start_at_a_segments_base_needs_no_row(broker: Broker) -> None:
     assert log.log_start_offset == 1
     checkpoint(manager, LOG_START_FILE)
     assert (broker.paths[0] / "log-start-offset-checkpoint").read_bytes() == b"0\n0\n"
+
+
+def test_a_log_whose_retention_fails_in_any_way_does_not_stop_the_others(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = broker.start(LogConfig(retention_ms=1))
+    logs = [manager.get_or_create(partition(number), TOPIC_ID) for number in range(2)]
+    for log in logs:
+        produce(log, timestamp=5)
+        log.roll()
+    delete = PartitionLog.delete_old_segments
+
+    def fail_for_the_first(log: PartitionLog) -> int:
+        assert log is not logs[0], "a bug"
+        return delete(log)
+
+    monkeypatch.setattr(PartitionLog, "delete_old_segments", fail_for_the_first)
+    assert sum(manager.delete_old_segments()) == 1
+    assert [log.log_start_offset for log in logs] == [0, 1]
 
 
 def test_an_unchanged_checkpoint_is_not_written_again(broker: Broker) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidelog.controller.kraft.metadata_log import MetadataRecord, UnreadableMetadata
+from tidelog.controller.topic_names import reason_invalid
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.message import Message
 from tidelog.protocol.messages.metadata_records import (
@@ -160,6 +161,8 @@ class ClusterImage:
 
     def _apply(self, record: MetadataRecord, message: Message) -> None:
         if isinstance(message, TopicRecord):
+            if (problem := reason_invalid(message.name)) is not None:
+                raise UnreadableMetadata(f"{record.place}: the name of a topic: {problem}")
             self.topics[message.topic_id] = KraftTopic(message.name, message.topic_id)
         elif isinstance(message, RemoveTopicRecord):
             topic = self._topic(record, message.topic_id)

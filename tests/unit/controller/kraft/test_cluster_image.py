@@ -122,6 +122,12 @@ def test_records_of_what_is_not_there_are_refused(log: KraftLogFolder, record: b
         log.image()
 
 
+def test_a_topic_that_would_leave_its_directory_is_refused(log: KraftLogFolder) -> None:
+    log.append(*topic("../a", A))
+    with pytest.raises(UnreadableMetadata, match="the name of a topic"):
+        log.image()
+
+
 def test_a_migration_that_has_not_begun_is_refused(log: KraftLogFolder) -> None:
     log.append(framed(ZkMigrationStateRecord(zk_migration_state=2)))
     with pytest.raises(UnreadableMetadata, match="topics are in ZooKeeper"):

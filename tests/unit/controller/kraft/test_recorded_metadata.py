@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.support.adoption_data import KRAFT, METADATA_FOLDER, Recorded, recorded, unpack
 from tests.support.kraft_log import image_of
 from tidelog.controller.kraft.cluster_image import ClusterImage
-from tidelog.controller.kraft.metadata_log import MetadataLog
+from tidelog.controller.kraft.metadata_log import MetadataLog, UnreadableMetadata
 
 
 @pytest.fixture(params=KRAFT)
@@ -70,6 +72,47 @@ def test_a_log_that_is_cut_in_its_last_batch_is_read_up_to_there(name: str, fold
     (path,) = folder.glob("*.log")
     path.write_bytes(path.read_bytes()[:-20])
     assert_is_as_described(image_of(folder), recorded(name))
+
+
+def test_damage_is_refused_or_cut_off_and_never_believed(name: str, folder: Path) -> None:
+    """A bit anywhere in the files that count; only a last batch may be taken for cut off."""
+    sound = summary(image_of(folder))
+    (log,) = folder.glob("*.log")
+    paths = [log, max(folder.glob("*.checkpoint"))]
+    dice = Random(name)
+    refused = 0
+    for _ in range(150):
+        path = dice.choice(paths)
+        content = path.read_bytes()
+        damaged = bytearray(content)
+        damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+        path.chmod(0o600)
+        path.write_bytes(damaged)
+        try:
+            assert summary(image_of(folder)) == sound
+        except UnreadableMetadata:
+            refused += 1
+        path.write_bytes(content)
+    assert refused > 75
+
+
+def test_hostile_records_are_refused_and_nothing_else_is_raised(name: str, folder: Path) -> None:
+    """With checksums that are right: what a bug elsewhere could write."""
+    records = list(MetadataLog(folder).records())
+    dice = Random(name)
+    for _ in range(2000):
+        record = dice.choice(records)
+        body = bytearray(record.body)
+        for _ in range(dice.randrange(1, 4)):
+            if body:
+                body[dice.randrange(len(body))] = dice.randrange(256)
+        changed = record._replace(
+            type=dice.choice((record.type, dice.randrange(40))),
+            version=dice.choice((record.version, dice.randrange(6))),
+            body=memoryview(bytes(body[: dice.randrange(len(body) + 1)])),
+        )
+        with suppress(UnreadableMetadata):
+            ClusterImage().replay([*records, changed])
 
 
 def summary(image: ClusterImage) -> object:

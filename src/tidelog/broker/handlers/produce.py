@@ -40,6 +40,7 @@ TRANSACTION_ABORTABLE, v12 adds partitions to the transaction (KIP-890), v13 top
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
@@ -47,10 +48,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.broker.produce_admission import admit_records, is_transactional
+from tidelog.broker.rows_put_off import RowPutOff, bytes_of, part_of
 from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.valid_batch import ValidBatch
-from tidelog.log.validator import must_be_one_batch, validate_for_append
+from tidelog.log.validator import must_be_one_batch
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -87,7 +89,8 @@ Row = tuple[PartitionProduceResponse, Partition]
 ALL = -1
 ADMIN_CLIENT_ID = "__admin_client"
 NOT_BEGUN: Final = -1.0
-ROWS_AT_ONCE: Final = 50  # a request for more partitions is worked through in slices
+ROWS_AT_ONCE: Final = 20  # a request for more partitions looks at the time
+ROWS_A_PART: Final = 200
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
@@ -128,10 +131,16 @@ def _append_all(
     append.bound_time(topics)
     responses = [append.topic(topic) for topic in topics if topic.partition_data]
     response = ProduceResponse(responses=responses)
-    if append.earlier is not None:
-        response = append.merge_into(append.earlier, response)
+    if append.is_part:
+        return response
     if append.put_off:
-        return _append_later(context, request, append, response)
+        return _Rest(context, request, append, response).answer()
+    return _finish(context, request, append, response)
+
+
+def _finish(
+    context: RequestContext, request: ProduceRequest, append: _Append, response: ProduceResponse
+) -> Answer | Pending[Answer]:
     if append.misdirected and append.version >= FIRST_VERSION_WITH_LEADERS:
         _tell_leaders(context, append.misdirected, response)
     if append.unflushed or append.uncommitted:
@@ -171,116 +180,95 @@ def _append_transactional(
     return pending
 
 
-def _append_later(
-    context: RequestContext, request: ProduceRequest, append: _Append, response: ProduceResponse
-) -> Pending[Answer]:
-    """What took too long is checked in a thread, or waits for the next slice, and is then handled
-    as a request of its own: leadership, transaction and sequences are those of that moment.
+class _Rest:
+    """What a request leaves for later, because it takes long.
+
+    Part after part of it is checked in a thread if need be, waits for a slice of the loop, and is
+    then handled as a request of its own: leadership, transaction and sequences are those of that
+    moment. The answer comes after the last one.
     """
-    pending: Pending[Answer] = Pending()
-    rows = append.put_off
-    heavy = [row for row in rows if row.is_heavy]
-    threads = context.broker.record_threads
-    held_bytes = 0 if append.owns_records else _bytes_of(rows)
-    threads.hold(held_bytes)
-
-    def check() -> None:
-        for row in heavy:
-            row.check(append.version)
-
-    def go_on(done: asyncio.Future[None]) -> None:
-        threads.let_go(held_bytes)
-        try:
-            done.result()
-            rest = _rest_of(request, rows)
-            again = _Append(context, rest)
-            again.go_on_from(append, response)
-            answer = _handle(context, rest, again)
-        except BaseException:
-            pending.fail()
-            raise
-        if isinstance(answer, Pending):
-            answer.then(pending.complete, pending.fail)
-        else:
-            pending.complete(answer)
-
-    if heavy:
-        threads.run(0, check, go_on)
-    else:
-        breath = asyncio.ensure_future(context.broker.slices.breathe())
-        breath.add_done_callback(go_on)
-    return pending
-
-
-def _bytes_of(rows: Sequence[_RowPutOff] | Sequence[PartitionProduceData]) -> int:
-    return sum(len(row.records) for row in rows if row.records is not None)
-
-
-def _rest_of(request: ProduceRequest, rows: Sequence[_RowPutOff]) -> ProduceRequest:
-    topics: dict[int, TopicProduceData] = {}
-    for row in rows:
-        name, topic_id = row.topic.name, row.topic.topic_id
-        topic = topics.setdefault(
-            id(row.topic), TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
-        )
-        topic.partition_data.append(PartitionProduceData(index=row.index, records=row.records))
-    return ProduceRequest(
-        transactional_id=request.transactional_id,
-        acks=request.acks,
-        timeout_ms=request.timeout_ms,
-        topic_data=list(topics.values()),
-    )
-
-
-class _RowPutOff:
-    """Records that are appended later; if they are heavy, a thread checks them first."""
-
-    __slots__ = ("budget", "checked", "config", "index", "now_ms", "records", "topic")
 
     def __init__(
         self,
-        topic: TopicProduceData,
-        index: int,
-        records: memoryview | None,
-        config: LogConfig | None = None,
-        now_ms: int = 0,
-        budget: InflationBudget | None = None,
+        context: RequestContext,
+        request: ProduceRequest,
+        append: _Append,
+        response: ProduceResponse,
     ) -> None:
-        self.topic = topic
-        self.index = index
-        self.records = records
-        self.config = config
-        self.now_ms = now_ms
-        self.budget = budget
-        self.checked: ValidBatch | KafkaError | None = None
+        self._context = context
+        self._request = request
+        self._append = append
+        self._response = response
+        self._rows = deque(append.put_off)
+        self._pending: Pending[Answer] = Pending()
+        self._by_id = append.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        # Where the rows of the answer are: list and position.
+        self._places = {
+            (self._key(topic), row.index): (topic.partition_responses, place)
+            for topic in response.responses
+            for place, row in enumerate(topic.partition_responses)
+        }
+        self._held_bytes = bytes_of(self._rows)
 
-    @property
-    def is_heavy(self) -> bool:
-        return self.config is not None
+    def _key(self, topic: TopicProduceResponse) -> str | Uuid:
+        return topic.topic_id if self._by_id else topic.name
 
-    def check(self, version: int) -> None:
-        assert self.config is not None
-        assert self.records is not None
+    def answer(self) -> Pending[Answer]:
+        self._context.broker.record_threads.hold(self._held_bytes)
+        self._next_part()
+        return self._pending
+
+    def _next_part(self) -> None:
+        rows = [self._rows.popleft() for _ in range(min(ROWS_A_PART, len(self._rows)))]
+        heavy = [row for row in rows if row.is_heavy and row.checked is None]
+        version = self._append.version
+
+        def check() -> None:
+            for row in heavy:
+                row.check(version)
+
+        if heavy:
+            self._context.broker.record_threads.run(0, check, partial(self._handle, rows))
+        else:
+            breath = asyncio.ensure_future(self._context.broker.slices.breathe())
+            breath.add_done_callback(partial(self._handle, rows))
+
+    def _handle(self, rows: Sequence[RowPutOff], done: asyncio.Future[None]) -> None:
         try:
-            self.checked = validate_for_append(
-                self.records,
-                config=self.config,
-                next_offset=0,
-                now_ms=self.now_ms,
-                leader_epoch=0,
-                produce_version=version,
-                inflation=self.budget,
-            )
-        except KafkaError as error:
-            self.checked = error
+            done.result()
+            part = part_of(self._request, rows)
+            append = _Append(self._context, part)
+            append.go_on_from(self._append, rows)
+            answer = _handle(self._context, part, append)
+        except BaseException:
+            self._fail()
+            raise
+        if isinstance(answer, Pending):
+            answer.then(partial(self._handled, append), self._fail)
+        else:
+            self._handled(append, answer)
 
-    def batch(self, config: LogConfig) -> ValidBatch | None:
-        """KafkaError if it may not be appended; None if that is to be found out anew."""
-        if self.config is not config:
-            return None
-        if isinstance(self.checked, KafkaError):
-            raise self.checked
-        return self.checked
+    def _handled(self, append: _Append, answer: Answer) -> None:
+        assert isinstance(answer, ProduceResponse)
+        for topic in answer.responses:
+            key = self._key(topic)
+            for row in topic.partition_responses:
+                rows, place = self._places[key, row.index]
+                rows[place] = row
+        self._rows.extendleft(reversed(append.put_off))
+        if self._rows:
+            self._next_part()
+            return
+        self._context.broker.record_threads.let_go(self._held_bytes)
+        final = _finish(self._context, self._request, self._append, self._response)
+        if isinstance(final, Pending):
+            final.then(self._pending.complete, self._pending.fail)
+        else:
+            self._pending.complete(final)
+
+    def _fail(self) -> None:
+        self._context.broker.record_threads.let_go(self._held_bytes)
+        self._pending.fail()
 
 
 class _Append:
@@ -295,7 +283,7 @@ class _Append:
         "_refused_sequences",
         "_topic",
         "acks",
-        "earlier",
+        "is_part",
         "is_transactional",
         "misdirected",
         "put_off",
@@ -316,10 +304,10 @@ class _Append:
         # Appended, to be held by all in-sync replicas up to an offset before the answer.
         self.uncommitted: list[tuple[PartitionProduceResponse, Partition, int]] = []
         self.misdirected: list[tuple[str, PartitionProduceResponse]] = []  # led elsewhere
-        self.put_off: list[_RowPutOff] = []  # not appended yet
+        self.put_off: list[RowPutOff] = []  # not appended yet
         self._deadline: float = 0.0  # by perf_counter; what comes after it is put off
-        self.earlier: ProduceResponse | None = None  # where these rows belong, after a thread
-        self._checked: dict[tuple[str, Uuid, int], _RowPutOff] = {}  # by a thread
+        self.is_part = False  # of a larger request, whose answer is made elsewhere
+        self._checked: dict[tuple[str, Uuid, int], RowPutOff] = {}  # by a thread
         self.refusal: ErrorCode | None = None  # applies to every partition
         self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
         transactional, self._inflation = _survey(request, self.version)
@@ -329,28 +317,21 @@ class _Append:
         elif not -1 <= request.acks <= 1:
             self.refusal = ErrorCode.INVALID_REQUIRED_ACKS
 
-    def go_on_from(self, before: _Append, response: ProduceResponse) -> None:
-        """Append what a thread has checked; the rest of the request was appended before."""
-        self.earlier = response
+    def go_on_from(self, before: _Append, rows: Sequence[RowPutOff]) -> None:
+        """Append rows that were put off; the rest of the request was appended before."""
+        self.is_part = True
         self._checked = {
-            (row.topic.name, row.topic.topic_id, row.index): row
-            for row in before.put_off
-            if row.is_heavy
+            (row.topic.name, row.topic.topic_id, row.index): row for row in rows if row.is_heavy
         }
         self.unflushed, self.uncommitted = before.unflushed, before.uncommitted
         self.misdirected = before.misdirected
-
-    @property
-    def owns_records(self) -> bool:
-        """Those of a frame are gone when `handle` returns."""
-        return self.earlier is not None
 
     def bound_time(self, topics: list[TopicProduceData]) -> None:
         """A first append makes files; a request for thousands of partitions takes seconds."""
         if sum(len(topic.partition_data) for topic in topics) <= ROWS_AT_ONCE:
             return
-        size_bytes = sum(_bytes_of(topic.partition_data) for topic in topics)
-        if self.owns_records or self._broker.record_threads.may_hold(size_bytes):
+        size_bytes = sum(bytes_of(topic.partition_data) for topic in topics)
+        if self.is_part or self._broker.record_threads.may_hold(size_bytes):
             self._deadline = NOT_BEGUN
 
     def _is_late(self) -> bool:
@@ -359,21 +340,6 @@ class _Append:
         if self._deadline == NOT_BEGUN:
             self._deadline = now + SLICE_S
         return now > self._deadline
-
-    def merge_into(self, earlier: ProduceResponse, response: ProduceResponse) -> ProduceResponse:
-        """The rows of this append in place of those that stood for them."""
-        by_id = self.version >= FIRST_VERSION_WITH_TOPIC_IDS
-        rows = {
-            (topic.topic_id if by_id else topic.name, row.index): row
-            for topic in response.responses
-            for row in topic.partition_responses
-        }
-        for topic in earlier.responses:
-            key = topic.topic_id if by_id else topic.name
-            topic.partition_responses = [
-                rows.get((key, row.index), row) for row in topic.partition_responses
-            ]
-        return earlier
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
         self._topic = topic
@@ -398,7 +364,7 @@ class _Append:
     ) -> PartitionProduceResponse:
         index = row.index
         if self._deadline and self._is_late():
-            return self._put_off(row)
+            return self._put_off_again(row)
         if self.refusal is not None:
             return self._refused(topic, row, unknown, self.refusal)
         partition = self._broker.replicas.get(topic, index)
@@ -465,17 +431,24 @@ class _Append:
         assert self._inflation is not None
         heavy = next((each for each in self.put_off if each.is_heavy), None)
         budget = self._inflation.for_thread() if heavy is None else heavy.budget
-        held_bytes = _bytes_of(self.put_off)
+        held_bytes = bytes_of(self.put_off)
         if not self._broker.record_threads.may_hold(held_bytes + len(row.records)):
             self._inflation = budget
             return self._partition(topic, row, None)
         return self._put_off(row, config, self._broker.clock.time_ms(), budget)
 
+    def _put_off_again(self, row: PartitionProduceData) -> PartitionProduceResponse:
+        before = self._checked.get((self._topic.name, self._topic.topic_id, row.index))
+        if before is None:
+            return self._put_off(row)
+        self.put_off.append(before)
+        return PartitionProduceResponse(index=row.index)
+
     def _put_off(self, row: PartitionProduceData, *check: Any) -> PartitionProduceResponse:
         records = row.records
-        if records is not None and not self.owns_records:
+        if records is not None and not self.is_part:  # the frame is gone when `handle` returns
             records = memoryview(bytearray(records))
-        self.put_off.append(_RowPutOff(self._topic, row.index, records, *check))
+        self.put_off.append(RowPutOff(self._topic, row.index, records, *check))
         return PartitionProduceResponse(index=row.index)
 
     def _refused(

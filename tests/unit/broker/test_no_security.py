@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tidelog.broker.api_table import served
+from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import no_security
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -35,7 +36,8 @@ def ask(request: Any) -> Any:
     for version in range(request.MIN_VERSION, request.MAX_VERSION + 1):
         context = cast(Any, SimpleNamespace(api_version=version))
         answer = no_security.handle(context, request)
-        answer.encode(version)
+        if not isinstance(answer, CloseConnection):
+            answer.encode(version)
     return answer
 
 
@@ -67,12 +69,50 @@ def test_nobody_authenticates_on_a_plain_listener() -> None:
     assert ask(SaslAuthenticateRequest()).error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
+def describe_acls(**fields: int) -> DescribeAclsRequest:
+    return DescribeAclsRequest(
+        **{"resource_type_filter": 2, "operation": 2, "permission_type": 3, **fields}
+    )
+
+
+def acl(**fields: int) -> AclCreation:
+    return AclCreation(**{"resource_type": 2, "operation": 2, "permission_type": 3, **fields})
+
+
+def acl_filter(**fields: int) -> DeleteAclsFilter:
+    return DeleteAclsFilter(
+        **{"resource_type_filter": 2, "operation": 2, "permission_type": 3, **fields}
+    )
+
+
+@pytest.mark.parametrize("field", ["operation", "permission_type"])
+def test_acls_with_unknown_elements_close_the_connection(field: str) -> None:
+    for request in (
+        describe_acls(**{field: 0}),
+        CreateAclsRequest(creations=[acl(), acl(**{field: 0})]),
+        DeleteAclsRequest(filters=[acl_filter(), acl_filter(**{field: 0})]),
+    ):
+        assert isinstance(ask(request), CloseConnection)
+
+
+def test_resources_of_unknown_type_close_the_connection() -> None:
+    for request in (
+        describe_acls(resource_type_filter=0),
+        describe_acls(pattern_type_filter=0),
+        CreateAclsRequest(creations=[acl(resource_type=0)]),
+        CreateAclsRequest(creations=[acl(resource_pattern_type=0)]),
+        DeleteAclsRequest(filters=[acl_filter(resource_type_filter=0)]),
+        DeleteAclsRequest(filters=[acl_filter(pattern_type_filter=0)]),
+    ):
+        assert isinstance(ask(request), CloseConnection)
+
+
 def test_there_are_no_acls_without_an_authoriser() -> None:
-    described = ask(DescribeAclsRequest())
+    described = ask(describe_acls())
     assert described.error_code == ErrorCode.SECURITY_DISABLED
     assert described.error_message == "No Authorizer is configured on the broker"
-    created = ask(CreateAclsRequest(creations=[AclCreation(), AclCreation()])).results
-    deleted = ask(DeleteAclsRequest(filters=[DeleteAclsFilter()])).filter_results
+    created = ask(CreateAclsRequest(creations=[acl(), acl()])).results
+    deleted = ask(DeleteAclsRequest(filters=[acl_filter()])).filter_results
     assert [row.error_code for row in (*created, *deleted)] == [ErrorCode.SECURITY_DISABLED] * 3
     assert {row.error_message for row in (*created, *deleted)} == {"No Authorizer is configured."}
 

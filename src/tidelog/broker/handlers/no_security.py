@@ -13,7 +13,9 @@
     DescribeUserScramCredentials v0     none; RESOURCE_NOT_FOUND (91) for a user that is named
 
 A client library that asks, or a tool that lists everything, is told so instead of being cut off.
-What would change any of it (AlterClientQuotas, AlterUserScramCredentials) is not served.
+Requests about ACLs with a type, an operation or a permission that is UNKNOWN (0) close the
+connection, as in Kafka. What would change any of it (AlterClientQuotas, AlterUserScramCredentials)
+is not served.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from tidelog.broker.context import RequestContext
+from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.create_acls import (
     AclCreationResult,
@@ -69,6 +71,8 @@ from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslH
 
 USER_TYPE, ANONYMOUS = "User", "ANONYMOUS"
 USER, CLIENT_ID, IP = "user", "client-id", "ip"  # what quotas are for
+UNKNOWN: Final = 0  # of each kind of thing that an ACL is made of
+UNKNOWN_ACL: Final = CloseConnection("a request about ACLs with UNKNOWN elements")
 NO_TOKEN: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 NO_TIMESTAMP: Final = -1
 FIRST_VERSION_WITH_REQUESTER: Final = 3  # of CreateDelegationToken
@@ -78,21 +82,34 @@ def handle(context: RequestContext, request: Any) -> Any:
     return ANSWERS[type(request)](request, context.api_version)
 
 
-def _describe_acls(request: DescribeAclsRequest, version: int) -> DescribeAclsResponse:
+def _describe_acls(
+    request: DescribeAclsRequest, version: int
+) -> DescribeAclsResponse | CloseConnection:
+    kinds = (request.resource_type_filter, request.pattern_type_filter)
+    if UNKNOWN in (*kinds, request.operation, request.permission_type):
+        return UNKNOWN_ACL
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED,
         error_message="No Authorizer is configured on the broker",
     )
 
 
-def _create_acls(request: CreateAclsRequest, version: int) -> CreateAclsResponse:
+def _create_acls(request: CreateAclsRequest, version: int) -> CreateAclsResponse | CloseConnection:
+    for each in request.creations:
+        kinds = (each.resource_type, each.resource_pattern_type)
+        if UNKNOWN in (*kinds, each.operation, each.permission_type):
+            return UNKNOWN_ACL
     row = AclCreationResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )
     return CreateAclsResponse(results=[row] * len(request.creations))
 
 
-def _delete_acls(request: DeleteAclsRequest, version: int) -> DeleteAclsResponse:
+def _delete_acls(request: DeleteAclsRequest, version: int) -> DeleteAclsResponse | CloseConnection:
+    for each in request.filters:
+        kinds = (each.resource_type_filter, each.pattern_type_filter)
+        if UNKNOWN in (*kinds, each.operation, each.permission_type):
+            return UNKNOWN_ACL
     row = DeleteAclsFilterResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )

@@ -59,10 +59,58 @@ async def test_a_lone_broker_needs_no_elections(tmp_path: Path) -> None:
         ]
     everything = ElectLeadersRequest(topic_partitions=None)
     response = await elect_leaders.handle(broker.context(2), everything)
-    assert (response.error_code, response.replica_election_results) == (0, [])
-    strange = ElectLeadersRequest(election_type=9)
-    response = await elect_leaders.handle(broker.context(2), strange)
-    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert response.error_code == 0
+    assert [(t.topic, t.partition_result) for t in response.replica_election_results] == [("t", [])]
+    await broker.close()
+
+
+@pytest.mark.parametrize("election_type", [2, -1])
+@in_loop
+async def test_an_unknown_election_type_is_refused_for_the_whole_and_each_partition(
+    tmp_path: Path, election_type: int
+) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    named = [TopicPartitions(topic="t", partitions=[0])]
+    request = ElectLeadersRequest(election_type=election_type, topic_partitions=named)
+    response = await elect_leaders.handle(broker.context(2), request)
+    (row,) = response.replica_election_results[0].partition_result
+    assert (response.error_code, row.error_code) == (ErrorCode.INVALID_REQUEST,) * 2
+    await broker.close()
+
+
+@in_loop
+async def test_elections_are_answered_row_by_row_as_asked_for(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    named = [
+        TopicPartitions(topic="t", partitions=[]),
+        TopicPartitions(topic="t", partitions=[0, 0]),
+    ]
+    request = ElectLeadersRequest(topic_partitions=named)
+    response = await elect_leaders.handle(broker.context(2), request)
+    shown = [
+        (topic.topic, [row.partition_id for row in topic.partition_result])
+        for topic in response.replica_election_results
+    ]
+    assert shown == [("t", []), ("t", [0, 0])]
+    await broker.close()
+
+
+@in_loop
+async def test_reassignments_are_answered_row_by_row_as_asked_for(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    row = ReassignablePartition(partition_index=0, replicas=[0])
+    request = AlterPartitionReassignmentsRequest(
+        topics=[
+            ReassignableTopic(name="t", partitions=[row, row]),
+            ReassignableTopic(name="t", partitions=[]),
+        ]
+    )
+    response = await alter_partition_reassignments.handle(broker.context(1), request)
+    shown = [(topic.name, len(topic.partitions)) for topic in response.responses]
+    assert shown == [("t", 2), ("t", 0)]
     await broker.close()
 
 
@@ -84,8 +132,12 @@ async def test_nobody_can_be_elected_where_a_lone_brokers_log_is_offline(
     for named in (None, [TopicPartitions(topic="lost", partitions=[0])]):
         request = ElectLeadersRequest(election_type=election_type, topic_partitions=named)
         response = await elect_leaders.handle(broker.context(2), request)
-        (topic,) = response.replica_election_results
-        assert (topic.topic, topic.partition_result[0].error_code) == ("lost", code)
+        codes = [
+            (topic.topic, row.error_code)
+            for topic in response.replica_election_results
+            for row in topic.partition_result
+        ]
+        assert codes == [("lost", code)]
     await broker.close()
 
 

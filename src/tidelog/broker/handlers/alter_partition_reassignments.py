@@ -2,7 +2,8 @@
 
 Behaviour
 - The answer comes when the reassignment has begun; ListPartitionReassignments shows how it goes.
-  Null replicas cancel. A reassignment under way is superseded.
+  Null replicas cancel. A reassignment under way is superseded. Rows are answered as they were
+  asked for; of a partition named twice the last one counts.
 - In a cluster the active controller does it; everybody else answers NOT_CONTROLLER. On a lone
   broker there is nowhere to go: only the replicas as they are can be asked for.
 Checks, in order: replicas are neither none, nor twice the same, nor negative (39), those to be
@@ -36,7 +37,7 @@ async def handle(
         for row in topic.partitions:
             partition = TopicPartition(topic.name, row.partition_index)
             results[partition] = _refusal(context, partition, row.replicas)
-    return reassignment_results(results)
+    return reassignment_results(request, results)
 
 
 def _refusal(

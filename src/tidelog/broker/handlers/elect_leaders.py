@@ -2,8 +2,8 @@
 
 Behaviour
 - Election type 0 is preferred, 1 is unclean: allowed whatever the topic's configuration says, and
-  done only where there is no leader. Null stands for all partitions; those that need no election
-  are then left out of the answer.
+  done only where there is no leader. Rows are answered as they were asked for. Null stands for all
+  partitions: the answer then has all topics, without the partitions that need no election.
 - In a cluster the active controller elects; everybody else answers NOT_CONTROLLER. A lone broker
   leads whatever it can lead, so that an election is not needed or has nobody to elect.
 Checks, in order: election type (42), partition exists (3), topic is not being deleted (17),
@@ -30,11 +30,17 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
 
 def _of_lone_broker(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     # Imported here: a broker that is not asked this does not pay for the controller of clusters.
-    from tidelog.controller.cluster.answers import election_results, named_partitions
-    from tidelog.controller.cluster.leader_balance import PREFERRED_ELECTION, UNCLEAN_ELECTION
+    from tidelog.controller.cluster.answers import (
+        election_results,
+        elections_refused,
+        is_election_type,
+        named_partitions,
+        unknown_election_type,
+    )
+    from tidelog.controller.cluster.leader_balance import PREFERRED_ELECTION
 
-    if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if not is_election_type(request.election_type):
+        return elections_refused(request, unknown_election_type(request.election_type))
     metadata = context.broker.metadata
     images = {image.name: metadata.as_seen(image) for image in metadata.images()}
     partitions = named_partitions(request)
@@ -46,8 +52,8 @@ def _of_lone_broker(context: RequestContext, request: ElectLeadersRequest) -> El
         ]
     preferred = request.election_type == PREFERRED_ELECTION
     return election_results(
+        request,
         {tp: _refusal(images.get(tp.topic), tp.partition, preferred) for tp in partitions},
-        everything=request.topic_partitions is None,
     )
 
 

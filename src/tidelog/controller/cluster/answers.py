@@ -61,10 +61,18 @@ def controlled_shutdown_refused() -> ControlledShutdownResponse:
 
 
 async def elect_leaders(term: Term, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if not is_election_type(request.election_type):
+        return elections_refused(request, unknown_election_type(request.election_type))
     results = await term.elect_leaders(named_partitions(request), request.election_type)
-    return election_results(results, everything=request.topic_partitions is None)
+    return election_results(request, results)
+
+
+def is_election_type(election_type: int) -> bool:
+    return election_type in (PREFERRED_ELECTION, UNCLEAN_ELECTION)
+
+
+def unknown_election_type(election_type: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}.")
 
 
 def named_partitions(request: ElectLeadersRequest) -> list[TopicPartition] | None:
@@ -79,34 +87,50 @@ def named_partitions(request: ElectLeadersRequest) -> list[TopicPartition] | Non
 
 
 def elect_leaders_refused(request: ElectLeadersRequest) -> ElectLeadersResponse:
-    refused = KafkaError(ErrorCode.NOT_CONTROLLER)
-    response = election_results(dict.fromkeys(named_partitions(request) or (), refused))
-    response.error_code = refused.code
+    return elections_refused(request, KafkaError(ErrorCode.NOT_CONTROLLER))
+
+
+def elections_refused(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    response = election_results(request, dict.fromkeys(named_partitions(request) or (), error))
+    response.error_code = error.code
     return response
 
 
-def election_results(results: Results, *, everything: bool = False) -> ElectLeadersResponse:
-    """When everything was to be elected, what needed no election is left out."""
-    shown = {
-        partition: error
-        for partition, error in results.items()
-        if not (everything and error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED)
-    }
+def election_results(request: ElectLeadersRequest, results: Results) -> ElectLeadersResponse:
+    """Rows as they were asked for. Where that is everything, what needed no election is left out,
+    but its topic is not.
+    """
+    if request.topic_partitions is not None:
+        return ElectLeadersResponse(
+            replica_election_results=[
+                ReplicaElectionResult(
+                    topic=topic.topic,
+                    partition_result=[
+                        _elected(index, results[TopicPartition(topic.topic, index)])
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in request.topic_partitions
+            ]
+        )
+    by_topic: dict[str, list[PartitionResult]] = {}
+    for (topic_name, index), error in results.items():
+        rows = by_topic.setdefault(topic_name, [])
+        if error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED:
+            rows.append(_elected(index, error))
     return ElectLeadersResponse(
         replica_election_results=[
-            ReplicaElectionResult(
-                topic=topic,
-                partition_result=[
-                    PartitionResult(
-                        partition_id=partition.partition,
-                        error_code=ErrorCode.NONE if error is None else error.code,
-                        error_message=None if error is None else error.message,
-                    )
-                    for partition, error in rows
-                ],
-            )
-            for topic, rows in _by_topic(shown)
+            ReplicaElectionResult(topic=topic_name, partition_result=rows)
+            for topic_name, rows in by_topic.items()
         ]
+    )
+
+
+def _elected(index: int, error: KafkaError | None) -> PartitionResult:
+    return PartitionResult(
+        partition_id=index,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
     )
 
 
@@ -121,28 +145,38 @@ async def alter_reassignments(
     results = await term.alter_reassignments(
         targets, same_factor=not request.allow_replication_factor_change
     )
-    response = reassignment_results(results)
+    response = reassignment_results(request, results)
     response.allow_replication_factor_change = request.allow_replication_factor_change
     return response
 
 
-def reassignment_results(results: Results) -> AlterPartitionReassignmentsResponse:
+def reassignment_results(
+    request: AlterPartitionReassignmentsRequest, results: Results
+) -> AlterPartitionReassignmentsResponse:
+    """Rows as they were asked for; of a partition named twice the last row counts."""
     return AlterPartitionReassignmentsResponse(
         error_message=None,
         responses=[
             ReassignableTopicResponse(
-                name=topic,
+                name=topic.name,
                 partitions=[
-                    ReassignablePartitionResponse(
-                        partition_index=partition.partition,
-                        error_code=ErrorCode.NONE if error is None else error.code,
-                        error_message=None if error is None else error.message,
+                    _reassigned(
+                        row.partition_index,
+                        results[TopicPartition(topic.name, row.partition_index)],
                     )
-                    for partition, error in rows
+                    for row in topic.partitions
                 ],
             )
-            for topic, rows in _by_topic(results)
+            for topic in request.topics
         ],
+    )
+
+
+def _reassigned(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=index,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
     )
 
 
@@ -188,12 +222,3 @@ def list_reassignments_refused() -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(
         error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.text
     )
-
-
-def _by_topic(
-    results: Results,
-) -> list[tuple[str, list[tuple[TopicPartition, KafkaError | None]]]]:
-    by_topic: dict[str, list[tuple[TopicPartition, KafkaError | None]]] = {}
-    for partition, error in results.items():
-        by_topic.setdefault(partition.topic, []).append((partition, error))
-    return list(by_topic.items())

@@ -118,7 +118,8 @@ async def test_minus_one_means_the_brokers_defaults(tmp_path: Path) -> None:
 async def test_validate_only_answers_the_same_and_makes_nothing(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path)
     (row,) = await create(broker, topic("t", 3, 1), validate_only=True)
-    assert (row.error_code, row.num_partitions, row.topic_id) == (0, 3, ZERO_UUID)
+    assert (row.error_code, row.num_partitions) == (0, 3)
+    assert row.topic_id != ZERO_UUID
     assert row.configs
     assert broker.topics.topics == {}
     assert await code(broker, topic("t t"), validate_only=True) == 17

@@ -125,6 +125,7 @@ async def test_a_topic_given_twice_stays(tmp_path: Path) -> None:
     assert codes(rows) == [(None, ErrorCode.INVALID_REQUEST)]
     rows = await by_states(broker, (None, topic_id), ("u", ZERO_UUID))
     assert codes(rows) == [("u", ErrorCode.INVALID_REQUEST)]
+    assert rows[0].topic_id == topic_id
     assert sorted(broker.topics.topics) == ["t", "u"]
     await broker.close()
 

@@ -3,7 +3,7 @@
 Behaviour
 - Each topic is answered on its own; those that are made are made durably before the answer, and
   their partitions take records then. After timeout_ms the answer is REQUEST_TIMED_OUT and the
-  creation goes on. validate_only checks and makes nothing.
+  creation goes on. validate_only checks and makes nothing; the id in its answer is nobody's.
 - num_partitions and replication_factor -1 mean the broker's num.partitions and
   default.replication.factor; with a manual assignment both must be -1.
 - Internal topics may be made by hand, but not __cluster_metadata.
@@ -37,7 +37,7 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tidelog.types import ZERO_UUID, Uuid
+from tidelog.types import Uuid
 
 FIRST_VERSION_WITH_CONFIGS: Final = 5
 
@@ -94,7 +94,7 @@ async def _row(
                 f"One request may not make more than {PARTITIONS_PER_REQUEST_MAX} partitions.",
             )
         new = _checked(context, topic)
-        topic_id = ZERO_UUID
+        topic_id = Uuid.random()
         if not request.validate_only:
             change = context.broker.topics.create(new.name, new.assignment, new.configs)
             topic_id = (await within(request.timeout_ms, change)).topic_id

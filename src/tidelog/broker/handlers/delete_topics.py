@@ -78,6 +78,7 @@ def _to_delete(
     found: list[Deletion] = []
     for (name, topic_id), count in times.items():
         try:
+            named_id = topic_id
             _require_one_of_both(name, topic_id)
             if count > 1:
                 what = "id" if name is None else "name"
@@ -86,12 +87,13 @@ def _to_delete(
             if image.name not in both_ways:
                 found.append(Deletion(image, by_id=name is None))
             elif name is not None:
+                named_id = image.topic_id
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
                     "The topic name maps to an id that is in the request as well.",
                 )
         except KafkaError as error:
-            rows.append(_failed(name, topic_id, error))
+            rows.append(_failed(name, named_id, error))
     return found
 
 

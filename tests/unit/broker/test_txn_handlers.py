@@ -179,6 +179,34 @@ async def test_partition_that_does_not_exist_keeps_the_others_out(tmp_path: Path
         assert stage.state() == "Empty"
 
 
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+@in_loop
+async def test_clients_add_no_partitions_of_internal_topics(tmp_path: Path, topic: str) -> None:
+    async with txn_stage(tmp_path) as stage:
+        producer = await stage.producer()
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=topic, partitions=[0]),
+                AddPartitionsToTxnTopic(name=TOPIC, partitions=[0, PARTITIONS]),
+            ],
+        )
+        answer = await stage.ask(add_partitions_to_txn, 3, request)
+        codes = [
+            row.partition_error_code
+            for each in answer.results_by_topic_v3_and_below
+            for row in each.results_by_partition
+        ]
+        assert codes == [
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            ErrorCode.OPERATION_NOT_ATTEMPTED,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        assert stage.state() == "Empty"
+
+
 @in_loop
 async def test_ids_that_are_not_known_are_refused(tmp_path: Path) -> None:
     async with txn_stage(tmp_path) as stage:
@@ -332,6 +360,17 @@ def test_offsets_of_a_group_that_was_not_added(tmp_path: Path, version: int, cod
             assert await producer.commit_offset(1, version=version) == code
 
     story()
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 5])
+@in_loop
+async def test_offsets_of_no_group_are_refused_before_the_transaction_is_looked_at(
+    tmp_path: Path, version: int
+) -> None:
+    async with txn_stage(tmp_path) as stage:
+        producer = await stage.producer()
+        code = await producer.commit_offset(1, group_id="", version=version)
+        assert code == ErrorCode.INVALID_GROUP_ID
 
 
 @in_loop

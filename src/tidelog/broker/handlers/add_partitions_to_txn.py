@@ -5,12 +5,16 @@ Behaviour
   OPERATION_NOT_ATTEMPTED.
 - v4+ names many transactions and is meant for brokers: with verify_only it asks whether the
   partitions have been added (KIP-890); one that has not is TRANSACTION_ABORTABLE.
-Checks, in order: partitions exist, transactional id not empty (42), coordinator (14, 16), no end
-under way (51), id known and its producer id (49), epoch (90); with verify_only the end comes last.
+- Before v4 internal topics are refused (29): the requests are clients', which put offsets into a
+  transaction with AddOffsetsToTxn. One refused partition keeps out the others, as above.
+Checks, in order: partitions exist (3), transactional id not empty (42), coordinator (14, 16), no
+end under way (51), id known and its producer id (49), epoch (90); with verify_only the end comes
+last.
 Versions: v2 PRODUCER_FENCED (before: INVALID_PRODUCER_EPOCH), v3 flexible, v4 many transactions,
 v5 TRANSACTION_ABORTABLE.
-Unlike Kafka, which never answers it, a v4+ request without transactions is INVALID_REQUEST; one
-transactional id named twice is answered twice.
+Unlike Kafka
+- A v4+ request without transactions, which Kafka never answers, is INVALID_REQUEST.
+- One transactional id named twice is answered twice.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Final
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.transactional import fenced_in_version
+from tidelog.controller.topic_names import is_internal
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -85,7 +90,7 @@ class _Adding:
             for topic in transaction.topics
             for index in topic.partitions
         ]
-        codes = self._codes[place] = self._missing(partitions)
+        codes = self._codes[place] = self._refused(partitions)
         if codes:
             return
         coordinator = self._context.broker.transactions
@@ -113,21 +118,19 @@ class _Adding:
 
             written.then(finished)
 
-    def _missing(self, partitions: Sequence[TopicPartition]) -> Codes:
+    def _refused(self, partitions: Sequence[TopicPartition]) -> Codes:
         topics = self._context.broker.topics.topics
-        missing = set()
+        is_from_client = self._context.api_version < FIRST_VERSION_WITH_MANY
+        refused = {}
         for topic, index in partitions:
             image = topics.get(topic)
-            if image is None or not 0 <= index < len(image.partitions):
-                missing.add(TopicPartition(topic, index))
-        if not missing:
+            if is_from_client and is_internal(topic):
+                refused[TopicPartition(topic, index)] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image is None or not 0 <= index < len(image.partitions):
+                refused[TopicPartition(topic, index)] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not refused:
             return {}
-        return {
-            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if each in missing
-            else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for each in partitions
-        }
+        return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
 
     def _one_finished(self) -> None:
         self._waiting -= 1

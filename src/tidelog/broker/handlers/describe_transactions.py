@@ -1,9 +1,10 @@
 """DescribeTransactions v0: the state of transactional ids.
 
 Behaviour
-- Each id has its own error; one named twice is answered once. Answers with an error carry
-  producer id 0, as Kafka's do.
+- Each id has its own error. Answers with an error carry producer id 0, as Kafka's do.
 Checks, in order: id not empty (42), coordinator (14, 16), id known (105).
+Unlike Kafka
+- An id named twice is answered once: an answer must not be many times its request.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ Behaviour
   from v5 on it is added here.
 - A producer that names the member it consumes as (v3+, KIP-447) is refused if that member is gone
   or its generation is over.
-Checks, in order: topic and partition exist (3), the transaction (see `coordinator.txn.admission`),
-metadata at most offset.metadata.max.bytes (12), group id not empty (24), coordinator (14, 16),
+- A topic without partitions is left out of the answer.
+Checks, in order: topic and partition exist (3), group id not empty (24), the transaction (see
+`coordinator.txn.admission`), metadata at most offset.metadata.max.bytes (12), coordinator (14, 16),
 group known (22), member (25), instance id (82), generation (22).
 Versions: v2 leader epoch, v3 flexible and member, v4 TRANSACTION_ABORTABLE (before:
 INVALID_TXN_STATE), v5 adds the partition (transaction.version 2). v0-v1 answer 15 for 14, which
@@ -52,6 +53,8 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
     commit = _Commit(context, request)
     if not commit.known:
         return commit.response
+    if not request.group_id:
+        return commit.failed(ErrorCode.INVALID_GROUP_ID)
     try:
         partition = context.broker.groups.offsets_partition(request.group_id)
     except KafkaError as error:
@@ -103,7 +106,9 @@ class _Commit:
         self._metadata_max = context.broker.groups.settings.offset_metadata_max_bytes
         self.known: list[TxnOffsetCommitResponsePartition] = []  # of partitions that exist
         self._offsets: list[NewOffset] = []
-        self.response = TxnOffsetCommitResponse(topics=[self._topic(t) for t in request.topics])
+        self.response = TxnOffsetCommitResponse(
+            topics=[self._topic(topic) for topic in request.topics if topic.partitions]
+        )
 
     def _topic(self, topic: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
         image = self._topics.get(topic.name)

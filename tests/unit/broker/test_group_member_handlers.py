@@ -37,6 +37,9 @@ from tidelog.protocol.messages.sync_group import (
 )
 from tidelog.replication.pending import Pending
 
+READ_DELETE_DESCRIBE = 1 << 3 | 1 << 6 | 1 << 8
+ITS_CONFIGURATION = 1 << 10 | 1 << 11  # described and altered, since Kafka 4.0
+
 
 class MemberStage:
     def __init__(self, stage: HandlerStage) -> None:
@@ -162,10 +165,15 @@ def test_a_refused_join_can_be_sent_in_every_version(tmp_path: Path, version: in
 
 
 @pytest.mark.parametrize("version", [0, 3, 9])
-def test_a_protocol_named_twice_is_refused(tmp_path: Path, version: int) -> None:
+def test_a_protocol_named_twice_is_refused_to_a_member_with_an_id(
+    tmp_path: Path, version: int
+) -> None:
     def story(stage: MemberStage) -> None:
         row = JoinGroupRequestProtocol(name="range", metadata=b"")
         refused = stage.join(version, protocols=[row, row])
+        if version >= 4:
+            assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
+            refused = stage.join(version, protocols=[row, row], member_id=refused.member_id)
         assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
     play(tmp_path, story)
@@ -235,7 +243,9 @@ def test_description_shows_assignments_of_a_stable_group_only(tmp_path: Path) ->
             "consumer",
             "range",
         )
-        assert row.authorized_operations > 0
+        assert row.authorized_operations == READ_DELETE_DESCRIBE
+        row = stage.describe(6, include_authorized_operations=True)
+        assert row.authorized_operations == READ_DELETE_DESCRIBE | ITS_CONFIGURATION
         (member,) = row.members
         assert (member.client_id, member.client_host) == ("test", "/127.0.0.1")
         assert member.member_metadata == subscription("t")

@@ -361,6 +361,24 @@ def delete(stage: HandlerStage, group_id: str, *rows: tuple[str, int]) -> Any:
 
 
 @on_stage()
+async def test_topics_without_partitions_are_left_out_of_answers(stage: HandlerStage) -> None:
+    context, topic_id = stage.context, stage.broker.topics.topics["t"].topic_id
+    for version in range(11):
+        empty = OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[])
+        request = OffsetCommitRequest(group_id="g", topics=[empty])
+        answer = offset_commit.handle(context(version), request)
+        assert at_once(answer).topics == []
+    commit(stage, ("t", 0, 4))
+    nothing = OffsetDeleteRequest(
+        group_id="g", topics=[OffsetDeleteRequestTopic(name="t", partitions=[])]
+    )
+    answer = at_once(offset_delete.handle(context(0), nothing))
+    assert (answer.error_code, answer.topics) == (0, [])
+    assert fetch(stage, 0, topics=(("t", []),)).topics == []
+    assert [topic.name for topic in fetch(stage, 1, topics=(("t", []),)).topics] == ["t"]
+
+
+@on_stage()
 async def test_deleted_offsets_are_gone_and_the_group_with_the_last(stage: HandlerStage) -> None:
     commit(stage, ("t", 0, 4), ("t", 1, 5))
     response = delete(stage, "g", ("t", 0), ("t", 9), ("nope", 0))

@@ -3,10 +3,11 @@
 Behaviour
 - Each member is shown with what it holds and with what it should hold; topics that were deleted
   are left out.
-- A group named twice is answered once.
 - A classic group is GROUP_ID_NOT_FOUND: DescribeGroups describes it.
 Checks, in order: protocol enabled (35), group id (24), coordinator (14, 16), group (69).
 Versions: v1 member type (0 classic, 1 consumer).
+Unlike Kafka
+- A group named twice is answered once: an answer must not be many times its request.
 """
 
 from __future__ import annotations

@@ -3,17 +3,23 @@
 Behaviour
 - An unknown group is "Dead" and no error; from v6 on it is GROUP_ID_NOT_FOUND. So is a consumer
   group (KIP-848), which ConsumerGroupDescribe describes.
-- A group named twice is answered once.
 - Protocol, metadata and assignments are shown of a stable group only, as Kafka 3.9 does.
 Checks, in order: coordinator (14, 16).
-Versions: v1 throttle time, v3 authorised operations, v4 instance ids, v5 flexible, v6 messages.
+Versions: v1 throttle time, v3 authorised operations, v4 instance ids, v5 flexible, v6 messages and
+the operations on a group's configuration.
+Unlike Kafka
+- A group named twice is answered once: an answer must not be many times its request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
+from tidelog.broker.authorized_operations import (
+    GROUP_OPERATIONS,
+    GROUP_OPERATIONS_WITHOUT_CONFIGS,
+    NOT_REQUESTED,
+)
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.group import Group
@@ -28,18 +34,21 @@ from tidelog.protocol.messages.describe_groups import (
 from tidelog.replication.pending import Pending
 
 FIRST_VERSION_WITH_UNKNOWN_GROUPS = 6
+FIRST_VERSION_WITH_GROUP_CONFIGS = 6
 
 
 def handle(
     context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Pending[EncodedAnswer]:
     rows: list[DescribedGroup] = []
+    knows_configs = context.api_version >= FIRST_VERSION_WITH_GROUP_CONFIGS
+    operations = GROUP_OPERATIONS if knows_configs else GROUP_OPERATIONS_WITHOUT_CONFIGS
 
     def describe_all() -> Iterator[None]:
         for group_id in dict.fromkeys(request.groups):
             row = _row(context, group_id)
             if request.include_authorized_operations and not row.error_code:
-                row.authorized_operations = GROUP_OPERATIONS
+                row.authorized_operations = operations
             rows.append(row)
             yield
 

@@ -15,8 +15,9 @@ group.min/max.session.timeout.ms (26), group and member known (25), group.max.si
 (23: none, another type, none in common, or one named twice), instance id (82, 25).
 Versions: v1 rebalance timeout (v0: the session timeout), v2 throttle time, v4 member id required,
 v5 static members, v6 flexible, v7 protocol type and null protocol, v8 reason, v9 skip_assignment.
-Unlike Kafka: a request that another one by the same member supersedes is answered (27), and so is
-one that names a protocol twice.
+Unlike Kafka
+- A request that another one by the same member supersedes is answered (27).
+- A member that names a protocol twice is answered (23), once it has its id.
 """
 
 from __future__ import annotations

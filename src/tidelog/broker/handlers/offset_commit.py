@@ -2,7 +2,8 @@
 
 Behaviour
 - Written to __consumer_offsets as one batch and answered when it is committed; a member's session
-  begins anew. Rows are answered in the order asked for, each with its own error.
+  begins anew. Rows are answered in the order asked for, each with its own error; a topic without
+  partitions is left out.
 - A group without members takes commits from anybody (generation -1); that makes the group if need
   be. The empty group id is allowed. A member may commit while its group waits for joins, but not
   between join and sync (27).
@@ -15,8 +16,11 @@ at most offset.metadata.max.bytes (12). In a consumer group: member (25), versio
 member epoch (113; 22 for a classic member).
 Versions: v0 no generation, v1 commit timestamp, v2 retention time, v3 throttle time, v5 no
 retention time, v6 leader epoch, v7 static members, v8 flexible, v9 member epochs, v10 topic ids.
-Unlike Kafka: v0 offsets, which it keeps in ZooKeeper (or refuses), are kept with all others. Topic
-ids are not stored: Kafka 3.9 could not read the record; the offsets of a deleted topic go with it.
+Unlike Kafka
+- v0 offsets, which Kafka 3.9 keeps in ZooKeeper and refuses (35) without one, are kept with all
+  others, so that clients as old as 0.8.1 work.
+- Topic ids are not stored: Kafka 3.9 could not read the record. The offsets of a deleted topic go
+  with it.
 """
 
 from __future__ import annotations
@@ -47,7 +51,9 @@ def handle(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
     commit = _Commit(context, request)
-    response = OffsetCommitResponse(topics=[commit.topic(topic) for topic in request.topics])
+    response = OffsetCommitResponse(
+        topics=[commit.topic(topic) for topic in request.topics if topic.partitions]
+    )
     if not commit.known:
         return response
     try:

@@ -6,7 +6,8 @@ Behaviour
   KIP-848 stays until then.
 - In a group of consumers with members only offsets of topics that no member is subscribed to may go
   (else 86); groups of other protocols must be empty (68).
-- An offset that waits for its transaction goes as well. One that is not there is no error.
+- An offset that waits for its transaction goes as well. One that is not there is no error. A topic
+  without partitions is left out of the answer.
 Checks, in order: topic and partition exist (3), group id (24), coordinator (14, 16), group known
 (69), group empty or a consumer group (68), not subscribed (86).
 """
@@ -84,5 +85,6 @@ def _response(
                 ],
             )
             for topic in request.topics
+            if topic.partitions
         ]
     )

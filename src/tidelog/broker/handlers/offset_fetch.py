@@ -4,7 +4,6 @@ Behaviour
 - Answered from memory. A partition without an offset, an unknown group and (before v10) an unknown
   topic are no errors: the offset is -1. Null topics (v2+) mean all that the group has.
 - v8+ asks for several groups, each with its own error.
-- Groups, topics and partitions that are named twice are answered once.
 - require_stable (v7+): a partition with an offset in an open transaction is answered with
   UNSTABLE_OFFSET_COMMIT.
 - A member of a consumer group (KIP-848) names itself and its epoch (v9+).
@@ -13,10 +12,16 @@ classic member).
 Versions: v2 null topics and an error for the group (v0, v1: in every partition), v3 throttle time,
 v5 leader epoch, v6 flexible, v7 require_stable, v8 several groups, v9 member epochs, v10 topic ids
 (100 for an unknown one).
-v0 reads what is committed, by any version; as in Kafka a partition without an offset has error 3
-there. Without groups, which Kafka never answers, the answer is empty: v8+ has no place for an
-error outside of a group.
-Member epochs mean nothing to classic groups and are not looked at there.
+In v0 a partition without an offset has error 3, and topics without partitions are left out.
+Topics and partitions that are named twice are answered once. Member epochs mean nothing to classic
+groups and are not looked at there.
+Unlike Kafka
+- v0 reads what is committed, by any version, so that clients as old as 0.8.1 work. Kafka 3.9 reads
+  ZooKeeper, and refuses (35) without one.
+- Groups (v8+), and topics and partitions in v10 too, are answered once: an answer must not be many
+  times its request.
+- Without groups (v8+), which Kafka never answers, the answer is empty: there is no place for an
+  error outside of a group.
 """
 
 from __future__ import annotations
@@ -158,6 +163,7 @@ def _single_group(context: RequestContext, request: OffsetFetchRequest) -> Offse
                 name=topic.name, partitions=reading.rows(topic.name, topic.partition_indexes)
             )
             for topic in topics
+            if topic.partition_indexes or version > 0
         ]
     )
 

@@ -59,6 +59,20 @@ class Joining(NamedTuple):
     protocol_type: str
     protocols: Protocols
 
+    @property
+    def is_for_an_id(self) -> bool:
+        """The member has none yet, and is given one to come back with."""
+        return (
+            self.member_id == UNKNOWN_MEMBER_ID
+            and self.group_instance_id is None
+            and self.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
+        )
+
+    def require_distinct_protocols(self) -> None:
+        names = [name for name, _ in self.protocols]
+        if len(set(names)) < len(names):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
 
 def random_uuid() -> str:
     """Version 4, as text."""
@@ -124,7 +138,10 @@ class Membership:
         if not self._has_room_for(group, joining.member_id):
             group.remove(joining.member_id)
             return join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
-        self._require_common_protocol(group, joining)
+        if not group.supports(joining.protocol_type, [name for name, _ in joining.protocols]):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not joining.is_for_an_id:
+            joining.require_distinct_protocols()
         if is_unknown:
             shard.keep(group)
             answer = self._join_anew(group, joining)
@@ -143,11 +160,6 @@ class Membership:
             return has_joined or group.awaiting_join_count < max_size
         return member is not None or len(group.members) < max_size
 
-    def _require_common_protocol(self, group: Group, joining: Joining) -> None:
-        names = [name for name, _ in joining.protocols]
-        if len(set(names)) < len(names) or not group.supports(joining.protocol_type, names):
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-
     def _join_anew(self, group: Group, joining: Joining) -> JoinAnswer:
         instance_id = joining.group_instance_id
         if instance_id is not None:
@@ -157,7 +169,7 @@ class Membership:
                 return self._take_over(group, group.members[holder], member_id, joining)
             return self._admit(group, member_id, joining)
         member_id = f"{joining.client_id}-{self._new_uuid()}"
-        if joining.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
+        if joining.is_for_an_id:
             self._rebalances.expect(group, member_id, joining.session_timeout_ms)
             return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return self._admit(group, member_id, joining)

@@ -29,7 +29,7 @@ from tidelog.coordinator.group.consumer.membership import ConsumerMembership
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit
 from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, join_error
-from tidelog.coordinator.group.membership import FIRST_VERSION_WITH_MEMBER_ID_REQUIRED, Joining
+from tidelog.coordinator.group.membership import Joining
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.join_group import JoinGroupResponse
@@ -72,13 +72,11 @@ class ClassicMembers:
         self._membership.require_room(group, member_id, joining.group_instance_id)
         if not self._membership.allows_both_protocols:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        subscription = _require_supported(group, joining)
-        if (
-            is_unknown
-            and joining.group_instance_id is None
-            and joining.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
-        ):
+        _require_supported(group, joining)
+        if joining.is_for_an_id:
             return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id), None
+        joining.require_distinct_protocols()
+        subscription = _subscription_of(joining)
         draft = Draft(group)
         before = self._member(draft, member_id, joining, is_unknown)
         after = _told_by(before, joining, subscription)
@@ -190,15 +188,14 @@ class ClassicMembers:
         return outcomes
 
 
-def _require_supported(group: ConsumerGroup, joining: Joining) -> ConsumerProtocolSubscription:
-    """The subscription; all protocols of a consumer have the same one."""
-    names = [name for name, _ in joining.protocols]
-    if (
-        joining.protocol_type != CONSUMER_PROTOCOL_TYPE
-        or len(set(names)) < len(names)
-        or not group.supports_classic(set(names))
-    ):
+def _require_supported(group: ConsumerGroup, joining: Joining) -> None:
+    names = {name for name, _ in joining.protocols}
+    if joining.protocol_type != CONSUMER_PROTOCOL_TYPE or not group.supports_classic(names):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def _subscription_of(joining: Joining) -> ConsumerProtocolSubscription:
+    """All protocols of a consumer have the same one."""
     try:
         return read_subscription(joining.protocols[0][1])
     except DecodeError as error:

@@ -372,8 +372,8 @@ async def test_topics_without_partitions_are_left_out_of_answers(stage: HandlerS
     nothing = OffsetDeleteRequest(
         group_id="g", topics=[OffsetDeleteRequestTopic(name="t", partitions=[])]
     )
-    answer = at_once(offset_delete.handle(context(0), nothing))
-    assert (answer.error_code, answer.topics) == (0, [])
+    deleted = at_once(offset_delete.handle(context(0), nothing))
+    assert (deleted.error_code, deleted.topics) == (0, [])
     assert fetch(stage, 0, topics=(("t", []),)).topics == []
     assert [topic.name for topic in fetch(stage, 1, topics=(("t", []),)).topics] == ["t"]
 

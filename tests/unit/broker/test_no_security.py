@@ -69,17 +69,17 @@ def test_nobody_authenticates_on_a_plain_listener() -> None:
     assert ask(SaslAuthenticateRequest()).error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-def describe_acls(**fields: int) -> DescribeAclsRequest:
+def describe_acls(**fields: Any) -> DescribeAclsRequest:
     return DescribeAclsRequest(
         **{"resource_type_filter": 2, "operation": 2, "permission_type": 3, **fields}
     )
 
 
-def acl(**fields: int) -> AclCreation:
+def acl(**fields: Any) -> AclCreation:
     return AclCreation(**{"resource_type": 2, "operation": 2, "permission_type": 3, **fields})
 
 
-def acl_filter(**fields: int) -> DeleteAclsFilter:
+def acl_filter(**fields: Any) -> DeleteAclsFilter:
     return DeleteAclsFilter(
         **{"resource_type_filter": 2, "operation": 2, "permission_type": 3, **fields}
     )

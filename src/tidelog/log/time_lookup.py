@@ -34,10 +34,13 @@ def segment_starts(segments: Sequence[LogSegment], log_start_offset: int) -> lis
 def first_at_or_after(
     segments: Sequence[LogSegment], timestamp: int, log_start_offset: int
 ) -> TimestampOffset | None:
-    """In the first segment whose largest timestamp is not below the one looked for."""
+    """In the first segment whose largest timestamp is not below the one looked for, unless all its
+    records of that time lie below the log start."""
     for number, segment in enumerate(segments):
         if segment.size and segment.largest_timestamp() >= timestamp:
-            return _first_in(segments, number, timestamp, log_start_offset)
+            found = _first_in(segments, number, timestamp, log_start_offset)
+            if found is not None:
+                return found
         if segment.size and segment.unverified is not None:
             segment.unverified.require_whole(segment, _end_of(segments, number))
     return None

@@ -105,3 +105,16 @@ def salvage_and_check(
     assert (outcome.lies, outcome.errors, outcome.log_lines) == ([], [], []), story
     shutil.rmtree(directory)
     shutil.rmtree(root / "backup", ignore_errors=True)
+
+
+def test_a_log_start_in_a_lost_part_hides_no_time(stage: DamageStage, tmp_path: Path) -> None:
+    """All that is left of the first segment lies below the log start."""
+    directory = stage.copy(tmp_path / "data")
+    first = directory / "plain-0" / f"{0:020d}.log"
+    first.write_bytes(first.read_bytes()[:427])
+    good = {key: stage.good_batches(directory, key) for key in stage.truths}
+
+    DirectoryRepair(Target(directory), tmp_path / "backup", jobs=1, salvage=True).run()
+
+    outcome, lost = stage.read_salvaged(directory, good)
+    assert (lost, outcome.lies) == ([], [])

@@ -112,7 +112,7 @@ API_TABLE: Final = (
     Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, "describe_cluster"),
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "describe_producers"),
     Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, "describe_transactions"),
-    Api(ApiKey.LIST_TRANSACTIONS, 0, 1, "list_transactions"),
+    Api(ApiKey.LIST_TRANSACTIONS, 0, 2, "list_transactions"),
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, "consumer_group_heartbeat"),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "consumer_group_describe"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions"),

@@ -566,6 +566,37 @@ async def test_transactions_are_listed_and_described(tmp_path: Path) -> None:
         assert (await stage.ask(list_transactions, 1, odd)).unknown_state_filters == ["Odd"]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "ids"),
+    [
+        (None, ["idle", "x", "é 1"]),
+        ("", ["idle", "x", "é 1"]),
+        ("i", []),
+        ("i.*|x", ["idle", "x"]),
+        (r"\pL \d", ["é 1"]),
+        ("(a+)+b", []),
+    ],
+)
+@in_loop
+async def test_transactions_are_listed_by_a_pattern_of_the_whole_id(
+    tmp_path: Path, pattern: str | None, ids: list[str]
+) -> None:
+    async with txn_stage(tmp_path) as stage:
+        for transactional_id in ("x", "idle", "é 1"):
+            await stage.init(transactional_id)
+        request = ListTransactionsRequest(transactional_id_pattern=pattern)
+        answer = await stage.ask(list_transactions, 2, request)
+        assert sorted(each.transactional_id for each in answer.transaction_states) == ids
+
+
+@in_loop
+async def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
+    async with txn_stage(tmp_path) as stage:
+        request = ListTransactionsRequest(transactional_id_pattern="(")
+        answer = await stage.ask(list_transactions, 2, request)
+        assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
 @in_loop
 async def test_coordinator_of_a_transactional_id_is_found(tmp_path: Path) -> None:
     async with txn_stage(tmp_path) as stage:

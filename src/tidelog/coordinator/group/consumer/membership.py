@@ -32,13 +32,13 @@ from tidelog.coordinator.group.consumer.member import (
     ConsumerMember,
 )
 from tidelog.coordinator.group.consumer.pattern_resolution import PatternResolution, Resolved
-from tidelog.coordinator.group.consumer.patterns import InvalidPattern, TopicPattern
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit, MemberTimers
 from tidelog.coordinator.group.consumer.topics import ResolvedPattern
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
 from tidelog.coordinator.group.settings import MigrationPolicy
 from tidelog.coordinator.group.states import GroupState
+from tidelog.coordinator.patterns import InvalidPattern, Pattern
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.consumer_group_heartbeat import (
@@ -461,7 +461,7 @@ def _told_by(
 
 def _require_pattern(regex: str) -> None:
     try:
-        TopicPattern(regex)
+        Pattern(regex)
     except InvalidPattern as error:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.group.consumer.patterns import InvalidPattern, TopicPattern
+from tidelog.coordinator.patterns import InvalidPattern, Pattern
 
 if TYPE_CHECKING:
     from tidelog.clock import Timer
@@ -69,7 +69,7 @@ def _resolving(regexes: list[str], names: list[str]) -> Work:
     resolved: Resolved = {}
     for regex in regexes:
         try:
-            pattern = TopicPattern(regex)
+            pattern = Pattern(regex)
         except InvalidPattern as error:  # it was accepted by another version
             logger.warning("cannot read a pattern", extra={"regex": regex, "error": str(error)})
             continue

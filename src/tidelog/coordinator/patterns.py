@@ -1,23 +1,25 @@
-"""Topic patterns in the syntax of RE2, matched in time that grows with the name alone.
+"""Patterns in the syntax of RE2, matched in time that grows with the text alone.
 
-A member may subscribe to a regular expression, and anybody may be a member: Python's `re` would let
-a pattern such as (a+)+b stall the broker for ever. So patterns are compiled to a non-deterministic
-automaton of at most STATES_MAX states, and all its states are followed at once; sets of states that
-were met before are remembered. A whole name must match, as in Kafka.
-
-Topic names are made of ASCII letters, digits, dot, underscore and hyphen. A set of characters is
-therefore a set of these; what a pattern says of others can never match.
+A member may subscribe to a regular expression, an admin may ask for transactional ids by one, and
+anybody may be either. Python's `re` would let a pattern such as (a+)+b stall the broker for ever.
+So patterns are compiled to a non-deterministic automaton of at most STATES_MAX states, and all its
+states are followed at once; sets of states that were met before are remembered. The whole text
+must match, as in Kafka.
 
     syntax      a|b  ab  a* a+ a? a{2} a{2,} a{2,5} (lazy ones too)  .  [a-z] [^a-z] [[:alpha:]]
                 (a) (?:a) (?P<n>a) (?<n>a) (?i) (?i:a) (flags i m s U)  ^ $ \\A \\z \\b \\B
                 \\d \\D \\w \\W \\s \\S \\n \\t ... \\x41 \\x{41} \\101 \\Q...\\E \\.
+                \\pL \\p{Lu} \\PL \\p{^L}: general categories of Unicode
     refused     back references, look-around, possessive and atomic groups: RE2 has none of them
-    not done    Unicode classes (\\pL), which names of topics have no use for
+    not done    scripts (\\p{Greek}), which Python has no table of
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import string
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Generator, Iterable
 from typing import Final, NamedTuple
 
 STATES_MAX: Final = 2000
@@ -25,31 +27,91 @@ DEPTH_MAX: Final = 100
 REPEAT_MAX: Final = 1000
 REMEMBERED_MAX: Final = 4000
 
-LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-DIGITS: Final = frozenset("0123456789")
-WORD: Final = LETTERS | DIGITS | {"_"}
-ALPHABET: Final = WORD | {".", "-"}
-NONE: Final[frozenset[str]] = frozenset()
-
-_PERL_CLASSES: Final = {"d": DIGITS, "w": WORD, "s": NONE}
-_POSIX_CLASSES: Final = {
-    "alnum": LETTERS | DIGITS,
-    "alpha": LETTERS,
-    "ascii": ALPHABET,
-    "blank": NONE,
-    "cntrl": NONE,
-    "digit": DIGITS,
-    "graph": ALPHABET,
-    "lower": frozenset(c for c in LETTERS if c.islower()),
-    "print": ALPHABET,
-    "punct": frozenset("._-"),
-    "space": NONE,
-    "upper": frozenset(c for c in LETTERS if c.isupper()),
-    "word": WORD,
-    "xdigit": frozenset("0123456789abcdefABCDEF"),
-}
+_LETTERS_AND_DIGITS: Final = frozenset(string.ascii_letters + string.digits)
+_WORD: Final = _LETTERS_AND_DIGITS | {"_"}
+_OCTAL: Final = frozenset("01234567")
 _CONTROL_ESCAPES: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
-_ASSERTIONS: Final = {"^": "A", "$": "z", "A": "A", "z": "z", "b": "b", "B": "B"}
+_ASSERTIONS: Final = {"A": "A", "z": "z", "b": "b", "B": "B"}
+_CATEGORIES: Final = {
+    *("C", "Cc", "Cf", "Co", "Cs"),
+    *("L", "Ll", "Lm", "Lo", "Lt", "Lu"),
+    *("M", "Mc", "Me", "Mn"),
+    *("N", "Nd", "Nl", "No"),
+    *("P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps"),
+    *("S", "Sc", "Sk", "Sm", "So"),
+    *("Z", "Zl", "Zp", "Zs"),
+}
+
+
+class CharSet(NamedTuple):
+    """Ranges, general categories and other sets together, or all but these."""
+
+    firsts: tuple[str, ...] = ()  # of the ranges, which are in order and do not overlap
+    lasts: tuple[str, ...] = ()
+    categories: frozenset[str] = frozenset()
+    others: frozenset[CharSet] = frozenset()
+    ignores_case: bool = False
+    is_negated: bool = False
+
+    def __contains__(self, char: object) -> bool:
+        assert isinstance(char, str)
+        variants = {char, *char.lower(), *char.upper()} if self.ignores_case else (char,)
+        return any(map(self._has, variants)) != self.is_negated
+
+    def _has(self, char: str) -> bool:
+        place = bisect_right(self.firsts, char)
+        if place and char <= self.lasts[place - 1]:
+            return True
+        if self.categories:
+            category = unicodedata.category(char)
+            if category in self.categories or category[0] in self.categories:
+                return True
+        return any(char in other for other in self.others)
+
+    def negated(self) -> CharSet:
+        return self._replace(is_negated=not self.is_negated)
+
+
+def _ranges(ranges: Iterable[tuple[str, str]]) -> CharSet:
+    firsts: list[str] = []
+    lasts: list[str] = []
+    for first, last in sorted(ranges):
+        if lasts and first <= lasts[-1]:
+            lasts[-1] = max(last, lasts[-1])
+        else:
+            firsts.append(first)
+            lasts.append(last)
+    return CharSet(tuple(firsts), tuple(lasts))
+
+
+def _named(*ranges: str) -> CharSet:
+    """Of texts such as "az": from a to z."""
+    return _ranges((each[0], each[-1]) for each in ranges)
+
+
+_EVERYTHING: Final = CharSet(is_negated=True)
+_ALL_BUT_NEWLINE: Final = _named("\n").negated()
+_PERL_CLASSES: Final = {
+    "d": _named("09"),
+    "w": _named("az", "AZ", "09", "_"),
+    "s": _named("\t\n", "\f\r", " "),
+}
+_POSIX_CLASSES: Final = {
+    "alnum": _named("az", "AZ", "09"),
+    "alpha": _named("az", "AZ"),
+    "ascii": _named("\x00\x7f"),
+    "blank": _named("\t", " "),
+    "cntrl": _named("\x00\x1f", "\x7f"),
+    "digit": _named("09"),
+    "graph": _named("!~"),
+    "lower": _named("az"),
+    "print": _named(" ~"),
+    "punct": _named("!/", ":@", "[`", "{~"),
+    "space": _named("\t\r", " "),
+    "upper": _named("AZ"),
+    "word": _named("az", "AZ", "09", "_"),
+    "xdigit": _named("09", "af", "AF"),
+}
 
 
 class InvalidPattern(ValueError):
@@ -60,11 +122,11 @@ class InvalidPattern(ValueError):
 
 
 class Chars(NamedTuple):
-    chars: frozenset[str]
+    chars: CharSet
 
 
 class Assertion(NamedTuple):
-    kind: str  # A: at the start, z: at the end, b, B: (not) at the edge of a word
+    kind: str  # A: at the start, z: at the end, ^ $: of a line too, b B: (not) at a word's edge
 
 
 class Sequence(NamedTuple):
@@ -90,7 +152,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
-        self._ignore_case = False
+        self._flags: frozenset[str] = frozenset()  # of i, m and s
         self._depth = 0
 
     def parse(self) -> Node:
@@ -188,9 +250,10 @@ class _Parser:
         if char == "[":
             return Chars(self._class())
         if char == ".":
-            return Chars(ALPHABET)
+            return Chars(_EVERYTHING if "s" in self._flags else _ALL_BUT_NEWLINE)
         if char in "^$":
-            return Assertion(_ASSERTIONS[char])
+            whole = "A" if char == "^" else "z"
+            return Assertion(char if "m" in self._flags else whole)
         if char in "*+?":
             raise InvalidPattern(f"nothing to repeat before {char}")
         if char == "\\":
@@ -201,7 +264,7 @@ class _Parser:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise InvalidPattern("its groups are nested too deeply")
-        ignore_case = self._ignore_case
+        flags = self._flags
         flags_only = False
         if self._accept("?"):
             flags_only = self._group_head()
@@ -211,7 +274,7 @@ class _Parser:
         node = self._choice()
         if not self._accept(")"):
             raise InvalidPattern("missing )")
-        self._ignore_case = ignore_case
+        self._flags = flags
         self._depth -= 1
         return node
 
@@ -220,7 +283,7 @@ class _Parser:
         for name_start in ("P<", "<"):
             if self._peek(2) not in ("<=", "<!") and self._accept(name_start):
                 name = self._take_until(">")
-                if not name or not set(name) <= WORD:
+                if not name or not set(name) <= _WORD:
                     raise InvalidPattern("a group has no good name")
                 return False
         value = True
@@ -232,35 +295,50 @@ class _Parser:
                 return True
             if flag == "-":
                 value = False
-            elif flag == "i":
-                self._ignore_case = value
-            elif flag not in "msU":
+            elif flag in "ims":
+                self._flags = self._flags | {flag} if value else self._flags - {flag}
+            elif flag != "U":
                 raise InvalidPattern(f"(?{flag} is not supported")
 
     # Characters
 
     def _literal(self, char: str) -> Node:
-        return Chars(self._cased(frozenset(char) & ALPHABET))
+        return Chars(self._cased(_named(char)))
 
-    def _cased(self, chars: frozenset[str]) -> frozenset[str]:
-        if not self._ignore_case:
-            return chars
-        return chars | {char.swapcase() for char in chars}
+    def _cased(self, chars: CharSet) -> CharSet:
+        return chars._replace(ignores_case=True) if "i" in self._flags else chars
 
     def _escape(self) -> Node:
         char = self._peek()
-        if char and char in "AzbB":
+        if char and char in _ASSERTIONS:
             return Assertion(_ASSERTIONS[self._take()])
-        return Chars(self._cased(self._escaped()))
+        named = self._named_class()
+        if named is None:
+            named = self._cased(_named(self._escaped_char(self._take())))
+        return Chars(named)
 
-    def _escaped(self) -> frozenset[str]:
-        """After a backslash, also within a class."""
-        char = self._take()
-        if char in _PERL_CLASSES:
-            return _PERL_CLASSES[char]
-        if char.lower() in _PERL_CLASSES:
-            return ALPHABET - _PERL_CLASSES[char.lower()]
-        return frozenset(self._escaped_char(char)) & ALPHABET
+    def _named_class(self) -> CharSet | None:
+        """After a backslash, also within a class: d and the like, or a category of Unicode."""
+        char = self._peek()
+        if char and char.lower() in _PERL_CLASSES:
+            named = _PERL_CLASSES[self._take().lower()]
+        elif char and char in "pP":
+            named = self._category(self._take())
+        else:
+            return None
+        return named.negated() if char.isupper() else named
+
+    def _category(self, sign: str) -> CharSet:
+        name = self._take_until("}") if self._accept("{") else self._take()
+        is_negated = name.startswith("^")
+        name = name.removeprefix("^")
+        if name == "Any":
+            found = _EVERYTHING
+        elif name in _CATEGORIES:
+            found = self._cased(CharSet(categories=frozenset({name})))
+        else:
+            raise InvalidPattern(f"\\{sign}{{{name}}} is not known here")
+        return found.negated() if is_negated else found
 
     def _escaped_char(self, char: str) -> str:
         if char in _CONTROL_ESCAPES:
@@ -268,43 +346,51 @@ class _Parser:
         if char == "x":
             digits = self._take_until("}") if self._accept("{") else self._take(2)
             return _from_digits(digits, 16)
-        if char == "0" or (char in "1234567" and self._peek() and self._peek() in "01234567"):
-            while len(char) < 3 and self._peek() and self._peek() in "01234567":
+        if char == "0" or (char in _OCTAL and self._peek() in _OCTAL):
+            while len(char) < 3 and self._peek() in _OCTAL:
                 char += self._take()
             return _from_digits(char, 8)
-        if char in LETTERS or char in DIGITS:
+        if char in _LETTERS_AND_DIGITS:
             raise InvalidPattern(f"\\{char} is not supported")
         return char
 
-    def _class(self) -> frozenset[str]:
+    def _class(self) -> CharSet:
         is_negated = self._accept("^")
-        chars: set[str] = set()
+        ranges: list[tuple[str, str]] = []
+        others: set[CharSet] = set()
         is_first = True
         while is_first or not self._accept("]"):
-            chars |= self._class_item()
+            item = self._class_item()
+            if isinstance(item, CharSet):
+                others.add(item)
+            else:
+                ranges.append(item)
             is_first = False
-        cased = self._cased(frozenset(chars))
-        return ALPHABET - cased if is_negated else cased
+        found = self._cased(_ranges(ranges)._replace(others=frozenset(others)))
+        return found.negated() if is_negated else found
 
-    def _class_item(self) -> frozenset[str]:
+    def _class_item(self) -> CharSet | tuple[str, str]:
         if self._accept("[:"):
             is_negated = self._accept("^")
             name = self._take_until(":]")
             if name not in _POSIX_CLASSES:
                 raise InvalidPattern(f"[:{name}:] is not known")
-            named = self._cased(_POSIX_CLASSES[name])
-            return ALPHABET - named if is_negated else named
-        if self._peek() == "\\" and self._peek(2)[1:].lower() in _PERL_CLASSES:
-            self._take()
-            return self._escaped()
-        first = self._class_char()
+            posix = self._cased(_POSIX_CLASSES[name])
+            return posix.negated() if is_negated else posix
+        if self._accept("\\"):
+            named = self._named_class()
+            if named is not None:
+                return named
+            first = self._escaped_char(self._take())
+        else:
+            first = self._take()
         if self._peek() != "-" or self._peek(2) == "-]":
-            return frozenset(first) & ALPHABET
+            return first, first
         self._take()
         last = self._class_char()
         if first > last:
             raise InvalidPattern(f"the range {first}-{last} is empty")
-        return frozenset(char for char in ALPHABET if first <= char <= last)
+        return first, last
 
     def _class_char(self) -> str:
         char = self._take()
@@ -330,7 +416,7 @@ class _State:
 
     __slots__ = ("assertion", "chars", "then")
 
-    def __init__(self, chars: frozenset[str] | None = None, assertion: str = "") -> None:
+    def __init__(self, chars: CharSet | None = None, assertion: str = "") -> None:
         self.chars = chars
         self.assertion = assertion
         self.then: list[int] = []
@@ -411,8 +497,8 @@ _START: Final = "start"  # what stands before the first character
 _END: Final = ""  # what stands after the last one
 
 
-class TopicPattern:
-    """A compiled pattern."""
+class Pattern:
+    """A compiled one."""
 
     __slots__ = ("_accepting", "_moves", "_start", "_states", "text")
 
@@ -424,12 +510,12 @@ class TopicPattern:
         self._start = frozenset({start})
         self._moves: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
 
-    def matching(self, name: str) -> Generator[int, None, bool]:
-        """Whether the name matches; yields how many states were looked at, step by step, so that
+    def matching(self, text: str) -> Generator[int, None, bool]:
+        """Whether the text matches; yields how many states were looked at, step by step, so that
         the caller can rest in between.
         """
         states, before = self._start, _START
-        for char in name:
+        for char in text:
             key = (states, _kind(before), char)
             after = self._moves.get(key)
             if after is None:
@@ -446,8 +532,8 @@ class TopicPattern:
         yield len(reached)
         return self._accepting in reached
 
-    def matches(self, name: str) -> bool:
-        steps = self.matching(name)
+    def matches(self, text: str) -> bool:
+        steps = self.matching(text)
         while True:
             try:
                 next(steps)
@@ -477,9 +563,9 @@ class TopicPattern:
 
 def _kind(before: str) -> str:
     """All that assertions ask of the character before."""
-    if before == _START:
-        return _START
-    return "word" if before in WORD else "other"
+    if before in (_START, "\n"):
+        return before
+    return "word" if before in _WORD else "other"
 
 
 def _holds(assertion: str, before: str, after: str) -> bool:
@@ -489,5 +575,9 @@ def _holds(assertion: str, before: str, after: str) -> bool:
         return before == _START
     if assertion == "z":
         return after == _END
-    at_edge = (before in WORD) != (after in WORD)
+    if assertion == "^":
+        return before in (_START, "\n")
+    if assertion == "$":
+        return after in (_END, "\n")
+    at_edge = (before in _WORD) != (after in _WORD)
     return at_edge == (assertion == "b")

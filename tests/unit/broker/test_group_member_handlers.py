@@ -175,6 +175,8 @@ def test_a_protocol_named_twice_is_refused_to_a_member_with_an_id(
             assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
             refused = stage.join(version, protocols=[row, row], member_id=refused.member_id)
         assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        stranger = stage.join(version, protocols=[row, row], member_id="stranger")
+        assert stranger.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
     play(tmp_path, story)
 

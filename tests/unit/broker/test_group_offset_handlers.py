@@ -368,6 +368,10 @@ async def test_topics_without_partitions_are_left_out_of_answers(stage: HandlerS
         request = OffsetCommitRequest(group_id="g", topics=[empty])
         answer = offset_commit.handle(context(version), request)
         assert at_once(answer).topics == []
+    unknown = OffsetCommitRequestTopic(name="nope", topic_id=Uuid.random(), partitions=[])
+    for version in (9, 10):
+        answer = offset_commit.handle(context(version), OffsetCommitRequest(topics=[unknown]))
+        assert [topic.partitions for topic in at_once(answer).topics] == [[]]
     commit(stage, ("t", 0, 4))
     nothing = OffsetDeleteRequest(
         group_id="g", topics=[OffsetDeleteRequestTopic(name="t", partitions=[])]

@@ -3,13 +3,15 @@
 Behaviour
 - The answer comes when the reassignment has begun; ListPartitionReassignments shows how it goes.
   Null replicas cancel. A reassignment under way is superseded. Rows are answered as they were
-  asked for; of a partition named twice the last one counts.
+  asked for.
 - In a cluster the active controller does it; everybody else answers NOT_CONTROLLER. On a lone
   broker there is nowhere to go: only the replicas as they are can be asked for.
 Checks, in order: replicas are neither none, nor twice the same, nor negative (39), those to be
 added are on live brokers (39), the replication factor stays if it must (38), there is a
 reassignment to cancel (85), partition exists and its topic is not being deleted (3).
 Versions: v1 allow_replication_factor_change (KIP-860).
+Unlike Kafka
+- Of a partition named twice the last row counts, and both are answered with its outcome.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Behaviour
 - Written to __consumer_offsets as one batch and answered when it is committed; a member's session
   begins anew. Rows are answered in the order asked for, each with its own error; a topic without
-  partitions is left out.
+  partitions is left out, unless it is unknown. A partition named twice is answered twice.
 - A group without members takes commits from anybody (generation -1); that makes the group if need
   be. The empty group id is allowed. A member may commit while its group waits for joins, but not
   between join and sync (27).
@@ -52,7 +52,11 @@ def handle(
 ) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
     commit = _Commit(context, request)
     response = OffsetCommitResponse(
-        topics=[commit.topic(topic) for topic in request.topics if topic.partitions]
+        topics=[
+            commit.topic(topic)
+            for topic in request.topics
+            if topic.partitions or not commit.is_known(topic)
+        ]
     )
     if not commit.known:
         return response
@@ -107,15 +111,19 @@ class _Commit:
         self.known: list[OffsetCommitResponsePartition] = []  # of partitions that exist
         self.offsets: list[NewOffset] = []
 
-    def topic(self, topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
-        image: TopicImage | None
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def is_known(self, topic: OffsetCommitRequestTopic) -> bool:
+        return self._image(topic) is not None
+
+    def _image(self, topic: OffsetCommitRequestTopic) -> TopicImage | None:
         if self._by_id is None:
-            image = self._topics.get(topic.name)
-        else:
-            image = self._by_id.get(topic.topic_id)
-            if image is None:
-                missing = ErrorCode.UNKNOWN_TOPIC_ID
+            return self._topics.get(topic.name)
+        return self._by_id.get(topic.topic_id)
+
+    def topic(self, topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
+        image = self._image(topic)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if image is None and self._by_id is not None:
+            missing = ErrorCode.UNKNOWN_TOPIC_ID
         return OffsetCommitResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,

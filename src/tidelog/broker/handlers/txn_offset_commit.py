@@ -14,6 +14,9 @@ group known (22), member (25), instance id (82), generation (22).
 Versions: v2 leader epoch, v3 flexible and member, v4 TRANSACTION_ABORTABLE (before:
 INVALID_TXN_STATE), v5 adds the partition (transaction.version 2). v0-v1 answer 15 for 14, which
 their clients could not bear.
+Unlike Kafka
+- The transactional id is always looked at (42, 49). Kafka takes any once the producer has written
+  offsets in a transaction that is still open.
 """
 
 from __future__ import annotations

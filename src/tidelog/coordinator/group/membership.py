@@ -140,9 +140,9 @@ class Membership:
             return join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
         if not group.supports(joining.protocol_type, [name for name, _ in joining.protocols]):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if not joining.is_for_an_id:
-            joining.require_distinct_protocols()
         if is_unknown:
+            if not joining.is_for_an_id:
+                joining.require_distinct_protocols()
             shard.keep(group)
             answer = self._join_anew(group, joining)
         else:
@@ -191,8 +191,10 @@ class Membership:
     def _rejoin(self, group: Group, joining: Joining) -> JoinAnswer:
         member_id = joining.member_id
         if member_id in group.pending_members and joining.group_instance_id is None:
+            joining.require_distinct_protocols()
             return self._admit(group, member_id, joining)
         member = require_member(group, member_id, joining.group_instance_id)
+        joining.require_distinct_protocols()
         is_leader = member_id == group.leader_id
         is_unchanged = member.protocols == joining.protocols
         if group.state is GroupState.COMPLETING_REBALANCE and is_unchanged:

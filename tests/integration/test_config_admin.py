@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import AlterConfigsRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from tests.support.broker_process import unlike_apache_kafka
 from tests.support.eventually import eventually
@@ -13,6 +14,8 @@ from tests.support.raw_admin import (
     APPEND,
     BROKER,
     DELETE,
+    LOGGER,
+    METRICS,
     SET,
     SUBTRACT,
     TOPIC,
@@ -30,7 +33,12 @@ INVALID_TOPIC_EXCEPTION = 17
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
 
-SOURCE_TOPIC, SOURCE_BROKER, SOURCE_STATIC, SOURCE_DEFAULT = 1, 2, 4, 5
+SOURCE_TOPIC, SOURCE_BROKER, SOURCE_STATIC, SOURCE_DEFAULT, SOURCE_LOGGER = 1, 2, 4, 5, 6
+
+
+def broker_id(client: RawClient) -> str:
+    answer = client.call(MetadataRequest(version=1, topics=[]))
+    return str(answer.brokers[0].node_id)
 
 
 def alter_request(name: str, configs: dict[str, str | None], repeat: int = 1) -> Any:
@@ -217,6 +225,61 @@ def test_a_changed_limit_holds_for_the_next_produce(client: RawClient, topic: st
     eventually(lambda: produce(client, topic, large).error_code == MESSAGE_TOO_LARGE)
     assert incremental(client, TOPIC, topic, [("max.message.bytes", DELETE, None)]) == 0
     eventually(lambda: produce(client, topic, large).error_code == 0)
+
+
+@pytest.mark.parametrize("change", [("log.retention.ms", "abc"), ("num.io.threads", "0")])
+def test_bad_values_of_broker_keys_are_invalid_requests(
+    client: RawClient, change: tuple[str, str]
+) -> None:
+    key, value = change
+    assert incremental(client, BROKER, broker_id(client), [(key, SET, value)]) == INVALID_REQUEST
+
+
+@unlike_apache_kafka
+def test_unknown_broker_keys_are_refused(client: RawClient) -> None:
+    """Apache Kafka keeps them for plug-ins."""
+    change = [("no.such.key", SET, "1")]
+    assert incremental(client, BROKER, broker_id(client), change) == INVALID_REQUEST
+
+
+def test_the_level_of_a_logger_is_changed_and_shown(client: RawClient) -> None:
+    node = broker_id(client)
+    before = describe(client, LOGGER, node)[1]["root"].value
+    assert incremental(client, LOGGER, node, [("root", SET, "ERROR")]) == 0
+    row = describe(client, LOGGER, node, ["root"])[1]["root"]
+    assert (row.value, row.config_source) == ("ERROR", SOURCE_LOGGER)
+    assert incremental(client, LOGGER, node, [("root", SET, before)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (("root", SET, "LOUD"), INVALID_CONFIG),
+        (("root", SET, "error"), INVALID_CONFIG),
+        (("no.such.logger", SET, "INFO"), INVALID_CONFIG),
+        (("no.such.logger", DELETE, None), INVALID_CONFIG),
+        (("root", DELETE, None), INVALID_REQUEST),
+        (("root", APPEND, "INFO"), INVALID_REQUEST),
+        (("root", SET, None), INVALID_REQUEST),
+    ],
+)
+def test_bad_levels_and_unknown_loggers_are_refused(
+    client: RawClient, change: tuple[str, int, str | None], code: int
+) -> None:
+    assert incremental(client, LOGGER, broker_id(client), [change]) == code
+
+
+@pytest.mark.parametrize("name", ["", "99", "x"])
+def test_loggers_of_other_brokers_are_neither_described_nor_changed(
+    client: RawClient, name: str
+) -> None:
+    assert describe(client, LOGGER, name)[0] == INVALID_REQUEST
+    assert incremental(client, LOGGER, name, [("root", SET, "INFO")]) == INVALID_REQUEST
+
+
+def test_an_unknown_subscription_to_client_metrics_has_no_configuration(client: RawClient) -> None:
+    assert describe(client, METRICS, "no-such-subscription") == (0, {})
+    assert describe(client, METRICS, "") == (INVALID_REQUEST, {})
 
 
 @pytest.mark.parametrize("key", ["broker.id", "log.dirs"])

@@ -14,7 +14,7 @@ from kafka.protocol.admin import (
 
 from tests.support.raw_client import RawClient
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Changes = Sequence[tuple[str, int, str | None]]
 

@@ -1,15 +1,20 @@
-"""What a config request may name (a topic, this broker, all brokers), and changes to it.
+"""What a config request may name (a topic, this broker, all brokers, ...), and changes to it.
 
 AlterConfigs and IncrementalAlterConfigs differ only in the edit: the first replaces all overrides
 of a resource, the second sets, deletes, appends and subtracts single keys.
 
 Checks of a change, in order, as Kafka 3.9: resource named twice, key named twice, null value,
 resource type, for a broker its id and for a topic its name, the edit, the configuration it leads
-to, and last that the topic exists. A refused key or value is INVALID_CONFIG; what cannot change
-while the broker runs, and all the rest, is INVALID_REQUEST.
+to, and last that the topic exists. A refused key or value is INVALID_CONFIG, but of a broker
+INVALID_REQUEST (KAFKA-13609); what cannot change while the broker runs, and all the rest, is
+INVALID_REQUEST.
 
-Unlike Kafka: a refused key or value of a broker is INVALID_CONFIG too, on purpose. Kafka has
-INVALID_REQUEST there and calls it a mistake kept for compatibility (KAFKA-13609).
+Levels of this broker's loggers change by IncrementalAlterConfigs alone (`broker_loggers.py`).
+
+Unlike Kafka
+- A broker's key that nobody knows is refused (42). Kafka keeps it for plug-ins. There are none
+  here, and what is accepted must have an effect.
+- Client metrics (KIP-714) have no subscriptions, and none can be made (42): nobody would collect.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from tidelog.broker.broker_loggers import LevelChange, require_levels, set_levels
 from tidelog.config.broker import BROKER_TABLE
 from tidelog.config.definition import ConfigError, ConfigTable
 from tidelog.config.topic import TOPIC_TABLE
@@ -48,6 +54,7 @@ class ConfigChange(NamedTuple):
     names: Sequence[str]  # keys it touches
     null_names: Sequence[str]  # those of them that lack the value they need
     edit: Edit
+    levels: Callable[[], Sequence[LevelChange]] | None = None  # if it can change those of loggers
 
 
 class Resource(Protocol):
@@ -108,7 +115,9 @@ async def apply_or_error(
             raise invalid_request("Each resource must appear at most once.")
         await apply_change(broker, change, validate_only)
     except ConfigError as error:
-        return KafkaError(ErrorCode.INVALID_CONFIG, str(error))
+        is_brokers = change.resource_type == ResourceType.BROKER
+        code = ErrorCode.INVALID_REQUEST if is_brokers else ErrorCode.INVALID_CONFIG
+        return KafkaError(code, str(error))
     except KafkaError as error:
         return error
     return None
@@ -133,8 +142,19 @@ async def apply_change(broker: Broker, change: ConfigChange, validate_only: bool
             lambda before: change.edit(before, BROKER_TABLE),
             validate_only=validate_only,
         )
+    elif change.resource_type == ResourceType.BROKER_LOGGER and change.levels is not None:
+        must_be_this_broker(name, broker.broker_id)
+        levels = change.levels()
+        require_levels(levels)
+        if not validate_only:
+            set_levels(levels)
     else:
         raise unsupported(change.resource_type)
+
+
+def must_be_this_broker(name: str, broker_id: int) -> None:
+    if this_broker_or_none(name, broker_id) is None:
+        raise invalid_request("Broker id must not be empty")
 
 
 def this_broker_or_none(name: str, broker_id: int) -> int | None:
@@ -160,7 +180,7 @@ def this_broker_or_none(name: str, broker_id: int) -> int | None:
 def unsupported(resource_type: int) -> KafkaError:
     known = {int(member): member.name for member in ResourceType}
     return invalid_request(
-        "Only topics and brokers have a configuration here, not resources of type "
+        "Resources of this type have no configuration here that could be so changed or described: "
         f"{known.get(resource_type, resource_type)}."
     )
 

@@ -34,6 +34,8 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    DYNAMIC_GROUP = 8
 
 
 class Synonym(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -257,8 +258,9 @@ async def test_the_default_broker_shows_what_was_set_for_all(tmp_path: Path) -> 
         (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION, "empty"),
         (BROKER, "1", ErrorCode.INVALID_REQUEST, "expected 0 or empty string"),
         (BROKER, "one", ErrorCode.INVALID_REQUEST, "must be an integer"),
-        (LOGGER, "0", ErrorCode.INVALID_REQUEST, "BROKER_LOGGER"),
-        (METRICS, "x", ErrorCode.INVALID_REQUEST, "CLIENT_METRICS"),
+        (LOGGER, "", ErrorCode.INVALID_REQUEST, "must not be empty"),
+        (LOGGER, "1", ErrorCode.INVALID_REQUEST, "Unexpected broker id"),
+        (METRICS, "", ErrorCode.INVALID_REQUEST, "must not be empty"),
         (GROUP, "g", ErrorCode.INVALID_REQUEST, "GROUP"),
         (77, "x", ErrorCode.INVALID_REQUEST, "77"),
     ],
@@ -424,14 +426,23 @@ def test_lists_are_appended_to_and_subtracted_from(
         (TOPIC, "gone", ("no.such", SET, "1"), 40, "Unknown topic config name: no.such"),
         (TOPIC, "gone", ("retention.ms", SET, "1"), 3, "The topic 'gone' does not exist."),
         (BROKER, "0", ("log.dirs", SET, "/x"), 42, "Cannot update these configs dynamically"),
-        (BROKER, "0", ("no.such", SET, "1"), 40, "unknown configuration key no.such"),
-        (BROKER, "0", ("max.connections", SET, "x"), 40, "Not a number of type INT"),
+        (BROKER, "0", ("no.such", SET, "1"), 42, "unknown configuration key no.such"),
+        (BROKER, "0", ("max.connections", SET, "x"), 42, "Not a number of type INT"),
         (BROKER, "", ("ssl.client.auth", SET, "none"), 42, "a broker id is needed"),
         (BROKER, "1", ("max.connections", SET, "1"), 42, "Unexpected broker id"),
         (BROKER, "x", ("max.connections", SET, "1"), 42, "must be an integer"),
-        (LOGGER, "0", ("root", SET, "INFO"), 42, "BROKER_LOGGER"),
+        (LOGGER, "", ("root", SET, "INFO"), 42, "must not be empty"),
+        (LOGGER, "1", ("root", SET, "INFO"), 42, "Unexpected broker id"),
+        (LOGGER, "0", ("root", SET, "LOUD"), 40, "valid log levels are DEBUG, ERROR"),
+        (LOGGER, "0", ("root", SET, "info"), 40, "valid log levels"),
+        (LOGGER, "0", ("root", SET, None), 42, "Null value"),
+        (LOGGER, "0", ("root", DELETE, None), 42, "root logger"),
+        (LOGGER, "0", ("root", APPEND, "INFO"), 42, "not allowed"),
+        (LOGGER, "0", ("root", 9, "INFO"), 42, "not allowed"),
+        (LOGGER, "0", ("no.such", SET, "INFO"), 40, "Logger no.such does not exist!"),
+        (LOGGER, "0", ("no.such", DELETE, None), 40, "Logger no.such does not exist!"),
         (METRICS, "m", ("interval.ms", SET, "1"), 42, "CLIENT_METRICS"),
-        (0, "x", ("a", SET, "1"), 42, "type 0"),
+        (0, "x", ("a", SET, "1"), 42, ": 0."),
     ],
 )
 def test_a_bad_change_is_refused_with_code_and_reason(
@@ -452,6 +463,76 @@ def test_a_bad_change_is_refused_with_code_and_reason(
         await broker.close()
 
     story()
+
+
+@pytest.fixture
+def chatty() -> Iterator[logging.Logger]:
+    made = logging.getLogger("tests.chatty")
+    yield made
+    made.setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("level", "enabled"),
+    [
+        ("FATAL", logging.CRITICAL),
+        ("ERROR", logging.ERROR),
+        ("WARN", logging.WARNING),
+        ("INFO", logging.INFO),
+        ("DEBUG", logging.DEBUG),
+        ("TRACE", 5),
+    ],
+)
+@in_loop
+async def test_the_level_of_a_logger_is_changed_for_real(
+    chatty: logging.Logger, level: str, enabled: int, tmp_path: Path
+) -> None:
+    broker = ConfigBroker(tmp_path)
+    assert await increment(broker, LOGGER, "0", (chatty.name, SET, level)) == (0, None)
+    assert (chatty.isEnabledFor(enabled), chatty.isEnabledFor(enabled - 1)) == (True, False)
+    row = rows(await describe(broker, LOGGER, "0", [chatty.name]))[chatty.name]
+    assert (row.value, row.config_source, row.read_only) == (level, 6, False)
+    await broker.close()
+
+
+@in_loop
+async def test_a_logger_without_a_level_follows_those_above_it(
+    chatty: logging.Logger, tmp_path: Path
+) -> None:
+    broker = ConfigBroker(tmp_path)
+    chatty.setLevel(logging.ERROR)
+    checked = await increment(broker, LOGGER, "0", (chatty.name, SET, "DEBUG"), validate_only=True)
+    assert (checked, chatty.level) == ((0, None), logging.ERROR)
+    assert await increment(broker, LOGGER, "0", (chatty.name, DELETE, None)) == (0, None)
+    assert chatty.level == logging.NOTSET
+    described = rows(await describe(broker, LOGGER, "0"))
+    assert described[chatty.name].value == described["root"].value
+    await broker.close()
+
+
+@in_loop
+async def test_one_bad_level_keeps_the_others_as_they_were(
+    chatty: logging.Logger, tmp_path: Path
+) -> None:
+    broker = ConfigBroker(tmp_path)
+    code, _ = await increment(
+        broker, LOGGER, "0", (chatty.name, SET, "DEBUG"), ("no.such", SET, "DEBUG")
+    )
+    assert (code, chatty.level) == (ErrorCode.INVALID_CONFIG, logging.NOTSET)
+    await broker.close()
+
+
+@in_loop
+async def test_loggers_cannot_be_replaced_as_a_whole(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    ((code, _),) = await alter(broker, [(LOGGER, "0", {"root": "INFO"})])
+    assert code == ErrorCode.INVALID_REQUEST
+    await broker.close()
+
+
+@in_loop
+async def test_no_subscription_to_client_metrics_has_a_configuration(tmp_path: Path) -> None:
+    assert rows(await describe(ConfigBroker(tmp_path), METRICS, "any")) == {}
 
 
 @in_loop

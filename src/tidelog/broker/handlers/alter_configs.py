@@ -5,7 +5,7 @@ Behaviour
 - Resources succeed and fail singly; a resource named twice fails in both places.
 Checks: see `broker/config_resource.py`.
 Versions: v1 throttles after the answer, v2 flexible.
-Not done: broker loggers, client metrics and groups, which are refused with INVALID_REQUEST.
+Loggers and client metrics cannot be altered so (42).
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
-"""DescribeConfigs v0-v4: the configuration of topics, of this broker, and of all brokers.
+"""DescribeConfigs v0-v4: the configuration of topics, brokers and this broker's loggers.
 
 Behaviour
 - A topic or this broker: every key, with its value, where that comes from, its type and (if asked
   for) its synonyms and documentation. The broker "" lists only what was set for all brokers while
   they ran. Internal keys are listed only where set.
 - configuration_keys picks keys, null or empty all; unknown ones are left out without an error.
-- A resource named more than once gets one row, with the keys of all places.
+- This broker's loggers, with the levels in force. Subscriptions of client metrics: there are none.
 - Values of passwords are null. The message of a success, and of an unknown topic, is empty.
 Checks, in order: resource type, then topic name valid and topic known, or broker id this one.
 Versions: v1 sources and synonyms instead of is_default (KIP-226), v3 types and documentation
 (KIP-569), v4 flexible.
-Not done: broker loggers, client metrics and groups, which are refused with INVALID_REQUEST.
+Unlike Kafka
+- A resource named more than once gets one row, with the keys of all places: an answer must not be
+  many times its request.
+- v0 tells which values are defaults. Kafka 3.9 says of none that it is.
 """
 
 from __future__ import annotations
@@ -18,8 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from tidelog.broker.broker_loggers import describe_loggers
 from tidelog.broker.bulky_answers import EncodedAnswer, encode_apart
-from tidelog.broker.config_resource import ResourceType, this_broker_or_none, unsupported
+from tidelog.broker.config_resource import (
+    ResourceType,
+    invalid_request,
+    must_be_this_broker,
+    this_broker_or_none,
+    unsupported,
+)
 from tidelog.broker.context import RequestContext
 from tidelog.config.description import Entry, Source
 from tidelog.controller.topic_names import must_be_valid
@@ -94,6 +104,13 @@ async def entries_of(context: RequestContext, resource: DescribeConfigsResource)
         if this_broker_or_none(name, context.broker.broker_id) is None:
             return dynamic_config.layers.describe_broker_defaults()
         return dynamic_config.layers.describe_broker()
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        must_be_this_broker(name, context.broker.broker_id)
+        return describe_loggers()
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise invalid_request("Client metrics subscription name must not be empty")
+        return []
     raise unsupported(resource.resource_type)
 
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs v0-v1 (KIP-339): changes single overrides of a topic or a broker.
+"""IncrementalAlterConfigs v0-v1 (KIP-339): changes single overrides of topics, brokers and loggers.
 
 Behaviour
 - SET and DELETE work on any key; APPEND and SUBTRACT on lists, beginning with the key's default
@@ -6,9 +6,10 @@ Behaviour
   no error.
 - validate_only checks and changes nothing. Resources succeed and fail singly; a resource named
   twice fails in both places. An unknown operation is INVALID_REQUEST.
+- A logger's level is SET, or DELETEd so that it follows the loggers above it; the root logger's
+  cannot be deleted (42).
 Checks: see `broker/config_resource.py`.
 Versions: v1 flexible.
-Not done: broker loggers, client metrics and groups, which are refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
+from tidelog.broker.broker_loggers import ROOT, LevelChange
 from tidelog.broker.config_resource import ConfigChange, alter, invalid_request
 from tidelog.broker.context import RequestContext
 from tidelog.config.definition import ConfigError, ConfigTable, ConfigType, to_text
@@ -65,7 +67,20 @@ def increment(resource: AlterConfigsResource) -> ConfigChange:
             if config.value is None and config.config_operation != Operation.DELETE
         ],
         edit,
+        lambda: [level_of(config) for config in resource.configs],
     )
+
+
+def level_of(config: AlterableConfig) -> LevelChange:
+    if config.config_operation == Operation.SET:
+        return LevelChange(config.name, config.value)
+    if config.config_operation != Operation.DELETE:
+        raise invalid_request(
+            f"Operation {config.config_operation} is not allowed for the level of a logger"
+        )
+    if config.name == ROOT:
+        raise invalid_request("Removing the log level of the root logger is not allowed")
+    return LevelChange(config.name, None)
 
 
 def apply_operation(texts: dict[str, str], config: AlterableConfig, table: ConfigTable) -> None:

@@ -49,6 +49,22 @@ def test_replicas_are_built_anew_while_records_are_deleted(tmp_path: Path) -> No
     assert harness.deletions
 
 
+def test_the_harness_finds_a_replica_that_refuses_the_batch_its_log_begins_in(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(AssertionError, match="replicas stay out of sync"):
+        run(
+            tmp_path,
+            1,
+            seed=6,
+            records=2_000,
+            minutes=0.15,
+            workload=DELETIONS,
+            peace_within_s=15,
+            program=program_with("refused_beginnings"),
+        )
+
+
 @pytest.mark.parametrize(
     ("bug", "finding"),
     [

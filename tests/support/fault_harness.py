@@ -104,7 +104,8 @@ LARGE_BATCHES = Workload(
     shortest_s=0.5,
     longest_s=0.8 * SESSION_TIMEOUT_MS / 1000,  # a new session would begin with all partitions
     overrides=(
-        ("replica.fetch.response.max.bytes", "4000000"),
+        # Two of them; a producer has five under way to a broker.
+        ("replica.fetch.response.max.bytes", "2000000"),
         ("replica.lag.time.max.ms", "60000"),
     ),
 )

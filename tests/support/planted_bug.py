@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from tidelog.errors import ErrorCode
+from tidelog.log.fetched_batches import FetchedBatches
 from tidelog.protocol.messages.fetch import EpochEndOffset
 from tidelog.replication.partition import Partition, Settle
 from tidelog.tools.cli.main import main
@@ -31,7 +32,12 @@ def no_truncation() -> None:
     Partition.divergence = divergence  # type: ignore[method-assign]
 
 
-BUGS = {bug.__name__: bug for bug in (early_acks, no_truncation)}
+def refused_beginnings() -> None:
+    """An empty replica refuses the batch inside of which its leader's log begins."""
+    FetchedBatches.begin_around = lambda self, log_end_offset: False  # type: ignore[method-assign]
+
+
+BUGS = {bug.__name__: bug for bug in (early_acks, no_truncation, refused_beginnings)}
 
 
 def program_with(bug: str) -> tuple[str, ...]:

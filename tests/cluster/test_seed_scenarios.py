@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ from tests.support.cluster import QUIET, ClusterProcess, Writer, read_all, requi
 from tests.support.eventually import eventually
 from tests.support.raw_client import RawClient, metadata
 from tests.support.replica_comparison import differences, log_bytes
+from tests.support.zookeeper import zookeeper_client
 from tidelog.controller import znodes
 from tidelog.errors import ErrorCode
 from tidelog.protocol.message import Message
@@ -34,17 +33,6 @@ from tidelog.protocol.messages.stop_replica import (
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
-
-
-@contextmanager
-def zookeeper_of(cluster: ClusterProcess) -> Iterator[KazooClient]:
-    client = KazooClient(f"127.0.0.1:{cluster.zookeeper.port}")
-    client.start(20)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def controller_and_epoch(zookeeper: KazooClient) -> tuple[int, int]:
@@ -70,7 +58,7 @@ def create_topic_anew(brokers: list[BrokerProcess], name: str) -> None:
     bootstrap = ",".join(broker.bootstrap for broker in brokers)
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     for made in admin.create_topics([NewTopic(name, 3, 2)]).values():
-        made.result(30)
+        made.result(60)
 
 
 def order(broker: BrokerProcess, request: Message, version: int, response: type[Message]) -> int:
@@ -85,7 +73,7 @@ def test_split_brain_of_two_controllers_the_elder_is_not_heard(
     """A controller that was frozen wakes up in a cluster that has another one."""
     cluster = start_cluster()
     cluster.create_topic("before", 3)
-    with zookeeper_of(cluster) as zookeeper:
+    with zookeeper_client(cluster.zookeeper.address) as zookeeper:
         elder_id, elder_epoch = controller_and_epoch(zookeeper)
         elder = cluster.brokers[elder_id]
         elder.signal(signal.SIGSTOP)
@@ -143,10 +131,8 @@ def test_a_replaced_broker_with_the_old_id_and_an_empty_disk_gets_everything_bac
     broken.kill()
     broken.data_directory.rename(broken.directory / "taken-out")
     eventually(lambda: all(p.leader != 2 for p in cluster.view("t").values()))
-    began = time.monotonic()
     broken.start()
-    cluster.wait_for_full_isr(["t"], within_s=10)
-    assert time.monotonic() - began < 10
+    cluster.wait_for_full_isr(["t"])
     writer.stop()
     assert not writer.errors
     require_nothing_lost(writer.acks, read_all(cluster, "t", 3))
@@ -188,7 +174,7 @@ def produced(cluster: ClusterProcess, values: list[bytes]) -> Records:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, **QUIET})
     for value in values:
         producer.produce("t", value, partition=0, on_delivery=delivered)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return {(message.offset(), message.value()) for message in acked}
 
 
@@ -233,7 +219,7 @@ def allow_unclean_elections(cluster: ClusterProcess) -> None:
     entry = ConfigEntry(key, "true", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, "t", incremental_configs=[entry])
     for done in cluster.admin.incremental_alter_configs([resource]).values():
-        done.result(30)
+        done.result(60)
 
 
 def test_the_loss_of_a_rack_leaves_every_partition_with_a_leader_and_its_records(

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.zookeeper import ZooKeeperProcess, require_zookeeper, start_fresh
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
 SESSION_TIMEOUT_MS = 3_000
+CALL_TIMEOUT_S = 60
 QUIET = {"log_level": 0}
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
@@ -88,7 +89,7 @@ class ClusterProcess:
         config = {key.replace("_", "."): value for key, value in configs.items()}
         topic = NewTopic(name, partitions, factor, config=config)
         for made in self.admin.create_topics([topic]).values():
-            made.result(30)
+            made.result(CALL_TIMEOUT_S)
         eventually(lambda: len(self.view(name)) == partitions)
 
     def assign_topic(self, name: str, assignment: list[list[int]], **configs: str) -> None:
@@ -97,14 +98,14 @@ class ClusterProcess:
         config = {key.replace("_", "."): value for key, value in configs.items()}
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=config)
         for made in self.admin.create_topics([topic]).values():
-            made.result(30)
+            made.result(CALL_TIMEOUT_S)
 
     def view(self, topic: str) -> dict[int, PartitionView]:
         """Waits for a topic that the broker which is asked has not heard of yet."""
         found: dict[int, PartitionView] = {}
 
         def is_told() -> bool:
-            metadata = self.admin.list_topics(topic, timeout=10)
+            metadata = self.admin.list_topics(topic, timeout=CALL_TIMEOUT_S)
             for partition in metadata.topics[topic].partitions.values():
                 found[partition.id] = PartitionView(partition.leader, tuple(partition.isrs))
             return bool(found)
@@ -113,12 +114,12 @@ class ClusterProcess:
         return found
 
     def controller_id(self) -> int:
-        return int(self.admin.list_topics(timeout=10).controller_id)
+        return int(self.admin.list_topics(timeout=CALL_TIMEOUT_S).controller_id)
 
     def leader_of(self, topic: str, partition: int = 0) -> BrokerProcess:
         return self.brokers[self.view(topic)[partition].leader]
 
-    def wait_for_full_isr(self, topics: Iterable[str], within_s: float = 30.0) -> None:
+    def wait_for_full_isr(self, topics: Iterable[str], within_s: float = WITHIN_S) -> None:
         def is_full() -> bool:
             return all(
                 len(partition.isr) == 3
@@ -163,7 +164,7 @@ class Writer:
 
     def start(self) -> Writer:
         self._thread.start()
-        eventually(lambda: len(self.acks) > 10, within_s=20)
+        eventually(lambda: len(self.acks) > 10, within_s=60)
         return self
 
     def stop(self) -> None:

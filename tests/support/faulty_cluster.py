@@ -11,7 +11,8 @@ from kazoo.client import KazooClient
 
 from tests.support.cluster import ClusterProcess
 from tests.support.cluster_network import BrokerPorts, ClusterNetwork
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
+from tests.support.zookeeper import zookeeper_client
 from tidelog.controller import znodes
 from tidelog.tools.zookeeper.server import free_port
 
@@ -30,19 +31,14 @@ class FaultyCluster(ClusterProcess):
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{ports.advertised_clients}" for ports in self.ports.values())
 
-    def wait_for_full_isr(self, topics: Iterable[str], within_s: float = 30.0) -> None:
+    def wait_for_full_isr(self, topics: Iterable[str], within_s: float = WITHIN_S) -> None:
         """As ZooKeeper has it and as clients are told: a broker that was cut off may not have heard
         yet that it is missed.
         """
         names = tuple(topics)
         began = time.monotonic()
-        zookeeper = KazooClient(f"127.0.0.1:{self.zookeeper.port}")
-        zookeeper.start(within_s)
-        try:
+        with zookeeper_client(self.zookeeper.address) as zookeeper:
             eventually(lambda: all(map(partial(has_full_isrs, zookeeper), names)), within_s)
-        finally:
-            zookeeper.stop()
-            zookeeper.close()
         super().wait_for_full_isr(names, max(within_s - (time.monotonic() - began), 1.0))
 
     def close(self) -> None:

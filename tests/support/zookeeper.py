@@ -14,10 +14,12 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from kazoo.client import KazooClient
 
 from tests.support.eventually import eventually
 from tidelog.errors import StartupError
@@ -43,6 +45,17 @@ def require_zookeeper() -> None:
 def fresh_chroot(name: str = "t") -> str:
     """A path that no other test, process or run uses."""
     return f"/{name}-{os.getpid()}-{next(_chroot_numbers)}"
+
+
+@contextmanager
+def zookeeper_client(connect: str) -> Iterator[KazooClient]:
+    client = KazooClient(connect)
+    client.start(START_TIMEOUT_S)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 class ZooKeeperProcess(ZooKeeperServer):

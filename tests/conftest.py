@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.broker_process import EXTERNAL_BOOTSTRAP, BrokerProcess
 
@@ -22,6 +23,10 @@ pytest.register_assert_rewrite("tests.support.metadata_store_contract")
 
 if TYPE_CHECKING:
     from tests.support.raw_client import RawClient
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any pace")
 
 THIRD_PARTY_WARNINGS = (
     "ignore:(read|open)_text is deprecated:DeprecationWarning",

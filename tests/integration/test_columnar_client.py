@@ -217,10 +217,10 @@ class TestRanges:
         assert max(sizes) <= 40
 
     def test_reading_to_the_end_does_not_wait_there(self, bootstrap: str, filled: str) -> None:
-        with Cluster({"bootstrap.servers": bootstrap, "fetch.max.wait.ms": 20_000}) as patient:
+        with Cluster({"bootstrap.servers": bootstrap, "fetch.max.wait.ms": 50_000}) as patient:
             started = time.monotonic()
             assert len(read(patient, filled)) == 300
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 40
 
     def test_a_start_outside_the_log_says_what_the_log_holds(
         self, cluster: Cluster, filled: str
@@ -388,7 +388,7 @@ class TestGroups:
         reader = confluent_kafka.Consumer(
             {"bootstrap.servers": bootstrap, "group.id": f"group-{topic}"}
         )
-        (found,) = reader.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=20)
+        (found,) = reader.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=60)
         reader.close()
         assert found.offset == 7
 

@@ -306,7 +306,7 @@ class TestProducing:
             assert read_all(cluster) == expected(90)
 
     def test_a_topic_that_never_comes_is_an_error_in_time(self, model: ScriptedCluster) -> None:
-        with connect(model, max_block_ms=200) as cluster:
+        with connect(model, max_block_ms=1_000) as cluster:
             producer = Producer(cluster, topic="nope")
             with pytest.raises(UnknownTopic, match="topic nope"):
                 producer.write(rows(0, 1))
@@ -318,11 +318,11 @@ class TestProducing:
 
             def hold_the_first(broker_id: int, api_key: int, request: Any) -> Fault | None:
                 if api_key == ApiKey.PRODUCE:
-                    waiting.wait(5)
+                    waiting.wait(60)
                 return None
 
             model.on_request = hold_the_first
-            with connect(model, batch_size=1, request_timeout_ms=10_000) as cluster:
+            with connect(model, batch_size=1, request_timeout_ms=60_000) as cluster:
                 producer = Producer(cluster, topic="t")
                 producer.write(rows(0, 50, 1))
                 (queue,) = producer._queues.values()

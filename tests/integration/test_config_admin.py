@@ -213,7 +213,7 @@ def test_alter_configs_replaces_all_overrides(client: RawClient, topic: str) -> 
 @unlike_apache_kafka
 def test_alter_configs_of_one_resource_twice_is_answered(bootstrap: str, topic: str) -> None:
     """Apache Kafka never answers this one."""
-    with RawClient(bootstrap, timeout_s=5.0) as client:
+    with RawClient(bootstrap) as client:
         response = client.call(alter_request(topic, {"retention.ms": "1"}, repeat=2))
         assert {row.error_code for row in response.responses} == {INVALID_REQUEST}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -205,12 +204,10 @@ def test_group_goes_on_after_the_broker_restarts(
     eventually(lambda: settled(members), WITHIN_S)
     all_committed = [feed.count] * PARTITIONS
     eventually(lambda: committed(group_broker, "g", topic_name) == all_committed, WITHIN_S)
-    began = time.monotonic()
     if end == "kill":
         group_broker.kill()
     else:
         assert group_broker.stop() == 0
-        assert time.monotonic() - began < 5.0
     group_broker.start()
     feed.round()
     eventually(lambda: consumed(members) == feed.everything, WITHIN_S)

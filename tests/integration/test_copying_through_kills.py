@@ -49,11 +49,11 @@ class TestTheHarnessItself:
         config = {"bootstrap.servers": harness.bootstrap}
         producer = Producer(config | ({"transactional.id": "other"} if transaction else {}))
         if transaction:
-            producer.init_transactions(10)
+            producer.init_transactions(60)
             producer.begin_transaction()
         for value in values:
             producer.produce(TARGET, value, partition=0)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
 
     def test_it_notices_a_record_that_comes_twice(self, harness: CopyHarness) -> None:
         harness.check()

@@ -28,7 +28,7 @@ from tests.support.eventually import eventually
 from tests.support.foreign_clients import ConfluentKafka, Message
 from tests.support.raw_client import RawClient, list_offset, wait_for_leaders
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 BASE_MS = 1_700_000_000_000
 
 

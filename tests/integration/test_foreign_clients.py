@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 
@@ -121,8 +120,6 @@ def test_many_small_messages_keep_their_order(
     create_topic(client, topic_name)
     count = 30 if isinstance(writer, Kcat) else 2000
     written = [Message(b"%d" % i) for i in range(count)]
-    started = time.monotonic()
     writer.produce(bootstrap, topic_name, 0, "lz4", written)
     read = writer.consume(bootstrap, topic_name, {0: count})[0]
     assert [m.value for m in read] == [m.value for m in written]
-    assert time.monotonic() - started < 30

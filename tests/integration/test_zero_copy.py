@@ -44,7 +44,7 @@ class SystemCalls:
     def lines(self) -> list[str]:
         time.sleep(0.2)
         self.process.send_signal(signal.SIGINT)
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=60)
         return self.output.read_text().splitlines()
 
 

@@ -70,7 +70,7 @@ class CuttableLink:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
 
     def __enter__(self) -> CuttableLink:
         return self
@@ -93,7 +93,7 @@ class CuttableLink:
                 client.close()
                 continue
             try:
-                server = socket.create_connection(self._target, timeout=5)
+                server = socket.create_connection(self._target, timeout=30)
             except OSError:
                 client.close()
                 continue

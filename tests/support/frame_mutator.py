@@ -182,7 +182,7 @@ class Barrage:
         """Each frame alone where the broker closes on it: the rest goes over a new connection."""
         while frames:
             try:
-                with socket.create_connection((self.host, self.port), timeout=5.0) as connection:
+                with socket.create_connection((self.host, self.port), timeout=30.0) as connection:
                     frames = self._send(connection, frames)
             except OSError:
                 self.refused_connections += 1
@@ -222,7 +222,7 @@ class GoodClient:
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
         assert self.failure is None, f"the good client was disturbed: {self.failure!r}"
 
     def p99_s(self) -> float:

@@ -30,7 +30,7 @@ from typing import Any
 from tests.support.broker_process import dies_with_us
 
 ROOT = Path(__file__).resolve().parents[2]
-EXIT_TIMEOUT_S = 20.0
+EXIT_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)

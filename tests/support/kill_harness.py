@@ -150,7 +150,7 @@ class KillHarness:
         time.sleep(self.random.uniform(0.02, 0.35))
         self.broker.kill()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
 
     def _produce(self, partition: int) -> None:

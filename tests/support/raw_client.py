@@ -25,7 +25,7 @@ from tidelog.protocol.primitives import skip_tags
 
 Answer = TypeVar("Answer", bound=Message)
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 
 
@@ -100,7 +100,7 @@ class RawClient:
             position = skip_tags(frame, position)
         return response.decode(frame, position, version)
 
-    def is_closed_by_broker(self, within_s: float = 5.0) -> bool:
+    def is_closed_by_broker(self, within_s: float = TIMEOUT_S) -> bool:
         """True once the broker closes; an answer instead is a failure of the test."""
         self.socket.settimeout(within_s)
         try:
@@ -267,7 +267,7 @@ def create_topic(
 
 
 def wait_for_leaders(
-    client: RawClient, topic: str, partitions: int, timeout_s: float = 20.0
+    client: RawClient, topic: str, partitions: int, timeout_s: float = TIMEOUT_S
 ) -> None:
     """Apache Kafka answers CreateTopics before its metadata, and then its log, know the topic."""
     deadline = time.monotonic() + timeout_s

@@ -68,6 +68,6 @@ async def test_a_work_that_is_cancelled_while_it_waits_holds_nobody_up() -> None
     await asyncio.sleep(0)
     given_up.cancel()
 
-    await asyncio.wait_for(other, 10)
+    await asyncio.wait_for(other, 60)
 
     assert [name for name, _ in work.done].count("other") == 10

@@ -299,7 +299,7 @@ def test_without_java_the_demo_serves_the_broker_alone_until_a_signal(demo: list
         time.sleep(0.2)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -64,7 +64,7 @@ def run(
         )
         cleaner.start()
         try:
-            await asyncio.wait_for(story(cleaner), 20)
+            await asyncio.wait_for(story(cleaner), 60)
         finally:
             await cleaner.stop()
 
@@ -210,7 +210,7 @@ def test_a_log_that_goes_meanwhile_is_given_up(
 
     def slow(self: CleanedSegment, batches: Any) -> None:
         reached.set()
-        may_go_on.wait(10)
+        may_go_on.wait(60)
         append(self, batches)
 
     monkeypatch.setattr(CleanedSegment, "append", slow)

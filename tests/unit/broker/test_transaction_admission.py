@@ -102,7 +102,7 @@ async def test_a_client_is_answered_whatever_the_question_comes_to(
         producer = await open_transaction(stage)
         remote, committing = await asked(stage, producer.commit_offset(5))
         remote.fail(error)
-        assert await asyncio.wait_for(committing, 20) == UNAVAILABLE
+        assert await asyncio.wait_for(committing, 60) == UNAVAILABLE
         assert await remote.failures() == [error if isinstance(error, LookupError) else None]
 
 

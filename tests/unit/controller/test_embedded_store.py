@@ -69,7 +69,7 @@ async def test_the_loop_goes_on_while_the_disk_syncs(
     turned = asyncio.Event()
 
     def sync_after_the_loop_has_turned(descriptor: int) -> None:
-        asyncio.run_coroutine_threadsafe(turned.wait(), loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(turned.wait(), loop).result(timeout=60)
 
     monkeypatch.setattr(os, "fdatasync", sync_after_the_loop_has_turned)
     making = asyncio.ensure_future(store.create("/a"))

@@ -202,15 +202,15 @@ def test_kafkas_class_names_mean_the_same_assignors(
 
 
 def test_a_large_group_is_shared_out_in_time() -> None:
-    from time import perf_counter
+    from time import thread_time
 
     counts = {topic(number): 100 for number in range(20)}
     members = {f"m{number}": MemberSpec(frozenset(counts)) for number in range(500)}
-    began = perf_counter()
+    began = thread_time()
     targets = uniform.assign(members, counts)
     mixed = {
         name: spec._replace(topics=frozenset(sorted(counts)[: 5 + number % 10]))
         for number, (name, spec) in enumerate(with_targets(members, targets).items())
     }
     uniform.assign(mixed, counts)
-    assert perf_counter() - began < 1.0
+    assert thread_time() - began < 1.0

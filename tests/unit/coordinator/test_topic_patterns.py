@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -163,9 +163,9 @@ def test_any_text_is_a_pattern_or_refused(text: str) -> None:
 )
 def test_patterns_that_stall_others_take_no_time(pattern: str) -> None:
     compiled = Pattern(pattern)
-    began = perf_counter()
+    began = thread_time()
     assert not any(compiled.matches("a" * 240 + str(number)) for number in range(10))
-    assert perf_counter() - began < 2.0
+    assert thread_time() - began < 2.0
 
 
 def test_topics_are_looked_at_in_slices_one_group_after_the_other() -> None:

@@ -157,4 +157,4 @@ async def test_the_client_is_answered_whatever_comes_of_the_markers(
             patch.setattr(MarkerWriter, "append_all", fail)
             with pytest.raises(LookupError):
                 held.end()
-        assert await asyncio.wait_for(ending, 20) == 0
+        assert await asyncio.wait_for(ending, 60) == 0

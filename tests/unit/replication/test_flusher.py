@@ -33,7 +33,7 @@ class FakeLog:
         return FakeTicket(self.log_end_offset, self._run)
 
     def _run(self) -> None:
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         if self.error is not None:
             raise self.error
 

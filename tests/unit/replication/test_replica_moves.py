@@ -22,7 +22,7 @@ from tidelog.log.partition_log import PartitionLog
 from tidelog.record.errors import CorruptRecords
 from tidelog.replication import replica_moves
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 THROTTLE = "replica_alter_log_dirs_io_max_bytes_per_second"
 
 

@@ -73,7 +73,7 @@ class TopicsStage:
             self.feed(self.cluster.brokers[self.broker_id])
             if task.done():
                 break
-        return await asyncio.wait_for(task, 5)
+        return await asyncio.wait_for(task, 60)
 
     def feed(self, broker: FakeBroker) -> None:
         ids: dict[str, Uuid] = {}

@@ -14,6 +14,7 @@ from tests.support.raw_admin import (
     APPEND,
     BROKER,
     DELETE,
+    GROUP,
     LOGGER,
     METRICS,
     SET,
@@ -33,7 +34,8 @@ INVALID_TOPIC_EXCEPTION = 17
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
 
-SOURCE_TOPIC, SOURCE_BROKER, SOURCE_STATIC, SOURCE_DEFAULT, SOURCE_LOGGER = 1, 2, 4, 5, 6
+SOURCE_TOPIC, SOURCE_BROKER, SOURCE_STATIC, SOURCE_DEFAULT = 1, 2, 4, 5
+SOURCE_LOGGER, SOURCE_GROUP = 6, 8
 
 
 def broker_id(client: RawClient) -> str:
@@ -275,6 +277,23 @@ def test_loggers_of_other_brokers_are_neither_described_nor_changed(
 ) -> None:
     assert describe(client, LOGGER, name)[0] == INVALID_REQUEST
     assert incremental(client, LOGGER, name, [("root", SET, "INFO")]) == INVALID_REQUEST
+
+
+def test_a_groups_configuration_is_set_shown_and_taken_back(client: RawClient, topic: str) -> None:
+    """Of Kafka 4; 3.9 knows groups only with the feature switched on."""
+    group = f"group-of-{topic}"
+    if describe(client, GROUP, group)[0]:
+        pytest.skip("this Kafka has no configuration of groups")
+    key = "consumer.session.timeout.ms"
+    assert incremental(client, GROUP, group, [(key, SET, "50000")]) == 0
+    eventually(lambda: describe(client, GROUP, group, [key])[1][key].value == "50000")
+    row = describe(client, GROUP, group, [key])[1][key]
+    assert (row.config_source, row.read_only) == (SOURCE_GROUP, False)
+    assert incremental(client, GROUP, group, [(key, DELETE, None)]) == 0
+    eventually(lambda: describe(client, GROUP, group, [key])[1][key].value == "45000")
+    assert incremental(client, GROUP, group, [(key, SET, "1")]) == INVALID_CONFIG
+    assert incremental(client, GROUP, group, [("no.such", SET, "1")]) == INVALID_CONFIG
+    assert incremental(client, GROUP, "", [(key, SET, "50000")]) == INVALID_REQUEST
 
 
 def test_an_unknown_subscription_to_client_metrics_has_no_configuration(client: RawClient) -> None:

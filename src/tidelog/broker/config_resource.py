@@ -12,6 +12,7 @@ INVALID_REQUEST.
 Levels of this broker's loggers change by IncrementalAlterConfigs alone (`broker_loggers.py`).
 
 Unlike Kafka
+- Groups have the keys of consumer groups alone: share and streams groups are not served.
 - A broker's key that nobody knows is refused (42). Kafka keeps it for plug-ins. There are none
   here, and what is accepted must have an effect.
 - Client metrics (KIP-714) have no subscriptions, and none can be made (42): nobody would collect.
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from tidelog.broker.broker_loggers import LevelChange, require_levels, set_levels
 from tidelog.config.broker import BROKER_TABLE
 from tidelog.config.definition import ConfigError, ConfigTable
+from tidelog.config.group import GROUP_TABLE
 from tidelog.config.topic import TOPIC_TABLE
 from tidelog.controller.topic_names import must_be_valid
 from tidelog.errors import ErrorCode, KafkaError
@@ -141,6 +143,12 @@ async def apply_change(broker: Broker, change: ConfigChange, validate_only: bool
             this_broker_or_none(name, broker.broker_id),
             lambda before: change.edit(before, BROKER_TABLE),
             validate_only=validate_only,
+        )
+    elif change.resource_type == ResourceType.GROUP:
+        if not name:
+            raise invalid_request("Default group resources are not allowed.")
+        await broker.dynamic_config.alter_group(
+            name, lambda before: change.edit(before, GROUP_TABLE), validate_only=validate_only
         )
     elif change.resource_type == ResourceType.BROKER_LOGGER and change.levels is not None:
         must_be_this_broker(name, broker.broker_id)

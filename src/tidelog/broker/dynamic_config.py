@@ -1,10 +1,11 @@
-"""Configuration that changes while the broker runs: overrides of topics and of brokers.
+"""Configuration that changes while the broker runs: overrides of topics, brokers and groups.
 
 Kept in the metadata store as Kafka keeps it, {"version":1,"config":{...}} at
 
     /config/topics/T             overrides of a topic
     /config/brokers/N            of one broker
     /config/brokers/<default>    of all brokers
+    /config/groups/G             of a consumer group; G as in a URL
 
 A change begins with what the store has: this broker knows the overrides only of topics that it
 hosts or has heard of, and others change them too. It is checked by building the configuration it
@@ -26,10 +27,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from tidelog.config.broker import BROKER_TABLE, LISTENER_KEYS, BrokerConfig, must_find_key
 from tidelog.config.definition import PER_BROKER, READ_ONLY, ConfigError
 from tidelog.config.description import BrokerLayers, Entry
+from tidelog.config.group import GROUP_TABLE, GroupConfig, group_config
 from tidelog.config.topic import LogConfig, log_config
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import (
@@ -85,6 +88,8 @@ class DynamicConfig:
         self._log_configs: dict[str, LogConfig] = {}  # of topics with overrides, as far as asked
         self._topic_listeners: list[Callable[[str], None]] = []
         self._broker_listeners: list[Callable[[BrokerConfig], None]] = []
+        self._group_listeners: list[Callable[[str], None]] = []
+        self._group_configs: dict[str, GroupConfig] = {}  # of groups with overrides
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()  # the loop alone would not keep them alive
         self.layers = BrokerLayers(config)
@@ -107,6 +112,8 @@ class DynamicConfig:
         )
         self._overrides = {name: texts for name, texts in self._stored("topics") if texts}
         self._log_configs.clear()
+        for name, texts in self._stored("groups"):
+            self._take_over_group(unquote(name), texts)
         self._warn_of_what_is_not_served()
 
     def _warn_of_what_is_not_served(self) -> None:
@@ -160,6 +167,27 @@ class DynamicConfig:
         if name in (znodes.DEFAULT_ENTITY, str(self._broker_id)):
             await self._in_turn(self._take_over(name))
 
+    async def group_announced(self, entity: str) -> None:
+        """The overrides of a group have changed elsewhere."""
+        stored = await self._read("groups", entity)
+        name = unquote(entity)
+        self._take_over_group(name, stored.texts)
+        for listener in self._group_listeners:
+            listener(name)
+
+    def _take_over_group(self, name: str, texts: Texts) -> None:
+        try:
+            self._use_group(name, texts)
+        except ConfigError as error:
+            logger.warning("overrides of a group left out: %s", error, extra={"group": name})
+            self._group_configs.pop(name, None)
+
+    def _use_group(self, name: str, texts: Texts) -> None:
+        if texts:
+            self._group_configs[name] = group_config(self.broker_config, texts)
+        else:
+            self._group_configs.pop(name, None)
+
     async def _take_over(self, name: str) -> None:
         per_broker = name != znodes.DEFAULT_ENTITY
         stored = await self._read("brokers", name)
@@ -203,6 +231,41 @@ class DynamicConfig:
     def on_topic_change(self, listener: Callable[[str], None]) -> None:
         """To be told the name of a topic whose overrides have changed."""
         self._topic_listeners.append(listener)
+
+    def on_group_change(self, listener: Callable[[str], None]) -> None:
+        """To be told the name of a group whose overrides have changed."""
+        self._group_listeners.append(listener)
+
+    def groups_with_overrides(self) -> Iterable[str]:
+        return tuple(self._group_configs)
+
+    def group_config_or_none(self, name: str) -> GroupConfig | None:
+        """None for a group without overrides."""
+        return self._group_configs.get(name)
+
+    async def describe_group(self, name: str) -> list[Entry]:
+        stored = await self._read("groups", quoted(name))
+        known = {k: text for k, text in stored.texts.items() if k in GROUP_TABLE}
+        return self.layers.describe_group(known)
+
+    async def alter_group(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
+        """Raises ConfigError if the edited overrides are not valid, KafkaError if it fails."""
+        await self._in_turn(self._alter_group(name, edit, validate_only))
+
+    async def _alter_group(self, name: str, edit: Edit, validate_only: bool) -> None:
+        entity = quoted(name)
+        while True:
+            stored = await self._read("groups", entity)
+            texts = edit(stored.texts)
+            group_config(self.broker_config, texts)
+            if validate_only:
+                return
+            if await self._write_plain("groups", entity, texts, stored.version):
+                break
+        self._use_group(name, texts)
+        logger.info("group configuration changed", extra={"group": name, "overrides": texts})
+        for listener in self._group_listeners:
+            listener(name)
 
     def on_broker_change(self, listener: Callable[[BrokerConfig], None]) -> None:
         """To be told the broker's new configuration; the configuration of topics follows it."""
@@ -267,7 +330,7 @@ class DynamicConfig:
             await must_find_hosts(self.broker_config, layers.effective)
             if validate_only:
                 return
-            if await self._write_broker(name, texts, stored.version):
+            if await self._write_plain("brokers", name, texts, stored.version):
                 break
         self._replace_layers(layers)
         logger.info("broker configuration changed", extra={"broker": name, "overrides": texts})
@@ -293,10 +356,12 @@ class DynamicConfig:
         except NoNode:
             raise unknown_topic(name) from None
 
-    async def _write_broker(self, name: str, texts: Texts, version: int | None) -> bool:
-        path = znodes.config_path("brokers", name)
+    async def _write_plain(
+        self, entity_type: str, name: str, texts: Texts, version: int | None
+    ) -> bool:
+        path = znodes.config_path(entity_type, name)
         try:
-            return await self._write("brokers", name, [write_of(path, texts, version)])
+            return await self._write(entity_type, name, [write_of(path, texts, version)])
         except NoNode:
             return False
 
@@ -370,6 +435,11 @@ class DynamicConfig:
             else:
                 usable[name] = text
         return usable
+
+
+def quoted(group_id: str) -> str:
+    """The name of its node: a group id may hold anything, a slash too, or be nothing but dots."""
+    return quote(group_id, safe="").replace(".", "%2E")
 
 
 def without_carried(texts: Texts, before: Texts, usable: Texts) -> dict[str, str]:

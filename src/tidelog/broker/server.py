@@ -342,6 +342,9 @@ class Server:
         )
         ground.dynamic_config.on_topic_change(self._topic_config_changed)
         ground.dynamic_config.on_broker_change(self._broker_config_changed)
+        ground.dynamic_config.on_group_change(self._group_config_changed)
+        for group_id in ground.dynamic_config.groups_with_overrides():
+            self._group_config_changed(group_id)
 
     def _moves(self, flusher: LogFlusher, config: BrokerConfig) -> ReplicaMoves:
         return ReplicaMoves(self._logs, flusher, config, loop=self._loop, clock=self._clock)
@@ -439,6 +442,10 @@ class Server:
             partition = self.broker.replicas.get(topic, index)
             if partition is not None:
                 partition.log.update_config(config)
+
+    def _group_config_changed(self, group_id: str) -> None:
+        own = self.broker.dynamic_config.group_config_or_none(group_id)
+        self.broker.groups.configure_group(group_id, own)
 
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         self.broker.config = config

@@ -7,10 +7,11 @@ A broker's configuration has four layers. The first that has a key gives its val
     STATIC_BROKER           server.properties and --override
     DEFAULT                 the row's default
 
-A topic's overrides lie above them (DYNAMIC_TOPIC). The synonyms of a key are its values in all
-layers, best first, and those of other keys for the same setting (log.roll.ms and log.roll.hours).
-As in Kafka the list begins at the key's own name: a retention.ms that comes from
-log.retention.hours has no synonyms and the source DEFAULT.
+A topic's overrides lie above them (DYNAMIC_TOPIC), and so do a group's (DYNAMIC_GROUP).
+
+The synonyms of a key are its values in all layers, best first, and those of other keys for the same
+setting (log.roll.ms and log.roll.hours). As in Kafka the list begins at the key's own name: a
+retention.ms that comes from log.retention.hours has no synonyms and the source DEFAULT.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.broker import BROKER_TABLE, LISTENER_PREFIX, BrokerConfig, find_key
 from tidelog.config.definition import ConfigType, Key, Value, to_text
+from tidelog.config.group import GROUP_TABLE
 from tidelog.config.topic import TOPIC_TABLE, topic_values
 
 
@@ -109,6 +111,18 @@ class BrokerLayers:
         if key.name in overrides:
             synonyms.insert(0, Synonym(key.name, text, Source.DYNAMIC_TOPIC))
         return make_entry(key.name, key, text, synonyms, read_only=False)
+
+    def describe_group(self, overrides: Mapping[str, str]) -> list[Entry]:
+        """As in Kafka the first synonym is the key itself, set or not."""
+        entries = []
+        for key in GROUP_TABLE:
+            broker_name, _ = key.synonyms[0]
+            is_set = key.name in overrides
+            text = overrides[key.name] if is_set else to_text(self.effective[broker_name])
+            source = Source.DYNAMIC_GROUP if is_set else Source.DEFAULT
+            synonyms = [Synonym(key.name, text, source), *self.synonyms(broker_name)]
+            entries.append(make_entry(key.name, key, text, synonyms, read_only=False))
+        return entries
 
     def describe_broker(self) -> list[Entry]:
         """All keys but the internal ones that are not set."""

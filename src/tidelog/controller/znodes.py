@@ -317,7 +317,8 @@ DEFAULT_ENTITY: Final = "<default>"  # in place of a name: for all that have non
 
 
 def config_path(entity_type: str, name: str) -> str:
-    """entity_type is topics, brokers, clients, users or ips; the name of the last three sanitized.
+    """entity_type is topics, brokers, groups, clients, users or ips; all but the first two
+    sanitized.
 
     A quota of a client of a user has the name USER/clients/CLIENT below users.
     """

@@ -13,6 +13,7 @@ from tests.support.config_broker import (
 )
 from tests.support.metadata import in_loop
 from tidelog.broker.config_changes import ConfigChanges
+from tidelog.config.group import SESSION_TIMEOUT, GroupConfig
 from tidelog.errors import ErrorCode, KafkaError
 
 
@@ -39,6 +40,26 @@ async def test_what_changed_while_the_broker_started_is_in_force_once_it_follows
     await changes.start()
     assert starting.dynamic_config.log_config("t").retention_ms == 7
     assert starting.config["message.max.bytes"] == 100
+    changes.close()
+    await store.close()
+
+
+@in_loop
+async def test_a_groups_settings_made_elsewhere_are_taken_over(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    changes = following(two)
+    await changes.start()
+    told: list[str] = []
+    two.dynamic_config.on_group_change(told.append)
+    await one.dynamic_config.alter_group("a/b", lambda before: {SESSION_TIMEOUT: "50000"})
+    await rounds()
+    own = two.dynamic_config.group_config_or_none("a/b")
+    assert own == one.dynamic_config.group_config_or_none("a/b") == GroupConfig(5_000, 50_000)
+    await one.dynamic_config.alter_group("a/b", lambda before: {})
+    await rounds()
+    assert two.dynamic_config.group_config_or_none("a/b") is None
+    assert told == ["a/b", "a/b"]
     changes.close()
     await store.close()
 

@@ -16,12 +16,15 @@ from tests.support.config_broker import (
     found_cluster,
 )
 from tests.support.metadata import in_loop
+from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
 from tidelog.broker.handlers.incremental_alter_configs import Operation
-from tidelog.config.broker import BROKER_TABLE
+from tidelog.config.broker import BROKER_TABLE, BrokerConfig
 from tidelog.config.definition import ConfigType
 from tidelog.config.description import Source
+from tidelog.config.group import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, GroupConfig
 from tidelog.config.topic import TOPIC_TABLE
+from tidelog.controller import znodes
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages import alter_configs as replace
 from tidelog.protocol.messages import incremental_alter_configs as incremental
@@ -261,7 +264,7 @@ async def test_the_default_broker_shows_what_was_set_for_all(tmp_path: Path) -> 
         (LOGGER, "", ErrorCode.INVALID_REQUEST, "must not be empty"),
         (LOGGER, "1", ErrorCode.INVALID_REQUEST, "Unexpected broker id"),
         (METRICS, "", ErrorCode.INVALID_REQUEST, "must not be empty"),
-        (GROUP, "g", ErrorCode.INVALID_REQUEST, "GROUP"),
+        (GROUP, "", ErrorCode.INVALID_REQUEST, "must not be empty"),
         (77, "x", ErrorCode.INVALID_REQUEST, "77"),
     ],
 )
@@ -431,6 +434,13 @@ def test_lists_are_appended_to_and_subtracted_from(
         (BROKER, "", ("ssl.client.auth", SET, "none"), 42, "a broker id is needed"),
         (BROKER, "1", ("max.connections", SET, "1"), 42, "Unexpected broker id"),
         (BROKER, "x", ("max.connections", SET, "1"), 42, "must be an integer"),
+        (GROUP, "", (SESSION_TIMEOUT, SET, "50000"), 42, "Default group resources"),
+        (GROUP, "g", (SESSION_TIMEOUT, SET, "1"), 40, "between 45000 and 60000"),
+        (GROUP, "g", (SESSION_TIMEOUT, SET, "60001"), 40, "between 45000 and 60000"),
+        (GROUP, "g", (SESSION_TIMEOUT, SET, "x"), 40, "Not a number of type INT"),
+        (GROUP, "g", (SESSION_TIMEOUT, APPEND, "1"), 40, "append is not allowed"),
+        (GROUP, "g", (HEARTBEAT_INTERVAL, SET, "15001"), 40, "between 5000 and 15000"),
+        (GROUP, "g", ("share.auto.offset.reset", SET, "latest"), 40, "Unknown group config"),
         (LOGGER, "", ("root", SET, "INFO"), 42, "must not be empty"),
         (LOGGER, "1", ("root", SET, "INFO"), 42, "Unexpected broker id"),
         (LOGGER, "0", ("root", SET, "LOUD"), 40, "valid log levels are DEBUG, ERROR"),
@@ -463,6 +473,51 @@ def test_a_bad_change_is_refused_with_code_and_reason(
         await broker.close()
 
     story()
+
+
+@pytest.mark.parametrize("group_id", ["g", "a/b", "..", "é %", "<default>"])
+@in_loop
+async def test_a_groups_overrides_are_set_shown_and_kept(group_id: str, tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    described = rows(await describe(broker, GROUP, group_id, synonyms=True))
+    before = described[SESSION_TIMEOUT]
+    assert (before.value, before.config_source, before.read_only) == ("45000", 5, False)
+    assert await increment(broker, GROUP, group_id, (SESSION_TIMEOUT, SET, "50000")) == (0, None)
+    after = rows(await describe(broker, GROUP, group_id, synonyms=True))[SESSION_TIMEOUT]
+    assert (after.value, after.config_source) == ("50000", Source.DYNAMIC_GROUP)
+    assert [synonym.name for synonym in after.synonyms] == [
+        SESSION_TIMEOUT,
+        "group.consumer.session.timeout.ms",
+    ]
+    loaded = DynamicConfig(BrokerConfig({}), broker.store, 0)
+    loaded.load()
+    assert loaded.group_config_or_none(group_id) == GroupConfig(5_000, 50_000)
+    assert await increment(broker, GROUP, group_id, (SESSION_TIMEOUT, DELETE, None)) == (0, None)
+    assert broker.dynamic_config.group_config_or_none(group_id) is None
+    await broker.close()
+
+
+@in_loop
+async def test_a_group_must_beat_more_often_than_its_session_lasts(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path, {"group.consumer.min.session.timeout.ms": "6000"})
+    assert await increment(broker, GROUP, "g", (SESSION_TIMEOUT, SET, "8000")) == (0, None)
+    code, message = await increment(broker, GROUP, "g", (HEARTBEAT_INTERVAL, SET, "8000"))
+    assert (code, message) == (
+        ErrorCode.INVALID_CONFIG,
+        f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}",
+    )
+    assert broker.dynamic_config.group_config_or_none("g") == GroupConfig(5_000, 8_000)
+    await broker.close()
+
+
+@in_loop
+async def test_overrides_of_a_group_that_do_not_fit_here_are_left_out(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    path = znodes.config_path("groups", "g")
+    await broker.store.create(path, znodes.encode_config({SESSION_TIMEOUT: "1"}), make_parents=True)
+    broker.dynamic_config.load()
+    assert broker.dynamic_config.group_config_or_none("g") is None
+    await broker.close()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tidelog.broker.handlers import (
     offset_delete,
     offset_fetch,
 )
+from tidelog.config.group import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest
@@ -107,6 +108,37 @@ async def test_a_member_joins_and_is_told_epoch_interval_and_partitions(
     assert row.topic_id == stage.broker.topics.topics["t"].topic_id
     assert row.partitions == [0, 1, 2]
     assert stage.beat(member_epoch=2, topic_partitions=[]).assignment is None
+
+
+@on_stage()
+async def test_a_groups_own_settings_hold_from_the_next_heartbeat_on(stage: ConsumerStage) -> None:
+    alter = stage.broker.dynamic_config.alter_group
+    stage.join()
+    await alter("g", lambda before: {HEARTBEAT_INTERVAL: "9000", SESSION_TIMEOUT: "60000"})
+    assert stage.beat(member_epoch=2).heartbeat_interval_ms == 9_000
+    assert stage.join(group_id="other").heartbeat_interval_ms == 5_000
+    stage.stage.clock.advance(ms=59_000)
+    assert [len(row.members) for row in stage.describe("g", "other")] == [1, 0]
+    stage.stage.clock.advance(ms=1_001)
+    assert [len(row.members) for row in stage.describe("g")] == [0]
+    await alter("g", lambda before: {})
+    assert stage.join().heartbeat_interval_ms == 5_000
+
+
+def test_a_groups_own_settings_outlive_a_restart(tmp_path: Path) -> None:
+    async def alter() -> None:
+        async with handler_stage(tmp_path) as stage:
+            await stage.topic("__consumer_offsets", 2)
+            await stage.topic("t", 3)
+            dynamic_config = stage.broker.dynamic_config
+            await dynamic_config.alter_group("g", lambda before: {HEARTBEAT_INTERVAL: "9000"})
+
+    async def join() -> None:
+        async with handler_stage(tmp_path) as stage:
+            assert ConsumerStage(stage).join().heartbeat_interval_ms == 9_000
+
+    asyncio.run(alter())
+    asyncio.run(join())
 
 
 @on_stage()

@@ -1,4 +1,4 @@
-"""AlterConfigs v0-v2: replaces all overrides of a topic or a broker.
+"""AlterConfigs v0-v2: replaces all overrides of a topic, a broker or a consumer group.
 
 Behaviour
 - What is not named goes back to its default. validate_only checks and changes nothing.

@@ -1,10 +1,11 @@
-"""DescribeConfigs v0-v4: the configuration of topics, brokers and this broker's loggers.
+"""DescribeConfigs v0-v4: the configuration of topics, groups, brokers and this broker's loggers.
 
 Behaviour
 - A topic or this broker: every key, with its value, where that comes from, its type and (if asked
   for) its synonyms and documentation. The broker "" lists only what was set for all brokers while
   they ran. Internal keys are listed only where set.
 - configuration_keys picks keys, null or empty all; unknown ones are left out without an error.
+- A consumer group, known or not: its keys, over the broker's values for all groups.
 - This broker's loggers, with the levels in force. Subscriptions of client metrics: there are none.
 - Values of passwords are null. The message of a success, and of an unknown topic, is empty.
 Checks, in order: resource type, then topic name valid and topic known, or broker id this one.
@@ -107,6 +108,10 @@ async def entries_of(context: RequestContext, resource: DescribeConfigsResource)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
         must_be_this_broker(name, context.broker.broker_id)
         return describe_loggers()
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise invalid_request("Group name must not be empty")
+        return await dynamic_config.describe_group(name)
     if resource.resource_type == ResourceType.CLIENT_METRICS:
         if not name:
             raise invalid_request("Client metrics subscription name must not be empty")

@@ -1,4 +1,6 @@
-"""IncrementalAlterConfigs v0-v1 (KIP-339): changes single overrides of topics, brokers and loggers.
+"""IncrementalAlterConfigs v0-v1 (KIP-339): changes single overrides.
+
+They are those of topics, brokers, consumer groups and loggers.
 
 Behaviour
 - SET and DELETE work on any key; APPEND and SUBTRACT on lists, beginning with the key's default

@@ -55,7 +55,7 @@ KEYS: Final = (
         "Largest heartbeat interval a consumer group may be given.",
         valid=at_least(1),
         effect=checked(
-            "Bounds group.consumer.heartbeat.interval.ms; groups have no settings of their own."
+            "Bounds group.consumer.heartbeat.interval.ms, and what groups may be given instead."
         ),
     ),
     Key(
@@ -65,7 +65,7 @@ KEYS: Final = (
         "Largest session timeout a consumer group may be given.",
         valid=at_least(1),
         effect=checked(
-            "Bounds group.consumer.session.timeout.ms; groups have no settings of their own."
+            "Bounds group.consumer.session.timeout.ms, and what groups may be given instead."
         ),
     ),
     Key(
@@ -91,7 +91,7 @@ KEYS: Final = (
         "Smallest heartbeat interval a consumer group may be given.",
         valid=at_least(1),
         effect=checked(
-            "Bounds group.consumer.heartbeat.interval.ms; groups have no settings of their own."
+            "Bounds group.consumer.heartbeat.interval.ms, and what groups may be given instead."
         ),
     ),
     Key(
@@ -101,7 +101,7 @@ KEYS: Final = (
         "Smallest session timeout a consumer group may be given.",
         valid=at_least(1),
         effect=checked(
-            "Bounds group.consumer.session.timeout.ms; groups have no settings of their own."
+            "Bounds group.consumer.session.timeout.ms, and what groups may be given instead."
         ),
     ),
     Key(

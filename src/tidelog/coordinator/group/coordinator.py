@@ -34,7 +34,7 @@ from tidelog.coordinator.group.membership import (
     require_member,
 )
 from tidelog.coordinator.group.rebalance import Rebalances, store_error
-from tidelog.coordinator.group.settings import GroupSettings
+from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.group.states import GroupState
 from tidelog.coordinator.group.tombstone_writer import (
@@ -56,6 +56,7 @@ from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
+    from tidelog.config.group import GroupConfig
     from tidelog.coordinator.group.consumer.assignors.spec import Assignor
     from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
     from tidelog.coordinator.group.consumer.membership import ConsumerMembership, Sender
@@ -124,6 +125,7 @@ class GroupCoordinator:
         )
         self.work = SlicedWork(clock, timer)
         self.configure(config)
+        self._group_configs: dict[str, GroupConfig] = {}  # of groups that have one of their own
         self._rebalances = Rebalances(self.runtime, clock, timer, lambda: self.settings)
         self._membership = Membership(
             self.runtime, self._rebalances, clock, lambda: self.settings, new_uuid
@@ -145,6 +147,7 @@ class GroupCoordinator:
             self._clock,
             self._timer,
             lambda: self.settings,
+            self._consumer_settings,
             lambda: self._topics_version,
             self._new_uuid,
         )
@@ -154,6 +157,22 @@ class GroupCoordinator:
         from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
 
         return ClassicMembers(self.runtime, self._consumers, self._clock, self._new_uuid)
+
+    def configure_group(self, group_id: str, config: GroupConfig | None) -> None:
+        """What the group has of its own; it holds from each member's next heartbeat on."""
+        if config is None:
+            self._group_configs.pop(group_id, None)
+        else:
+            self._group_configs[group_id] = config
+
+    def _consumer_settings(self, group_id: str) -> ConsumerGroupSettings:
+        own = self._group_configs.get(group_id)
+        if own is None:
+            return self.settings.consumer
+        return self.settings.consumer._replace(
+            heartbeat_interval_ms=own.heartbeat_interval_ms,
+            session_timeout_ms=own.session_timeout_ms,
+        )
 
     def configure(self, config: BrokerConfig) -> None:
         self.settings = GroupSettings.of(config)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.coordinator.group.consumer.topics import Topics
     from tidelog.coordinator.group.rebalance import Rebalances
-    from tidelog.coordinator.group.settings import GroupSettings
+    from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
     from tidelog.replication.pending import Pending
@@ -80,6 +80,7 @@ class ConsumerMembership:
         clock: Clock,
         timer: Timer,
         settings: Callable[[], GroupSettings],
+        settings_of: Callable[[str], ConsumerGroupSettings],
         topics_version: Callable[[], int],
         new_uuid: Callable[[], str],
     ) -> None:
@@ -89,6 +90,7 @@ class ConsumerMembership:
         self._clock = clock
         self._timer = timer
         self._settings = settings
+        self._settings_of = settings_of  # of a group, which may have some of its own
         self._new_uuid = new_uuid
         self._resolution = PatternResolution(timer)
         self._topics_version = topics_version  # counts created topics
@@ -119,7 +121,7 @@ class ConsumerMembership:
         answer = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=reached.member_epoch,
-            heartbeat_interval_ms=self._settings().consumer.heartbeat_interval_ms,
+            heartbeat_interval_ms=self._settings_of(request.group_id).heartbeat_interval_ms,
         )
         if checks.is_full(request) or not _are_same(before.assigned, reached.assigned):
             answer.assignment = _assignment(reached.assigned)
@@ -191,7 +193,7 @@ class ConsumerMembership:
         self, group: ConsumerGroup, before: ConsumerMember, reached: ConsumerMember
     ) -> None:
         timers = self.timers(group, reached.member_id)
-        timers.heard_from(self._settings().consumer.session_timeout_ms)
+        timers.heard_from(self._settings_of(group.group_id).session_timeout_ms)
         timers.stop(Limit.JOIN)
         timers.stop(Limit.SYNC)
         if reached.state is not MemberState.UNREVOKED_PARTITIONS:
@@ -359,7 +361,7 @@ class ConsumerMembership:
     def begin_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         classic = member.classic
         if classic is None:
-            timeout_ms = self._settings().consumer.session_timeout_ms
+            timeout_ms = self._settings_of(group.group_id).session_timeout_ms
         else:
             timeout_ms = classic.session_timeout_ms
         timers = self.timers(group, member.member_id)

@@ -31,7 +31,8 @@ def from_files(data: str, topic: str, task: int) -> Iterator[Any]:
 
 def from_broker(bootstrap: str, topic: str, task: int, rows: int) -> Iterator[Any]:
     options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-    return read_range(options, OffsetRange(TopicPartition(topic, task), 0, rows // TASKS))
+    wanted = OffsetRange(TopicPartition(topic, task), 0, rows // TASKS)
+    return read_range(options, wanted, None)
 
 
 def main() -> None:

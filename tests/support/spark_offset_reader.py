@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from tidelog.client.errors import UnknownTopic
-from tidelog.spark.offsets import OffsetLimit, PartitionOffsets, Word
+from tidelog.spark.offsets import OffsetLimit, PartitionOffsets, TopicIds, Word
 from tidelog.types import TopicPartition
 
 
 class FakeOffsetReader:
-    """`logs` holds (earliest, latest) of every partition there is; tests change it as they go."""
+    """`logs` holds (earliest, latest) of every partition there is, `ids` the topics' ids; tests
+    change them as they go.
+    """
 
     def __init__(self, logs: dict[TopicPartition, tuple[int, int]], topics: Collection[str]):
         self.logs = logs
         self.topics = topics
+        self.ids: TopicIds = {}
 
     def close(self) -> None:
         pass
@@ -25,6 +28,9 @@ class FakeOffsetReader:
             if topic not in there and topic not in may_be_gone:
                 raise UnknownTopic(f"topic {topic}", 3)
         return {partition for partition in self.logs if partition.topic in self.topics}
+
+    def topic_ids(self) -> TopicIds:
+        return self.ids
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         return {partition: self.logs[partition][0] for partition in partitions}

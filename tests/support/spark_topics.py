@@ -22,6 +22,13 @@ class SparkTopics:
         with RawClient(self.bootstrap) as client:
             create_topic(client, topic, partitions, named)
 
+    def delete(self, topic: str) -> None:
+        from tidelog.client.cluster import Cluster
+        from tidelog.client.topics import delete_topics
+
+        with Cluster({"bootstrap.servers": self.bootstrap}) as cluster:
+            delete_topics(cluster, [topic])
+
     def add_partitions(self, topic: str, count: int) -> None:
         from kafka.protocol.admin import CreatePartitionsRequest
 

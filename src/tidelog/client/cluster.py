@@ -114,9 +114,14 @@ class Cluster:
         self._opened.append(connection)
         return connection
 
-    def ask_any(self, what: str, ask: Callable[[Connection], Answered]) -> Answered:
+    def ask_any(
+        self,
+        what: str,
+        ask: Callable[[Connection], Answered],
+        patience: Patience | None = None,
+    ) -> Answered:
         """What `ask` gets from whichever broker can be reached, with retries."""
-        patience = self.patience(what)
+        patience = patience or self.patience(what)
         while True:
             try:
                 return self._ask_each(ask)
@@ -188,17 +193,17 @@ class Cluster:
         return must_exist(view)
 
     def writable_topic(self, name: str) -> TopicView:
-        """As `topic`, but waits up to max.block.ms for it, and the broker may create it."""
+        """As `topic`, but the broker may create it. Waits up to max.block.ms, for a broker too."""
         view = self.view.topics.get(name)
         patience: Patience | None = None
         while view is None or not view.exists or self._is_old(name):
-            view = self._ask_metadata([name], may_create=True)[name]
+            patience = patience or self.patience(f"topic {name}", "max.block.ms")
+            view = self._ask_metadata([name], may_create=True, patience=patience)[name]
             if view.exists:
                 break
             problem = refused(f"topic {name}", view.error_code)
             if not may_pass(problem):
                 raise problem
-            patience = patience or self.patience(f"topic {name}", "max.block.ms")
             patience.wait_after(problem)
         return view
 
@@ -221,7 +226,9 @@ class Cluster:
         age_s = self.clock.monotonic() - self._told_at.get(name, 0.0)
         return age_s * 1000 > self.config.integer("metadata.max.age.ms")
 
-    def _ask_metadata(self, names: list[str] | None, *, may_create: bool) -> dict[str, TopicView]:
+    def _ask_metadata(
+        self, names: list[str] | None, *, may_create: bool, patience: Patience | None = None
+    ) -> dict[str, TopicView]:
         what = "metadata of all topics" if names is None else f"metadata of {', '.join(names)}"
         what = what if names != [] else "the brokers"
 
@@ -234,7 +241,7 @@ class Cluster:
             assert isinstance(response, MetadataResponse), response
             return response
 
-        response = self.ask_any(what, ask)
+        response = self.ask_any(what, ask, patience)
         told = self.view.merge(response)
         now = self.clock.monotonic()
         for name in told:

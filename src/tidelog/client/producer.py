@@ -270,7 +270,8 @@ class Producer:
                 raise refused("producer id (enable.idempotence=true)", response.error_code)
             return response
 
-        given = self.cluster.ask_any("producer id (enable.idempotence=true)", ask)
+        what = "producer id (enable.idempotence=true)"
+        given = self.cluster.ask_any(what, ask, self.cluster.patience(what, "max.block.ms"))
         self._producer_id = given.producer_id
         self._producer_epoch = given.producer_epoch
 

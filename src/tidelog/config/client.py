@@ -4,8 +4,9 @@ Two defaults differ from Kafka's, because rows here come and go a column at a ti
 gained by small pieces: `max.partition.fetch.bytes` (8 MiB, Kafka 1 MiB) and `batch.size` (512 KiB,
 Kafka 16 KiB). The socket buffers are left to the operating system, which grows them as needed.
 
-Options usually come from a program that serves other clients as well. So a key that no row has is
-no error: it is listed in `warnings`, as is a key that is known and not acted on.
+A key that no row has is refused with the nearest known one, for a misspelt key would be a setting
+without effect. Every key of Kafka's own clients has a row; those that are not acted on are listed
+in `warnings`.
 """
 
 from __future__ import annotations
@@ -279,7 +280,9 @@ KEYS: Final = (
         for name in (
             "allow.auto.create.topics",
             "auto.commit.interval.ms",
+            "auto.include.jmx.reporter",
             "auto.offset.reset",
+            "bootstrap.controllers",
             "client.dns.lookup",
             "client.rack",
             "connections.max.idle.ms",
@@ -288,6 +291,8 @@ KEYS: Final = (
             "exclude.internal.topics",
             "group.id",
             "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
             "heartbeat.interval.ms",
             "interceptor.classes",
             "key.deserializer",
@@ -295,6 +300,8 @@ KEYS: Final = (
             "max.poll.interval.ms",
             "max.poll.records",
             "metadata.max.idle.ms",
+            "metadata.recovery.rebootstrap.trigger.ms",
+            "metadata.recovery.strategy",
             "metric.reporters",
             "metrics.num.samples",
             "metrics.recording.level",
@@ -302,10 +309,73 @@ KEYS: Final = (
             "partition.assignment.strategy",
             "partitioner.adaptive.partitioning.enable",
             "partitioner.availability.timeout.ms",
+            "security.providers",
             "session.timeout.ms",
+            "share.acknowledgement.mode",
             "socket.connection.setup.timeout.max.ms",
+            "transaction.timeout.ms",
             "value.deserializer",
             "value.serializer",
+        )
+    ),
+    Key("transactional.id", STRING, None, "Not supported yet: writes here have no transactions."),
+    *(
+        Key(
+            name,
+            STRING,
+            None,
+            "Known to Kafka's clients.",
+            effect=harmless("Used by TLS and SASL alone, and security.protocol refuses those."),
+        )
+        for name in (
+            "sasl.client.callback.handler.class",
+            "sasl.jaas.config",
+            "sasl.kerberos.kinit.cmd",
+            "sasl.kerberos.min.time.before.relogin",
+            "sasl.kerberos.service.name",
+            "sasl.kerberos.ticket.renew.jitter",
+            "sasl.kerberos.ticket.renew.window.factor",
+            "sasl.login.callback.handler.class",
+            "sasl.login.class",
+            "sasl.login.connect.timeout.ms",
+            "sasl.login.read.timeout.ms",
+            "sasl.login.refresh.buffer.seconds",
+            "sasl.login.refresh.min.period.seconds",
+            "sasl.login.refresh.window.factor",
+            "sasl.login.refresh.window.jitter",
+            "sasl.login.retry.backoff.max.ms",
+            "sasl.login.retry.backoff.ms",
+            "sasl.mechanism",
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience",
+            "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.header.urlencode",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.scope.claim.name",
+            "sasl.oauthbearer.sub.claim.name",
+            "sasl.oauthbearer.token.endpoint.url",
+            "ssl.cipher.suites",
+            "ssl.enabled.protocols",
+            "ssl.endpoint.identification.algorithm",
+            "ssl.engine.factory.class",
+            "ssl.key.password",
+            "ssl.keymanager.algorithm",
+            "ssl.keystore.certificate.chain",
+            "ssl.keystore.key",
+            "ssl.keystore.location",
+            "ssl.keystore.password",
+            "ssl.keystore.type",
+            "ssl.protocol",
+            "ssl.provider",
+            "ssl.secure.random.implementation",
+            "ssl.trustmanager.algorithm",
+            "ssl.truststore.certificates",
+            "ssl.truststore.location",
+            "ssl.truststore.password",
+            "ssl.truststore.type",
         )
     ),
 )
@@ -391,12 +461,7 @@ class ClientConfig:
         return name
 
     def _take(self, name: str, text: str) -> None:
-        key = CLIENT_TABLE.get(name)
-        if key is None:
-            nearest = CLIENT_TABLE.nearest(name)
-            hint = f"; did you mean {nearest}?" if nearest else ""
-            self.warnings.append(f"unknown configuration key {name}{hint}")
-            return
+        key = CLIENT_TABLE.must_get(name)
         if key.is_harmless:
             self.warnings.append(f"{name} is accepted and has no effect")
         self.values[name] = key.parse(text)
@@ -408,6 +473,12 @@ class ClientConfig:
         if protocol != "PLAINTEXT":
             raise InvalidValue(
                 "security.protocol", protocol, "only PLAINTEXT is supported by this client"
+            )
+        if self.values["transactional.id"] is not None:
+            raise InvalidValue(
+                "transactional.id",
+                self.values["transactional.id"],
+                "this client has no transactions yet; leave it out",
             )
         if self.text("partitioner.class") not in PARTITIONERS:
             raise InvalidValue(

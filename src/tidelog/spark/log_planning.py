@@ -40,9 +40,8 @@ from tidelog.spark.offsets import (
     PartitionTimestamps,
     SpecificOffsets,
     Word,
-    partitions_text,
 )
-from tidelog.spark.options import InvalidOption
+from tidelog.spark.options import InvalidOption, start_too_late
 from tidelog.spark.planning import OffsetRange, split_evenly, split_ranges
 from tidelog.spark.ranges import ranges_within, require_all
 from tidelog.spark.subscription import KnownTopic
@@ -74,10 +73,7 @@ def plan_slices(options: SourceOptions) -> list[list[LogSlice]]:
     start = resolver.resolve(options.batch_start(), "starting")
     unmatched = [partition for partition, offset in start.items() if offset is None]
     if unmatched and not options.latest_if_no_match:
-        raise InvalidOption(
-            "startingTimestamp",
-            f"no record of {partitions_text(unmatched)} is as late as the timestamp",
-        )
+        raise start_too_late(options.batch_start(), unmatched)
     end = resolver.resolve(options.batch_end(), "ending")
     ranges = ranges_within(
         _or_latest(start, latest), _or_latest(end, latest), earliest, latest, options.data_loss

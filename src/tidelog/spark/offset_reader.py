@@ -23,13 +23,14 @@ from tidelog.spark.offsets import (
     PartitionOffsets,
     PartitionTimestamps,
     SpecificOffsets,
+    TopicIds,
     Word,
     partitions_text,
 )
-from tidelog.spark.options import InvalidOption
+from tidelog.spark.options import start_too_late
 from tidelog.spark.ranges import require_all
 from tidelog.spark.subscription import KnownTopic
-from tidelog.types import TopicPartition
+from tidelog.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.metadata import TopicView
@@ -74,6 +75,14 @@ class OffsetReader:
                 raise refused(f"topic {name}", views[name].error_code)
         return subscription.choose(_known(views.values()))
 
+    def topic_ids(self) -> TopicIds:
+        """Of the topics that metadata has told of, as it was last asked."""
+        return {
+            view.name: view.topic_id
+            for view in self.cluster.view.topics.values()
+            if view.exists and view.topic_id != ZERO_UUID
+        }
+
     def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         return earliest_offsets(self.cluster, partitions)
 
@@ -111,13 +120,7 @@ class OffsetReader:
         found = self._resolve(limit, partitions, "starting")
         missing = [partition for partition, offset in found.items() if offset == NO_OFFSET]
         if missing and not self.options.latest_if_no_match:
-            raise InvalidOption(
-                "startingTimestamp"
-                if isinstance(limit, GlobalTimestamp)
-                else "startingOffsetsByTimestamp",
-                f"no record of {partitions_text(missing)} is as late as the timestamp; set "
-                f"startingOffsetsByTimestampStrategy to latest to begin at the end there",
-            )
+            raise start_too_late(limit, missing)
         return {**found, **self.latest(missing)}
 
     def resolve_end(self, limit: OffsetLimit, partitions: set[TopicPartition]) -> PartitionOffsets:

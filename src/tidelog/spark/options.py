@@ -18,21 +18,23 @@
              path                                           ours: segment files, no broker
     sink     topic, kafka.*; includeHeaders has no effect
 
-Names are case-insensitive. A bad value raises InvalidOption, which names the option. An option that
-neither knows is logged, with the nearest known name.
+Names are case-insensitive. A bad value raises InvalidOption, which names the option, and so does an
+option that is unknown: it names the nearest known one. What Spark itself puts among the options of
+a sink (checkpointLocation, path, queryName, outputMode) is left to it.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Final
 
 from tidelog.config.client import ClientConfig
-from tidelog.config.definition import ConfigError, InvalidValue
+from tidelog.config.definition import ConfigError, InvalidValue, UnknownKey
 from tidelog.spark.data_loss import DataLossPolicy
 from tidelog.spark.offsets import (
     EARLIEST_OFFSET,
@@ -50,6 +52,7 @@ from tidelog.spark.offsets import (
     partitions_text,
 )
 from tidelog.spark.subscription import Assign, Subscribe, SubscribePattern, Subscription
+from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +80,8 @@ SOURCE_OPTIONS: Final = (
     "commitGroupId",
     "path",
 )
+SINK_OPTIONS: Final = ("topic", "includeHeaders")
+SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "path", "queryName")
 REFUSED_BY_SOURCE: Final = {
     "auto.offset.reset": "set the option startingOffsets to earliest or latest instead; Spark "
     "itself keeps track of what was read",
@@ -239,7 +244,7 @@ class SourceOptions:
 def source_options(given: Mapping[str, str]) -> SourceOptions:
     """Raises InvalidOption; what only a batch or only a stream may not have is left to both."""
     texts = OptionTexts(given)
-    _warn_of_unknown(texts)
+    _refuse_unknown(texts, SOURCE_OPTIONS)
     path = texts.text("path")
     options = SourceOptions(
         subscription=_subscription(texts, is_optional=path is not None),
@@ -275,6 +280,7 @@ class SinkOptions:
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     texts = OptionTexts(given)
+    _refuse_unknown(texts, (*SINK_OPTIONS, *SPARKS_OWN))
     topic = texts.text("topic")
     if topic is not None and not topic.strip():
         raise InvalidOption("topic", "is empty")
@@ -299,6 +305,9 @@ def client_options(
         raise InvalidOption("kafka.bootstrap.servers", f"must be set{hint}")
     try:
         config = ClientConfig(options)
+    except UnknownKey as problem:
+        hint = f"; did you mean kafka.{problem.nearest}?" if problem.nearest else ""
+        raise InvalidOption(f"kafka.{problem.name}", f"is unknown{hint}") from problem
     except InvalidValue as problem:
         value = options.get(problem.name)
         raise InvalidOption(f"kafka.{problem.name}", f"{problem.rule}, got {value}") from problem
@@ -421,11 +430,36 @@ def _require_same_order(start: PartitionOffsets, end: PartitionOffsets, suffix: 
             )
 
 
-def _warn_of_unknown(texts: OptionTexts) -> None:
-    known = {name.lower(): name for name in SOURCE_OPTIONS}
+def _refuse_unknown(texts: OptionTexts, names: Iterable[str]) -> None:
+    known = {name.lower(): name for name in names}
+    known |= {"kafka.bootstrap.servers": "kafka.bootstrap.servers"}
     for name in texts.names():
         if name in known or name.startswith("kafka."):
             continue
         nearest = get_close_matches(name, known, 1)
         hint = f"; did you mean {known[nearest[0]]}?" if nearest else ""
-        logger.warning("option %s is unknown and has no effect%s", name, hint)
+        raise InvalidOption(name, f"is unknown{hint}")
+
+
+def start_too_late(limit: OffsetLimit, missing: Collection[TopicPartition]) -> InvalidOption:
+    """No record of these partitions is as late as the timestamp that a query is to start at."""
+    if isinstance(limit, GlobalTimestamp):
+        name, times = "startingTimestamp", {limit.timestamp_ms}
+    else:
+        assert isinstance(limit, PartitionTimestamps), limit
+        name = "startingOffsetsByTimestamp"
+        times = {limit.timestamps_ms[partition] for partition in missing}
+    told = ", ".join(f"{time} ({_utc_text(time)})" for time in sorted(times)[:3])
+    more = f" and {len(times) - 3} more" if len(times) > 3 else ""
+    return InvalidOption(
+        name,
+        f"no record of {partitions_text(missing)} is as late as {told}{more}; set "
+        f"startingOffsetsByTimestampStrategy to latest to begin at the end there",
+    )
+
+
+def _utc_text(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return "beyond the calendar"

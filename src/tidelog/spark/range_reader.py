@@ -1,7 +1,7 @@
 """The executor's part: the records of one range of offsets as Arrow record batches.
 
 The end is known, so nothing waits at it. When the log no longer holds the range, or its topic is
-gone, `failOnDataLoss` decides between an error and going on with what is left.
+gone or was made anew, `failOnDataLoss` decides between an error and going on with what is left.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tidelog.client.offsets import earliest_offsets, latest_offsets
 from tidelog.spark.options import ROWS_MAX
 from tidelog.spark.process_assembler import process_assembler
 from tidelog.spark.process_cluster import process_cluster
+from tidelog.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,14 +25,27 @@ if TYPE_CHECKING:
     from tidelog.spark.data_loss import DataLossPolicy
     from tidelog.spark.options import SourceOptions
     from tidelog.spark.planning import OffsetRange
+    from tidelog.types import Uuid
 
 
-def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_range(
+    options: SourceOptions, wanted: OffsetRange, topic_id: Uuid | None
+) -> Iterator[pa.RecordBatch]:
     cluster = process_cluster(options.executor_config())
     cluster.refresh([wanted.partition.topic])
+    if topic_id is not None and _is_made_anew(cluster, wanted.partition.topic, topic_id):
+        options.data_loss.report(f"{wanted} cannot be read: its topic was deleted and made anew")
+        return iter(())
     assembler = process_assembler(options.include_headers)
     fetcher = Fetcher(cluster, rows_max=ROWS_MAX, assembler=assembler)
     return fetch_what_is_there(fetcher, wanted, options.data_loss)
+
+
+def _is_made_anew(cluster: Cluster, topic: str, topic_id: Uuid) -> bool:
+    try:
+        return cluster.topic(topic).topic_id not in (topic_id, ZERO_UUID)
+    except UnknownTopic:
+        return False  # the fetch tells
 
 
 def fetch_what_is_there(

@@ -17,13 +17,16 @@ from tidelog.spark.ranges import ranges_within
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.types import Uuid
+
 
 class RangePartition(InputPartition):
-    """One task."""
+    """One task. Its offsets are those of the topic with this id, where it is known."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
+    def __init__(self, wanted: OffsetRange, topic_id: Uuid | None) -> None:
         super().__init__(wanted)
         self.wanted = wanted
+        self.topic_id = topic_id
 
 
 def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -32,7 +35,7 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
 
     if not isinstance(partition, RangePartition):
         return iter(())
-    return read_range(options, partition.wanted)
+    return read_range(options, partition.wanted, partition.topic_id)
 
 
 class TidelogReader(DataSourceReader):
@@ -50,11 +53,12 @@ class TidelogReader(DataSourceReader):
             start = reader.resolve_start(start_limit, assigned)
             end = reader.resolve_end(end_limit, assigned)
             earliest, latest = reader.earliest(assigned), reader.latest(assigned)
+            topic_ids = reader.topic_ids()
         finally:
             reader.close()
         ranges = ranges_within(start, end, earliest, latest, options.data_loss)
         return [
-            RangePartition(row)
+            RangePartition(row, topic_ids.get(row.partition.topic))
             for row in split_ranges(
                 ranges, options.min_partitions, options.max_records_per_partition
             )

@@ -49,6 +49,7 @@ class TidelogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> TidelogStreamReader:
         from tidelog.spark.stream_reader import TidelogStreamReader
 
+        _refuse_other(schema, source_options(self.options).include_headers)
         return TidelogStreamReader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> TidelogWriter:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from tidelog.spark.offsets import OffsetsJson, offsets_from_json, offsets_to_json
+from tidelog.spark.offsets import StreamOffset, StreamOffsetJson
 from tidelog.spark.options import source_options
 from tidelog.spark.reader import RangePartition, read_partition
 from tidelog.spark.stream_state import StreamState
@@ -44,17 +44,16 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._state = StreamState(source_options(self._given))
         return self._state
 
-    def initialOffset(self) -> OffsetsJson:
-        return offsets_to_json(self._driver.initial_offsets())
+    def initialOffset(self) -> StreamOffsetJson:
+        return self._driver.initial_offset().to_json()
 
     def latestOffset(
-        self, start: OffsetsJson | None = None, limit: ReadLimit | None = None
-    ) -> OffsetsJson:
+        self, start: StreamOffsetJson | None = None, limit: ReadLimit | None = None
+    ) -> StreamOffsetJson:
         if start is None:
-            return offsets_to_json(self._driver.latest_without_start())
+            return self._driver.latest_without_start().to_json()
         is_limited = type(limit).__name__ != "ReadAllAvailable"
-        end = self._driver.next_end(offsets_from_json(start), is_limited=is_limited)
-        return offsets_to_json(end)
+        return self._driver.next_end(StreamOffset.from_json(start), is_limited=is_limited).to_json()
 
     def getDefaultReadLimit(self) -> Any:
         """Which kind hardly matters: the options are known here. ReadAllAvailable would mean that
@@ -68,22 +67,25 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
-    def reportLatestOffset(self) -> OffsetsJson | None:
+    def reportLatestOffset(self) -> StreamOffsetJson | None:
         latest = self._driver.latest
-        return None if latest is None else offsets_to_json(latest)
+        return None if latest is None else latest.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._driver.is_available_now = True
 
-    def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
-        ranges = self._driver.plan(offsets_from_json(start), offsets_from_json(end))
-        return [RangePartition(row) for row in ranges]
+    def partitions(self, start: StreamOffsetJson, end: StreamOffsetJson) -> list[InputPartition]:
+        until = StreamOffset.from_json(end)
+        return [
+            RangePartition(row, until.topic_ids.get(row.partition.topic))
+            for row in self._driver.plan(StreamOffset.from_json(start), until)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(source_options(self._given), partition)
 
-    def commit(self, end: OffsetsJson) -> None:
-        self._driver.commit(offsets_from_json(end))
+    def commit(self, end: StreamOffsetJson) -> None:
+        self._driver.commit(StreamOffset.from_json(end))
 
     def stop(self) -> None:
         if self._state is not None:

@@ -1,10 +1,13 @@
 """What the driver knows of a running streaming query, and where its batches begin and end.
 
-An offset is the next one to read of every partition.
+An offset is the next one to read of every partition, with the ids of their topics.
 
-    initial_offsets     the start options, resolved once; Spark asks twice for batch 0
+    initial_offset      the start options, resolved once; Spark asks twice for batch 0
     next_end(start)     where the next batch ends; all below `start` is done
     plan(start, end)    the ranges of a batch; new partitions begin at their earliest offset
+
+A topic with another id than in `start` was deleted and made anew. What the query had not read of
+the old one is lost; with failOnDataLoss=false the new one is read from its beginning.
 
 Batch 0 has no start in the checkpoint, so a restart that runs it again asks for the initial offsets
 again. When those move with time ("latest", or a timestamp after the last record) batch 0 is kept
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.clock import SystemClock
 from tidelog.spark import admission
-from tidelog.spark.offsets import PartitionOffsets, Word, partitions_text
+from tidelog.spark.offsets import PartitionOffsets, StreamOffset, Word, partitions_text
 from tidelog.spark.options import InvalidOption
 from tidelog.spark.planning import OffsetRange, split_ranges
 
@@ -48,10 +51,10 @@ class StreamState:
         self.options = options
         self.start_limit = options.stream_start()
         self.is_available_now = False
-        self.latest: PartitionOffsets | None = None  # as last asked for
-        self._initial: PartitionOffsets | None = None
+        self.latest: StreamOffset | None = None  # as last asked for
+        self._initial: StreamOffset | None = None
         self._is_batch_zero_to_come = False
-        self._last_end: PartitionOffsets | None = None  # held against the logs by this run
+        self._last_end: StreamOffset | None = None  # held against the logs by this run
         self._patience: admission.Patience | None = None
         if options.min_offsets_per_trigger is not None:
             self._patience = admission.Patience(
@@ -81,14 +84,17 @@ class StreamState:
         """Whether the same options give other offsets later."""
         return self.start_limit is Word.LATEST or self.options.latest_if_no_match
 
-    def initial_offsets(self) -> PartitionOffsets:
+    def initial_offset(self) -> StreamOffset:
         if self._initial is None:
             assigned = self.reader.assigned()
-            self._initial = self.reader.resolve_start(self.start_limit, assigned)
+            self._initial = self._with_ids(self.reader.resolve_start(self.start_limit, assigned))
             self._is_batch_zero_to_come = self._start_moves
         return self._initial
 
-    def latest_without_start(self) -> PartitionOffsets:
+    def _with_ids(self, offsets: PartitionOffsets) -> StreamOffset:
+        return StreamOffset.of(offsets, self.reader.topic_ids())
+
+    def latest_without_start(self) -> StreamOffset:
         """For pyspark 4.1."""
         for name, value in (
             ("maxOffsetsPerTrigger", self.options.max_offsets_per_trigger),
@@ -100,16 +106,16 @@ class StreamState:
             self._is_batch_zero_to_come = False
             self._last_end = self._initial
             return self._initial
-        self.latest = self.reader.latest(self.reader.assigned())
+        self.latest = self._with_ids(self.reader.latest(self.reader.assigned()))
         return self.latest
 
-    def next_end(self, start: PartitionOffsets, *, is_limited: bool) -> PartitionOffsets:
+    def next_end(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset:
         self.commit(start)
         end = self._next_end(start, is_limited)
         self._last_end = end
         return end
 
-    def _next_end(self, start: PartitionOffsets, is_limited: bool) -> PartitionOffsets:
+    def _next_end(self, start: StreamOffset, is_limited: bool) -> StreamOffset:
         if self._is_batch_zero_to_come:
             self._is_batch_zero_to_come = False
             if start == self._initial:
@@ -118,21 +124,29 @@ class StreamState:
         self._report_losses(start, latest)
         if not is_limited:
             return latest
-        begin = {**self.reader.earliest(latest.keys() - start.keys()), **start}
-        available = sum(max(latest[row] - begin[row], 0) for row in latest)
+        read = start.offsets_outside(start.made_anew(latest.topic_ids))
+        begin = {**self.reader.earliest(latest.offsets.keys() - read.keys()), **read}
+        available = sum(max(end - begin[row], 0) for row, end in latest.offsets.items())
         patience = None if self.is_available_now else self._patience
         if patience is not None and patience.waits(available):
             return start
         limit = self.options.max_offsets_per_trigger
-        return latest if limit is None else admission.limited(limit, begin, latest)
+        if limit is None:
+            return latest
+        return StreamOffset.of(admission.limited(limit, begin, latest.offsets), latest.topic_ids)
 
-    def _latest_since(self, start: PartitionOffsets) -> PartitionOffsets:
+    def _latest_since(self, start: StreamOffset) -> StreamOffset:
         if self.latest is None or not self.is_available_now:
-            assigned = self.reader.assigned(may_be_gone={row.topic for row in start})
-            self.latest = self.reader.latest_not_before(start, assigned)
+            assigned = self.reader.assigned(may_be_gone={row.topic for row in start.offsets})
+            topic_ids = self.reader.topic_ids()
+            read = start.offsets_outside(start.made_anew(topic_ids))
+            self.latest = StreamOffset.of(self.reader.latest_not_before(read, assigned), topic_ids)
         return self.latest
 
-    def _report_losses(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
+    def _report_losses(self, begin: StreamOffset, until: StreamOffset) -> None:
+        made_anew = begin.made_anew(until.topic_ids)
+        self._report_made_anew(made_anew)
+        start, end = begin.offsets_outside(made_anew), until.offsets_outside(made_anew)
         gone = start.keys() - end.keys()
         if gone:
             self.options.data_loss.report(
@@ -144,6 +158,13 @@ class StreamState:
                 self.options.data_loss.report(
                     f"{partition} was read up to {start[partition]}, but ends at {end[partition]}"
                 )
+
+    def _report_made_anew(self, topics: set[str]) -> None:
+        if topics:
+            self.options.data_loss.report(
+                f"{', '.join(sorted(topics))}: deleted and made anew since the query read it, so "
+                f"the query's offsets are those of another topic"
+            )
 
     def _why_gone(self, gone: set[TopicPartition]) -> str:
         subscription = self.options.subscription
@@ -159,21 +180,27 @@ class StreamState:
 
     # Tasks
 
-    def plan(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
-        if end != self._last_end:
-            if self._start_moves and start == self._initial and self.latest is None:
+    def plan(self, begin_at: StreamOffset, end_at: StreamOffset) -> list[OffsetRange]:
+        end = end_at.offsets
+        if end_at != self._last_end:
+            if self._start_moves and begin_at == self._initial and self.latest is None:
                 return []  # batch 0 of an earlier run
-            self._report_losses(start, end)
-            end = self._still_readable(end)
+            self._report_losses(begin_at, end_at)
+            end = self._still_readable(end_at)
+        start = begin_at.offsets_outside(begin_at.made_anew(end_at.topic_ids))
         begin = {**self._starts_of_new(end.keys() - start.keys()), **start}
         ranges = [OffsetRange(row, begin[row], end[row]) for row in end if row in begin]
         return split_ranges(
             ranges, self.options.min_partitions, self.options.max_records_per_partition
         )
 
-    def _still_readable(self, end: PartitionOffsets) -> PartitionOffsets:
+    def _still_readable(self, end_at: StreamOffset) -> PartitionOffsets:
         """For an end that was not held against the logs by this run: what of it they hold."""
-        there = self.reader.still_there(end)
+        there = self.reader.still_there(end_at.offsets)
+        made_anew = end_at.made_anew(self.reader.topic_ids())
+        self._report_made_anew(made_anew)
+        there = {row for row in there if row.topic not in made_anew}
+        end = end_at.offsets_outside(made_anew)
         if there != end.keys():
             self.options.data_loss.report(
                 f"{partitions_text(end.keys() - there)} are no longer there"
@@ -205,12 +232,12 @@ class StreamState:
 
     # Consumer group
 
-    def commit(self, offsets: PartitionOffsets) -> None:
-        """All before these offsets is done."""
+    def commit(self, end: StreamOffset) -> None:
+        """All before it is done."""
         if self.options.commit_group_id is None:
             return
         if self._committer is None:
             from tidelog.spark.group_commit import GroupCommitter
 
             self._committer = GroupCommitter(self.reader.cluster, self.options.commit_group_id)
-        self._committer.commit(offsets)
+        self._committer.commit(end.offsets)

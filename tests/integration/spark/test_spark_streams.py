@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -105,6 +106,61 @@ def test_records_deleted_between_runs_are_data_loss_or_skipped(
         run()
     run(failOnDataLoss="false")
     assert written(spark, tmp_path / "out") == [*range(5), *range(12, 20)]
+
+
+def test_a_topic_made_anew_between_runs_is_data_loss_or_read_from_its_beginning(
+    spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
+) -> None:
+    """The new topic has more records than the old one, so offsets alone show nothing."""
+    topics.create(topic_name)
+    topics.fill(topic_name, range(5))
+    given = {"subscribe": topic_name, "startingOffsets": "earliest"}
+
+    def run(**more: str) -> None:
+        frame = stream(spark, topics.bootstrap, **given, **more)
+        run_available_now(frame, tmp_path / "out", tmp_path / "checkpoint")
+
+    run()
+    topics.delete(topic_name)
+    topics.create(topic_name)
+    topics.fill(topic_name, range(100, 120))
+    with pytest.raises(Exception, match=f"{topic_name}: deleted and made anew"):
+        run()
+    run(failOnDataLoss="false")
+    assert written(spark, tmp_path / "out") == [*range(5), *range(100, 120)]
+
+
+def test_a_checkpoint_without_topic_ids_is_gone_on_from(
+    spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
+) -> None:
+    topics.create(topic_name)
+    topics.fill(topic_name, range(5))
+    given = {"subscribe": topic_name, "startingOffsets": "earliest"}
+
+    def run() -> None:
+        frame = stream(spark, topics.bootstrap, **given)
+        run_available_now(frame, tmp_path / "out", tmp_path / "checkpoint")
+
+    run()
+    for path in (tmp_path / "checkpoint" / "offsets").iterdir():
+        if path.name.isdecimal():
+            text, without_ids = re.subn(r',"id":"[^"]+"|, "id": "[^"]+"', "", path.read_text())
+            assert without_ids == 1, text
+            path.write_text(text)
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    topics.fill(topic_name, range(5, 9))
+    run()
+    assert written(spark, tmp_path / "out") == list(range(9))
+
+
+def test_a_schema_of_ones_own_is_refused_by_a_stream(
+    spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
+) -> None:
+    topics.create(topic_name)
+    reader = spark.readStream.format("tidelog").option("subscribe", topic_name)
+    reader = reader.option("kafka.bootstrap.servers", topics.bootstrap).schema("value string")
+    with pytest.raises(Exception, match="has a schema of its own"):
+        run_available_now(reader.load(), tmp_path / "out", tmp_path / "checkpoint")
 
 
 def test_a_checkpoint_of_another_topic_is_refused(

@@ -30,13 +30,31 @@ def test_values_may_be_numbers_and_booleans() -> None:
     assert config.integer("retries") == 7
 
 
-def test_unknown_and_inert_keys_are_tolerated_with_a_warning() -> None:
-    config = ClientConfig({**BOOTSTRAP, "batch.sise": "1", "linger.ms": "5", "my.own.key": "x"})
+def test_keys_of_kafkas_clients_without_effect_here_are_warned_of() -> None:
+    config = ClientConfig({**BOOTSTRAP, "linger.ms": "5", "ssl.truststore.location": "/x"})
     assert config.warnings == [
-        "unknown configuration key batch.sise; did you mean batch.size?",
         "linger.ms is accepted and has no effect",
-        "unknown configuration key my.own.key",
+        "ssl.truststore.location is accepted and has no effect",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("batch.sise", "; did you mean batch.size?"),
+        ("isolation.levle", "; did you mean isolation.level?"),
+        ("xyz", ""),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ClientConfig({**BOOTSTRAP, name: "1"})
+    assert str(refused.value) == f"unknown configuration key {name}{hint}"
+
+
+def test_transactions_are_refused_rather_than_left_out() -> None:
+    with pytest.raises(ConfigError, match=r"transactional\.id: this client has no transactions"):
+        ClientConfig({**BOOTSTRAP, "transactional.id": "mine"})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +112,7 @@ def test_kafkas_partitioners_are_known_by_class_name(name: str, chosen: str) -> 
 
 
 def test_a_configuration_survives_pickling() -> None:
-    config = ClientConfig({**BOOTSTRAP, "isolation.level": "read_committed", "odd": "1"})
+    config = ClientConfig({**BOOTSTRAP, "isolation.level": "read_committed", "linger.ms": "1"})
     again = pickle.loads(pickle.dumps(config))
     assert again.isolation_level == READ_COMMITTED
     assert again.values == config.values

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import logging
 import pickle
+import re
 
 import pytest
 
@@ -204,12 +204,26 @@ def test_latest_as_end_is_after_every_start() -> None:
     assert options.batch_end() == SpecificOffsets({TopicPartition("orders", 0): -1})
 
 
-def test_an_unknown_option_is_logged_with_the_nearest_known(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        parsed(startingOfsets="earliest")
-    assert "did you mean startingOffsets?" in caplog.text
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("startingOfsets", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("kafka.isolation.levle", "kafka.isolation.level"),
+        ("kafa.bootstrap.servers", "kafka.bootstrap.servers"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_known(given: str, nearest: str) -> None:
+    with pytest.raises(InvalidOption, match=rf"is unknown; did you mean {re.escape(nearest)}\?"):
+        source_options({**BROKER, "subscribe": "orders", given: "1"})
+
+
+def test_a_sinks_unknown_option_is_refused_and_what_spark_adds_is_not() -> None:
+    with pytest.raises(InvalidOption, match=r"option topics: is unknown; did you mean topic\?"):
+        sink_options({**BROKER, "topics": "out"})
+    with pytest.raises(InvalidOption, match=r"did you mean kafka\.max\.block\.ms\?"):
+        sink_options({**BROKER, "kafka.max.blok.ms": "2000"})
+    assert sink_options({**BROKER, "checkpointLocation": "/c", "queryName": "q"}).topic is None
 
 
 def test_without_any_option_the_message_tells_of_create_table() -> None:

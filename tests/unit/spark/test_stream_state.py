@@ -8,9 +8,11 @@ from tests.support.clock import FakeClock
 from tests.support.spark_offset_reader import FakeOffsetReader
 from tidelog.client.errors import UnknownTopic
 from tidelog.spark.data_loss import DataLoss
+from tidelog.spark.offsets import PartitionOffsets, StreamOffset
 from tidelog.spark.options import InvalidOption, source_options
+from tidelog.spark.planning import OffsetRange
 from tidelog.spark.stream_state import StreamState
-from tidelog.types import TopicPartition
+from tidelog.types import TopicPartition, Uuid
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -28,138 +30,196 @@ class Query:
         reader: Any = self.reader
         self.state = StreamState(source_options(self.given), reader, self.clock)
 
+    def initial_offsets(self) -> PartitionOffsets:
+        return self.state.initial_offset().offsets
+
+    def latest_without_start(self) -> PartitionOffsets:
+        return self.state.latest_without_start().offsets
+
+    def next_end(self, start: PartitionOffsets, *, is_limited: bool) -> PartitionOffsets:
+        return self.state.next_end(StreamOffset(start, {}), is_limited=is_limited).offsets
+
+    def plan(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
+        return self.state.plan(StreamOffset(start, {}), StreamOffset(end, {}))
+
 
 def test_a_query_begins_at_latest_with_an_empty_batch() -> None:
     query = Query({T0: (0, 10)})
-    assert query.state.initial_offsets() == {T0: 10}
+    assert query.initial_offsets() == {T0: 10}
     query.reader.logs[T0] = (0, 15)
-    assert query.state.next_end({T0: 10}, is_limited=False) == {T0: 10}
-    assert query.state.plan({T0: 10}, {T0: 10}) == []
-    assert query.state.next_end({T0: 10}, is_limited=False) == {T0: 15}
-    assert query.state.plan({T0: 10}, {T0: 15}) != []
+    assert query.next_end({T0: 10}, is_limited=False) == {T0: 10}
+    assert query.plan({T0: 10}, {T0: 10}) == []
+    assert query.next_end({T0: 10}, is_limited=False) == {T0: 15}
+    assert query.plan({T0: 10}, {T0: 15}) != []
 
 
 def test_batch_zero_run_again_later_still_ends_where_it_ended() -> None:
     query = Query({T0: (0, 10)})
-    query.state.initial_offsets()
-    query.state.next_end({T0: 10}, is_limited=False)
+    query.initial_offsets()
+    query.next_end({T0: 10}, is_limited=False)
     query.reader.logs[T0] = (0, 99)
     query.restart()
-    assert query.state.plan(query.state.initial_offsets(), {T0: 10}) == []
-    assert query.state.next_end({T0: 10}, is_limited=False) == {T0: 99}
+    assert query.plan(query.initial_offsets(), {T0: 10}) == []
+    assert query.next_end({T0: 10}, is_limited=False) == {T0: 99}
 
 
 def test_a_query_from_earliest_reads_in_batch_zero() -> None:
     query = Query({T0: (3, 10)}, startingOffsets="earliest")
-    assert query.state.initial_offsets() == {T0: 3}
-    assert query.state.next_end({T0: 3}, is_limited=False) == {T0: 10}
-    assert query.state.plan({T0: 3}, {T0: 10}) == [(T0, 3, 10)]
+    assert query.initial_offsets() == {T0: 3}
+    assert query.next_end({T0: 3}, is_limited=False) == {T0: 10}
+    assert query.plan({T0: 3}, {T0: 10}) == [(T0, 3, 10)]
 
 
 def test_the_initial_offsets_stay_the_same_within_a_run() -> None:
     query = Query({T0: (0, 10)})
-    query.state.initial_offsets()
+    query.initial_offsets()
     query.reader.logs[T0] = (0, 20)
-    assert query.state.initial_offsets() == {T0: 10}
+    assert query.initial_offsets() == {T0: 10}
 
 
 def test_a_limit_holds_unless_spark_wants_everything() -> None:
     query = Query({T0: (0, 100)}, maxOffsetsPerTrigger="10")
-    assert query.state.next_end({T0: 0}, is_limited=True) == {T0: 10}
-    assert query.state.next_end({T0: 0}, is_limited=False) == {T0: 100}
+    assert query.next_end({T0: 0}, is_limited=True) == {T0: 10}
+    assert query.next_end({T0: 0}, is_limited=False) == {T0: 100}
 
 
 def test_a_small_batch_waits_for_more_but_not_in_available_now() -> None:
     query = Query({T0: (0, 100)}, minOffsetsPerTrigger="50", maxTriggerDelay="1m")
-    assert query.state.next_end({T0: 0}, is_limited=True) == {T0: 100}
+    assert query.next_end({T0: 0}, is_limited=True) == {T0: 100}
     query.reader.logs[T0] = (0, 149)
-    assert query.state.next_end({T0: 100}, is_limited=True) == {T0: 100}
+    assert query.next_end({T0: 100}, is_limited=True) == {T0: 100}
     query.clock.advance(ms=60_000)
-    assert query.state.next_end({T0: 100}, is_limited=True) == {T0: 149}
+    assert query.next_end({T0: 100}, is_limited=True) == {T0: 149}
     query.state.is_available_now = True
-    query.state.latest = {T0: 150}
-    assert query.state.next_end({T0: 149}, is_limited=True) == {T0: 150}
+    query.state.latest = StreamOffset({T0: 150}, {})
+    assert query.next_end({T0: 149}, is_limited=True) == {T0: 150}
 
 
 def test_available_now_ends_where_the_log_ended_at_first() -> None:
     query = Query({T0: (0, 100)}, maxOffsetsPerTrigger="60")
     query.state.is_available_now = True
-    assert query.state.next_end({T0: 0}, is_limited=True) == {T0: 60}
+    assert query.next_end({T0: 0}, is_limited=True) == {T0: 60}
     query.reader.logs[T0] = (0, 500)
-    assert query.state.next_end({T0: 60}, is_limited=True) == {T0: 100}
-    assert query.state.next_end({T0: 100}, is_limited=True) == {T0: 100}
+    assert query.next_end({T0: 60}, is_limited=True) == {T0: 100}
+    assert query.next_end({T0: 100}, is_limited=True) == {T0: 100}
 
 
 def test_an_added_partition_begins_at_its_first_offset() -> None:
     query = Query({T0: (0, 10), T1: (0, 7)})
-    assert query.state.next_end({T0: 10}, is_limited=False) == {T0: 10, T1: 7}
-    assert query.state.plan({T0: 10}, {T0: 10, T1: 7}) == [(T1, 0, 7)]
+    assert query.next_end({T0: 10}, is_limited=False) == {T0: 10, T1: 7}
+    assert query.plan({T0: 10}, {T0: 10, T1: 7}) == [(T1, 0, 7)]
 
 
 def test_an_added_partition_counts_for_the_limit() -> None:
     query = Query({T0: (0, 10), T1: (0, 30)}, maxOffsetsPerTrigger="10")
-    assert query.state.next_end({T0: 0}, is_limited=True) == {T0: 2, T1: 7}
+    assert query.next_end({T0: 0}, is_limited=True) == {T0: 2, T1: 7}
 
 
 def test_an_added_partition_that_lost_records_already_is_data_loss() -> None:
     query = Query({T0: (0, 10), T1: (5, 7)})
-    end = query.state.next_end({T0: 10}, is_limited=False)
+    end = query.next_end({T0: 10}, is_limited=False)
     with pytest.raises(DataLoss, match="t-1 begins at 5 instead of 0"):
-        query.state.plan({T0: 10}, end)
+        query.plan({T0: 10}, end)
 
 
 def test_a_topic_that_is_gone_is_data_loss_or_left_out() -> None:
     with pytest.raises(DataLoss, match="t-1, which are no longer there"):
-        Query({T0: (0, 10)}).state.next_end({T0: 0, T1: 5}, is_limited=False)
+        Query({T0: (0, 10)}).next_end({T0: 0, T1: 5}, is_limited=False)
     query = Query({T0: (0, 10)}, failOnDataLoss="false")
-    assert query.state.next_end({T0: 0, T1: 5}, is_limited=False) == {T0: 10}
+    assert query.next_end({T0: 0, T1: 5}, is_limited=False) == {T0: 10}
 
 
 def test_a_topic_made_anew_with_less_is_data_loss_or_goes_on_from_its_end() -> None:
     with pytest.raises(DataLoss, match="t-0 was read up to 100, but ends at 3"):
-        Query({T0: (0, 3)}).state.next_end({T0: 100}, is_limited=False)
+        Query({T0: (0, 3)}).next_end({T0: 100}, is_limited=False)
     query = Query({T0: (0, 3)}, failOnDataLoss="false")
-    assert query.state.next_end({T0: 100}, is_limited=False) == {T0: 3}
-    assert query.state.plan({T0: 100}, {T0: 3}) == []
+    assert query.next_end({T0: 100}, is_limited=False) == {T0: 3}
+    assert query.plan({T0: 100}, {T0: 3}) == []
 
 
 def test_a_checkpoint_of_another_topic_is_named_as_such() -> None:
     other = TopicPartition("payments", 0)
     with pytest.raises(DataLoss, match=r"belongs to another query.*\(payments\)"):
-        Query({T0: (0, 3)}).state.next_end({other: 4}, is_limited=False)
+        Query({T0: (0, 3)}).next_end({other: 4}, is_limited=False)
 
 
 def test_a_topic_that_was_never_there_is_an_error() -> None:
     with pytest.raises(UnknownTopic):
-        Query({}).state.initial_offsets()
+        Query({}).initial_offsets()
 
 
 def test_a_batch_of_an_earlier_run_is_held_against_the_log() -> None:
     with pytest.raises(DataLoss, match="was to be read up to 20, but ends at 10"):
-        Query({T0: (0, 10)}).state.plan({T0: 5}, {T0: 20})
+        Query({T0: (0, 10)}).plan({T0: 5}, {T0: 20})
     query = Query({T0: (0, 10)}, failOnDataLoss="false")
-    assert query.state.plan({T0: 5}, {T0: 20}) == [(T0, 5, 10)]
+    assert query.plan({T0: 5}, {T0: 20}) == [(T0, 5, 10)]
 
 
 def test_a_batch_is_split_as_the_options_say() -> None:
     query = Query({T0: (0, 10)}, maxRecordsPerPartition="4")
-    assert [row.size for row in query.state.plan({T0: 0}, {T0: 10})] == [3, 3, 4]
+    assert [row.size for row in query.plan({T0: 0}, {T0: 10})] == [3, 3, 4]
 
 
 def test_pyspark_without_a_start_works_but_takes_no_limits() -> None:
     query = Query({T0: (0, 10)})
-    query.state.initial_offsets()
+    query.initial_offsets()
     query.reader.logs[T0] = (0, 12)
-    assert query.state.latest_without_start() == {T0: 10}
-    assert query.state.plan({T0: 10}, {T0: 10}) == []
-    assert query.state.latest_without_start() == {T0: 12}
-    assert query.state.plan({T0: 10}, {T0: 12}) == [(T0, 10, 12)]
+    assert query.latest_without_start() == {T0: 10}
+    assert query.plan({T0: 10}, {T0: 10}) == []
+    assert query.latest_without_start() == {T0: 12}
+    assert query.plan({T0: 10}, {T0: 12}) == [(T0, 10, 12)]
     with pytest.raises(DataLoss, match="t-1"):
-        query.state.plan({T0: 10, T1: 5}, {T0: 12})
+        query.plan({T0: 10, T1: 5}, {T0: 12})
     with pytest.raises(InvalidOption, match=r"maxOffsetsPerTrigger: needs pyspark 4\.2"):
-        Query({T0: (0, 1)}, maxOffsetsPerTrigger="5").state.latest_without_start()
+        Query({T0: (0, 1)}, maxOffsetsPerTrigger="5").latest_without_start()
 
 
 def test_segment_files_cannot_be_streamed() -> None:
     with pytest.raises(InvalidOption, match="path"):
         Query({}, path="/data")
+
+
+class TestATopicThatIsMadeAnew:
+    OLD, NEW = {"t": Uuid(b"o" * 16)}, {"t": Uuid(b"n" * 16)}
+
+    def query(self, **options: str) -> Query:
+        query = Query({T0: (0, 150)}, **options)
+        query.reader.ids = self.NEW
+        return query
+
+    def test_fails_the_query_though_it_has_more_records_than_were_read(self) -> None:
+        with pytest.raises(DataLoss, match="t: deleted and made anew"):
+            self.query().state.next_end(StreamOffset({T0: 100}, self.OLD), is_limited=False)
+
+    def test_fails_the_query_when_pyspark_gives_no_start(self) -> None:
+        state = self.query(startingOffsets="earliest").state
+        end = state.latest_without_start()
+        assert end == StreamOffset({T0: 150}, self.NEW)
+        with pytest.raises(DataLoss, match="t: deleted and made anew"):
+            state.plan(StreamOffset({T0: 100}, self.OLD), end)
+
+    def test_fails_a_batch_that_an_earlier_run_had_planned(self) -> None:
+        start, end = (StreamOffset({T0: offset}, self.OLD) for offset in (100, 120))
+        with pytest.raises(DataLoss, match="t: deleted and made anew"):
+            self.query().state.plan(start, end)
+        assert self.query(failOnDataLoss="false").state.plan(start, end) == []
+
+    def test_is_read_from_its_beginning_where_loss_is_tolerated(self) -> None:
+        state = self.query(failOnDataLoss="false", maxOffsetsPerTrigger="60").state
+        start = StreamOffset({T0: 100}, self.OLD)
+        end = state.next_end(start, is_limited=True)
+        assert end == StreamOffset({T0: 60}, self.NEW)
+        assert state.plan(start, end) == [(T0, 0, 60)]
+        assert state.next_end(end, is_limited=True) == StreamOffset({T0: 120}, self.NEW)
+
+    def test_is_not_suspected_where_the_checkpoint_has_no_id(self) -> None:
+        state = self.query().state
+        end = state.next_end(StreamOffset({T0: 100}, {}), is_limited=False)
+        assert end == StreamOffset({T0: 150}, self.NEW)
+        assert state.plan(StreamOffset({T0: 100}, {}), end) == [(T0, 100, 150)]
+
+    def test_is_not_suspected_where_the_broker_tells_no_id(self) -> None:
+        query = self.query()
+        query.reader.ids = {}
+        start = StreamOffset({T0: 100}, self.OLD)
+        assert query.state.next_end(start, is_limited=False) == StreamOffset({T0: 150}, {})

@@ -233,6 +233,8 @@ def _old_segment(arena: Arena, peer: Peer, segment_bytes: int) -> list[Sample]:
         with broker.connect() as client:
             client.create_topic(TOPIC, segment_bytes=str(segment_bytes))
             _commit_transaction(broker)
+            while client.end_offset(TOPIC) < 2:  # Kafka writes the marker after its answer
+                time.sleep(0.01)
             client.produce(TOPIC, batch, segment_bytes // len(batch.data) + 5)
         return [_first_read(broker, cold=False), _first_read(broker, cold=True)]
 

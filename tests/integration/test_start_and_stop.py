@@ -23,6 +23,7 @@ from tests.support.broker_process import (
     serve_command,
 )
 from tests.support.eventually import eventually
+from tests.support.lingering_broker import program_that_lingers
 from tests.support.raw_batch import batch
 from tests.support.raw_client import (
     RawClient,
@@ -90,6 +91,19 @@ def test_a_terminal_that_closes_with_several_signals_stops_it_cleanly(
     assert broker.process is not None
     assert broker.process.wait(60) == 0
     assert (broker.data_directory / ".kafka_cleanshutdown").exists()
+
+
+def test_a_terminal_that_closes_while_a_stopped_broker_exits_does_not_spoil_the_exit(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    lingers = tmp_path / "lingers"
+    broker = start_broker(program=program_that_lingers(lingers))
+    broker.signal(signal.SIGHUP)
+    eventually(lingers.exists)
+    broker.signal(signal.SIGHUP)
+    lingers.unlink()
+    assert broker.process is not None
+    assert broker.process.wait(60) == 0
 
 
 def test_a_broker_started_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:

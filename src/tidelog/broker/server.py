@@ -82,7 +82,19 @@ def run(config: BrokerConfig) -> int:
         return loop.run_until_complete(_serve(config, loop))
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
+        _close(loop)
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """The loop's signal handlers go with it. A closing terminal may send SIGHUP until the process
+    is gone, and that must not turn a clean stop into a kill.
+    """
+    hung_up = set(stop_signals()) - {signal.SIGTERM, signal.SIGINT}
+    if hung_up:
+        signal.pthread_sigmask(signal.SIG_BLOCK, hung_up)
+    loop.close()
+    for number in hung_up:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -13,7 +13,7 @@ import signal
 import warnings
 from types import FrameType
 
-from tidelog.stop_signals import stop_signals
+from tidelog.stop_signals import end_at_the_next, stop_signals
 
 
 def interrupt_on_signals() -> None:
@@ -23,8 +23,7 @@ def interrupt_on_signals() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    for each in stop_signals():
-        signal.signal(each, _exit_at_once)
+    end_at_the_next(_exit_at_once)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     raise KeyboardInterrupt

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tidelog.errors import StartupError
-from tidelog.stop_signals import stop_signals
+from tidelog.stop_signals import end_at_the_next, stop_signals
 from tidelog.tools.cli.logging_setup import LEVELS
 from tidelog.tools.cli.serve import override
 
@@ -93,8 +93,7 @@ def _watch_signals() -> threading.Event:
     interrupted = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        for each in stop_signals():
-            signal.signal(each, signal.SIG_DFL)
+        end_at_the_next()
         interrupted.set()
         raise KeyboardInterrupt
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tidelog.errors import StartupError
-from tidelog.stop_signals import stop_signals
+from tidelog.stop_signals import end_at_the_next, stop_signals
 
 if TYPE_CHECKING:
     from tidelog.tools.zookeeper.server import Member, ServerSettings
@@ -101,6 +101,5 @@ def settings_of(arguments: argparse.Namespace) -> ServerSettings:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """A second signal ends the process at once, and the kernel ends the server."""
-    for each in stop_signals():
-        signal.signal(each, signal.SIG_DFL)
+    end_at_the_next()
     raise KeyboardInterrupt

@@ -49,6 +49,20 @@ def test_replicas_are_built_anew_while_records_are_deleted(tmp_path: Path) -> No
     assert harness.deletions
 
 
+def test_the_harness_finds_a_leader_that_forgets_a_batch_without_room(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="records are acked after"):
+        run(
+            tmp_path,
+            1,
+            seed=6,
+            records=40,
+            minutes=0.1,
+            workload=LARGE_BATCHES,
+            peace_within_s=15,
+            program=program_with("forgotten_batches"),
+        )
+
+
 def test_the_harness_finds_a_replica_that_refuses_the_batch_its_log_begins_in(
     tmp_path: Path,
 ) -> None:

@@ -9,7 +9,9 @@ import sys
 
 from tidelog.errors import ErrorCode
 from tidelog.log.fetched_batches import FetchedBatches
-from tidelog.protocol.messages.fetch import EpochEndOffset
+from tidelog.protocol.messages.fetch import EpochEndOffset, PartitionData
+from tidelog.replication import follower_session
+from tidelog.replication.follower_session import FollowerAnswer, SessionPartition
 from tidelog.replication.partition import Partition, Settle
 from tidelog.tools.cli.main import main
 
@@ -32,12 +34,29 @@ def no_truncation() -> None:
     Partition.divergence = divergence  # type: ignore[method-assign]
 
 
+def forgotten_batches() -> None:
+    """Leaders forget a batch for which an answer to a follower has no room."""
+    read = follower_session._read
+
+    def forget(
+        entry: SessionPartition, answer: FollowerAnswer, max_bytes: int
+    ) -> PartitionData | None:
+        row = read(entry, answer, max_bytes)
+        if row is None and entry.partition is not None:
+            return entry.partition.read_for_follower(entry.fetch_offset, 0, min_one_batch=False)
+        return row
+
+    follower_session._read = forget
+
+
 def refused_beginnings() -> None:
     """An empty replica refuses the batch inside of which its leader's log begins."""
     FetchedBatches.begin_around = lambda self, log_end_offset: False  # type: ignore[method-assign]
 
 
-BUGS = {bug.__name__: bug for bug in (early_acks, no_truncation, refused_beginnings)}
+BUGS = {
+    bug.__name__: bug for bug in (early_acks, no_truncation, forgotten_batches, refused_beginnings)
+}
 
 
 def program_with(bug: str) -> tuple[str, ...]:

@@ -130,6 +130,17 @@ async def test_a_topic_given_twice_stays(tmp_path: Path) -> None:
     await broker.close()
 
 
+@in_loop
+async def test_a_name_given_twice_does_not_keep_the_id_from_being_deleted(tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    await broker.create_topic("t")
+    topic_id = broker.topics.topics["t"].topic_id
+    rows = await by_states(broker, (None, topic_id), ("t", ZERO_UUID), ("t", ZERO_UUID))
+    assert codes(rows) == [("t", ErrorCode.INVALID_REQUEST), ("t", 0)]
+    assert "t" not in broker.topics.topics
+    await broker.close()
+
+
 @pytest.mark.parametrize(
     ("version", "expected"),
     [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)],

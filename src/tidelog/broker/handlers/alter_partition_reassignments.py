@@ -11,18 +11,20 @@ added are on live brokers (39), the replication factor stays if it must (38), th
 reassignment to cancel (85), partition exists and its topic is not being deleted (3).
 Versions: v1 allow_replication_factor_change (KIP-860).
 Unlike Kafka
-- Of a partition named twice the last row counts, and both are answered with its outcome.
+- In a cluster the last row of a partition that is named twice counts, and both have its outcome.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
 )
-from tidelog.types import TopicPartition
 
 
 async def handle(
@@ -34,24 +36,16 @@ async def handle(
     # Imported here: a broker that is not asked this does not pay for the controller of clusters.
     from tidelog.controller.cluster.answers import reassignment_results
 
-    results: dict[TopicPartition, KafkaError | None] = {}
-    for topic in request.topics:
-        for row in topic.partitions:
-            partition = TopicPartition(topic.name, row.partition_index)
-            results[partition] = _refusal(context, partition, row.replicas)
-    return reassignment_results(request, results)
+    return reassignment_results(request, partial(_refusal, context))
 
 
-def _refusal(
-    context: RequestContext, partition: TopicPartition, replicas: list[int] | None
-) -> KafkaError | None:
-    if replicas is None:
+def _refusal(context: RequestContext, topic: str, row: ReassignablePartition) -> KafkaError | None:
+    if row.replicas is None:
         return KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    image = context.broker.topics.topics.get(partition.topic)
-    known = image is not None and 0 <= partition.partition < len(image.partitions)
-    if image is None or not known:
+    image = context.broker.topics.topics.get(topic)
+    if image is None or not 0 <= row.partition_index < len(image.partitions):
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-    if replicas != image.partitions[partition.partition].replicas:
+    if row.replicas != image.partitions[row.partition_index].replicas:
         return KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "This broker is the only one: its partitions cannot be given other replicas.",

@@ -73,7 +73,7 @@ def _to_delete(
     both_ways = {
         image.name
         for _, topic_id in times
-        if (image := topics.by_id.get(topic_id)) and times[image.name, ZERO_UUID]
+        if (image := topics.by_id.get(topic_id)) and times[image.name, ZERO_UUID] == 1
     }
     found: list[Deletion] = []
     for (name, topic_id), count in times.items():

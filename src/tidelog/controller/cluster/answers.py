@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tidelog.controller.cluster.leader_balance import PREFERRED_ELECTION, UNCLEAN_ELECTION
 from tidelog.controller.cluster.term import Term
@@ -11,6 +11,7 @@ from tidelog.protocol.messages.alter_partition import AlterPartitionResponse
 from tidelog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
@@ -145,25 +146,25 @@ async def alter_reassignments(
     results = await term.alter_reassignments(
         targets, same_factor=not request.allow_replication_factor_change
     )
-    response = reassignment_results(request, results)
+    response = reassignment_results(
+        request, lambda topic, row: results[TopicPartition(topic, row.partition_index)]
+    )
     response.allow_replication_factor_change = request.allow_replication_factor_change
     return response
 
 
 def reassignment_results(
-    request: AlterPartitionReassignmentsRequest, results: Results
+    request: AlterPartitionReassignmentsRequest,
+    outcome_of: Callable[[str, ReassignablePartition], KafkaError | None],
 ) -> AlterPartitionReassignmentsResponse:
-    """Rows as they were asked for; of a partition named twice the last row counts."""
+    """Rows as they were asked for."""
     return AlterPartitionReassignmentsResponse(
         error_message=None,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _reassigned(
-                        row.partition_index,
-                        results[TopicPartition(topic.name, row.partition_index)],
-                    )
+                    _reassigned(row.partition_index, outcome_of(topic.name, row))
                     for row in topic.partitions
                 ],
             )

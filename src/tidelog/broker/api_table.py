@@ -80,7 +80,7 @@ API_TABLE: Final = (
     Api(ApiKey.CREATE_TOPICS, 0, 7, "create_topics"),
     Api(ApiKey.DELETE_TOPICS, 0, 6, "delete_topics"),
     Api(ApiKey.DELETE_RECORDS, 0, 2, "delete_records"),
-    Api(ApiKey.INIT_PRODUCER_ID, 0, 6, "init_producer_id"),
+    Api(ApiKey.INIT_PRODUCER_ID, 0, 5, "init_producer_id"),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, "offset_for_leader_epoch"),
     Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, "add_partitions_to_txn"),
     Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, "add_offsets_to_txn"),

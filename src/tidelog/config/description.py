@@ -113,14 +113,14 @@ class BrokerLayers:
         return make_entry(key.name, key, text, synonyms, read_only=False)
 
     def describe_group(self, overrides: Mapping[str, str]) -> list[Entry]:
-        """As in Kafka the first synonym is the key itself, set or not."""
         entries = []
         for key in GROUP_TABLE:
             broker_name, _ = key.synonyms[0]
             is_set = key.name in overrides
             text = overrides[key.name] if is_set else to_text(self.effective[broker_name])
-            source = Source.DYNAMIC_GROUP if is_set else Source.DEFAULT
-            synonyms = [Synonym(key.name, text, source), *self.synonyms(broker_name)]
+            synonyms = self.synonyms(broker_name)
+            if is_set:
+                synonyms.insert(0, Synonym(key.name, text, Source.DYNAMIC_GROUP))
             entries.append(make_entry(key.name, key, text, synonyms, read_only=False))
         return entries
 

@@ -482,6 +482,7 @@ async def test_a_groups_overrides_are_set_shown_and_kept(group_id: str, tmp_path
     described = rows(await describe(broker, GROUP, group_id, synonyms=True))
     before = described[SESSION_TIMEOUT]
     assert (before.value, before.config_source, before.read_only) == ("45000", 5, False)
+    assert [synonym.name for synonym in before.synonyms] == ["group.consumer.session.timeout.ms"]
     assert await increment(broker, GROUP, group_id, (SESSION_TIMEOUT, SET, "50000")) == (0, None)
     after = rows(await describe(broker, GROUP, group_id, synonyms=True))[SESSION_TIMEOUT]
     assert (after.value, after.config_source) == ("50000", Source.DYNAMIC_GROUP)

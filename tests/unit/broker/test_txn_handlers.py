@@ -9,6 +9,7 @@ import pytest
 from tests.support.batches import simple_batch
 from tests.support.metadata import in_loop
 from tests.support.txn_stage import PARTITIONS, TOPIC, Producer, TxnStage, txn_stage
+from tidelog.broker.api_table import API_TABLE
 from tidelog.broker.handlers import (
     add_partitions_to_txn,
     api_versions,
@@ -52,6 +53,19 @@ async def open_transaction(stage: TxnStage, value: bytes = b"v") -> Producer:
     return producer
 
 
+def test_transactions_have_the_versions_that_kafka_4_3_offers() -> None:
+    versions = {int(api.key): api.max_version for api in API_TABLE}
+    assert {key: versions[key] for key in (22, 24, 25, 26, 28, 65, 66)} == {
+        22: 5,
+        24: 5,
+        25: 4,
+        26: 5,
+        28: 5,
+        65: 0,
+        66: 2,
+    }
+
+
 # InitProducerId
 
 
@@ -92,18 +106,6 @@ def test_timeout_must_be_within_bounds(tmp_path: Path, timeout_ms: int) -> None:
             assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
     story()
-
-
-@in_loop
-async def test_two_phase_commit_is_switched_off(tmp_path: Path) -> None:
-    async with txn_stage(tmp_path) as stage:
-        answer = await stage.init(version=6, enable2_pc=True)
-        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        answer = await stage.init(version=6, keep_prepared_txn=True)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        answer = await stage.init(version=6)
-        assert (answer.error_code, answer.producer_epoch) == (0, 0)
-        assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == (-1, -1)
 
 
 @in_loop

@@ -1,4 +1,4 @@
-"""InitProducerId v0-v6: a producer id and epoch.
+"""InitProducerId v0-v5: a producer id and epoch.
 
 Behaviour
 - Without a transactional id every call gets a new id with epoch 0, whatever id the client had;
@@ -8,13 +8,12 @@ Behaviour
   written the answer is CONCURRENT_TRANSACTIONS. Used-up epochs bring a new id.
 - A producer that names its id and epoch (v3+, KIP-360) goes on after an error, unless a newer one
   has been here.
-- Two-phase commit (v6, KIP-939) is switched off, as it is in Kafka unless configured otherwise.
-Checks, in order: id and epoch both or neither, transactional id not empty (42), no two-phase commit
-(53), no transaction to be kept (35), timeout within 1 and transaction.max.timeout.ms (50),
-coordinator (14, 16), no end under way (51), the named id and epoch (90).
+Checks, in order: id and epoch both or neither, transactional id not empty (42), timeout within 1
+and transaction.max.timeout.ms (50), coordinator (14, 16), no end under way (51), the named id and
+epoch (90).
 Versions: v2 flexible, v3 the client's present id and epoch, v4 PRODUCER_FENCED (before:
-INVALID_PRODUCER_EPOCH), v5 TRANSACTION_ABORTABLE (never needed), v6 two-phase commit, which 4.3
-offers only among its unstable versions.
+INVALID_PRODUCER_EPOCH), v5 TRANSACTION_ABORTABLE (never needed). v6, two-phase commit (KIP-939), is
+not offered by Kafka 4.3 either.
 Unlike Kafka: where the abort of the open transaction is done at once, so is this request; Kafka
 makes the client ask again.
 """
@@ -56,10 +55,6 @@ async def _transactional(
     transactions = context.broker.transactions
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if request.enable2_pc:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if request.keep_prepared_txn:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     transactions.require_timeout(request.transaction_timeout_ms)
     expected = None
     if request.producer_id != NO_PRODUCER_ID:

@@ -12,6 +12,7 @@ from tests.support.group_stage import GroupStage
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from tidelog.coordinator.group.tombstone_writer import TOMBSTONES_MAX
 from tidelog.errors import ErrorCode
+from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
 from tidelog.slices import SlicedWork
 
 GROUPS = 300
@@ -39,6 +40,35 @@ def commit(
         group_instance_id=None,
         version=9,
     )
+
+
+def stage_offset(stage: GroupStage, group_id: str, topic: str, *, producer_id: int) -> None:
+    """An offset in a transaction that is still open."""
+    stage.groups.commit_transactional_offsets(
+        group_id,
+        [(topic, 0, CommittedOffset(99, 0, "", stage.clock.time_ms()))],
+        producer_id=producer_id,
+        producer_epoch=0,
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+    )
+
+
+def commit_transaction(stage: GroupStage, group_id: str, producer_id: int) -> None:
+    marker = marker_batch(
+        EndTransactionMarker(ControlType.COMMIT, 0),
+        producer_id=producer_id,
+        producer_epoch=0,
+        timestamp=stage.clock.time_ms(),
+    )
+    index = stage.groups.offsets_partition(group_id).partition
+    stage.groups.runtime.write_marker(index, memoryview(marker), producer_id, committed=True)
+
+
+def committed_offsets(stage: GroupStage, group_id: str) -> list[tuple[str, int]]:
+    offsets = stage.groups.offsets_of(group_id)
+    return [(topic, committed.offset) for topic, _, committed in offsets or ()]
 
 
 def commit_all(stage: GroupStage, topic: str) -> None:
@@ -116,6 +146,57 @@ def test_what_is_committed_for_a_new_topic_of_that_name_stays(stage: GroupStage)
     offsets = stage.groups.offsets_of(late)
     assert [committed.offset for _, _, committed in offsets or ()] == [77]
     assert_a_restart_reads_the_same(stage)
+
+
+def test_offsets_of_a_deleted_topic_do_not_come_with_the_end_of_a_transaction(
+    stage: GroupStage,
+) -> None:
+    commit(stage, "both", "gone")
+    for group_id in ("both", "staged", "other"):
+        stage_offset(stage, group_id, "kept" if group_id == "other" else "gone", producer_id=7)
+    stage.groups.topic_deleted("gone")
+    turns(stage)
+    for group_id in ("both", "other"):
+        commit_transaction(stage, group_id, 7)
+    assert not committed_offsets(stage, "both")
+    assert not committed_offsets(stage, "staged")
+    assert committed_offsets(stage, "other") == [("kept", 99)]
+    assert_a_restart_reads_the_same(stage)
+
+
+def test_very_many_offsets_of_an_open_transaction_go_a_few_a_turn(stage: GroupStage) -> None:
+    for number in range(GROUPS):
+        stage_offset(stage, f"g{number}", "t", producer_id=7)
+    before = end_offsets(stage)
+    stage.groups.topic_deleted("t")
+    written = [end_offsets(stage) - before, *turns(stage)]
+    assert max(written) <= TOMBSTONES_MAX
+    assert sum(written) == GROUPS
+    assert not groups_left(stage)
+
+
+def test_what_is_staged_for_a_new_topic_of_that_name_stays(stage: GroupStage) -> None:
+    commit_all(stage, "t")
+    stage.groups.topic_deleted("t")
+    late = sorted(groups_left(stage))[-1]
+    stage_offset(stage, late, "t", producer_id=7)
+    turns(stage)
+    commit_transaction(stage, late, 7)
+    assert committed_offsets(stage, late) == [("t", 99)]
+
+
+def test_an_offset_does_not_expire_while_a_transaction_replaces_it(stage: GroupStage) -> None:
+    commit(stage, "g", "t")
+    stage.clock.advance(ms=MINUTE_MS)
+    stage_offset(stage, "g", "t", producer_id=7)
+    stage.groups.expire_offsets()
+    turns(stage)
+    commit_transaction(stage, "g", 7)
+    assert committed_offsets(stage, "g") == [("t", 99)]
+    stage.clock.advance(ms=MINUTE_MS)
+    stage.groups.expire_offsets()
+    turns(stage)
+    assert not groups_left(stage)
 
 
 def test_many_offsets_expire_a_few_a_turn(stage: GroupStage) -> None:

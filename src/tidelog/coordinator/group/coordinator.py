@@ -609,6 +609,8 @@ def _expired_pieces(shard: GroupShard, now_ms: int, retention_ms: int) -> Iterat
                     group = shard.groups.get(group_id)
                     if group is not None:  # it may change between two pieces, and go
                         gone = removal.expired(group, topic, piece, now_ms, retention_ms)
+                        # A tombstone would take along what waits for a transaction.
+                        gone = [n for n in gone if not offsets.is_unstable(topic, n)]
                         yield group_id, topic, gone
         yield group_id, None, ()
 

@@ -45,12 +45,24 @@ class GroupOffsets:
 
     def pieces(self, topic: str) -> Iterator[dict[int, CommittedOffset]]:
         """Of a topic, a few partitions at a time, each piece as it is when it is asked for: some
-        may have been removed or committed since the piece before.
+        may have been removed or committed since the piece before. Where an offset waits for its
+        transaction to end, the newest one counts.
         """
-        partitions = tuple(self._by_topic.get(topic, ()))
-        for start in range(0, len(partitions), PIECE):
-            present = self._by_topic.get(topic, {})
-            yield {n: present[n] for n in partitions[start : start + PIECE] if n in present}
+        partitions = dict.fromkeys(self._by_topic.get(topic, ()))
+        partitions.update((n, None) for name, n in self.unstable_partitions() if name == topic)
+        numbers = tuple(partitions)
+        for start in range(0, len(numbers), PIECE):
+            newest = ((n, self._newest(topic, n)) for n in numbers[start : start + PIECE])
+            yield {n: committed for n, committed in newest if committed is not None}
+
+    def _newest(self, topic: str, partition: int) -> CommittedOffset | None:
+        """Committed or not."""
+        newest = self.get(topic, partition)
+        for staged in self._unstable.values():
+            waiting = staged.get((topic, partition))
+            if waiting is not None and (newest is None or newest.log_offset < waiting.log_offset):
+                newest = waiting
+        return newest
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         partitions = self._by_topic.get(topic)

@@ -9,6 +9,9 @@ offsets.retention.minutes, counted
                                         from the commit, and only topics nobody is subscribed to
     in any other group                  not at all
 
+No offset goes by age while an open transaction is to replace it. With its topic, what waits for a
+transaction goes too.
+
 A group goes once it has neither members nor offsets; if it has a record, a tombstone says so.
 """
 

@@ -55,7 +55,11 @@ class GroupShard:
         self._groups_of_topic: dict[str, dict[str, None]] = {}
 
     def groups_of_topic(self, topic: str) -> tuple[str, ...]:
-        return tuple(self._groups_of_topic.get(topic, ()))
+        """Those that have committed offsets of it, and those that may with an open transaction."""
+        group_ids = dict.fromkeys(self._groups_of_topic.get(topic, ()))
+        for undecided in self._groups_of_producer.values():
+            group_ids |= dict.fromkeys(undecided)
+        return tuple(group_ids)
 
     def classic_or_new(self, group_id: str) -> Group:
         """For a member that joins; the group is not kept unless `keep` follows."""

@@ -6,7 +6,8 @@ Behaviour
   they ran. Internal keys are listed only where set.
 - configuration_keys picks keys, null or empty all; unknown ones are left out without an error.
 - A consumer group, known or not: its keys, over the broker's values for all groups.
-- This broker's loggers, with the levels in force. Subscriptions of client metrics: there are none.
+- This broker's loggers, with the levels in force. Subscriptions of client metrics: there are none,
+  which is no error and, as in Kafka 3.9, no row.
 - Values of passwords are null. The message of a success, and of an unknown topic, is empty.
 Checks, in order: resource type, then topic name valid and topic known, or broker id this one.
 Versions: v1 sources and synonyms instead of is_default (KIP-226), v3 types and documentation

@@ -1,7 +1,9 @@
 """A consumer group's configuration (KIP-848): its own overrides over the broker's values.
 
-The broker's group.consumer.min.* and group.consumer.max.* bound what a group may have. Only the
-keys of consumer groups are known: share groups and streams groups are not served.
+The broker's group.consumer.min.* and group.consumer.max.* bound what a group may have.
+
+Not done: keys of share groups and streams groups, which are not served, and Kafka 4.3's
+consumer.assignment.interval.ms: partitions are assigned at once.
 """
 
 from __future__ import annotations

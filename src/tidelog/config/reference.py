@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tidelog.config import group
 from tidelog.config.broker import SUBJECTS
 from tidelog.config.definition import READ_ONLY, ConfigType, EffectKind, Key, to_text
 from tidelog.config.keys import replication, topic
@@ -63,6 +64,12 @@ def reference() -> str:
         f"{topic.__doc__}\n",
         "The broker keys are listed best first: the first that is set gives the default.\n",
         *topic_rows(topic.KEYS),
+        "",
+        "## Consumer group\n",
+        "Of one group of the consumer protocol (KIP-848), set with IncrementalAlterConfigs or "
+        "AlterConfigs; the broker key gives the default. It holds from each member's next "
+        "heartbeat on.\n",
+        *topic_rows(group.GROUP_TABLE),
     ]
     return "\n".join(lines) + "\n"
 

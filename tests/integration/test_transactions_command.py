@@ -72,9 +72,17 @@ def test_list_can_be_narrowed(console: Console, hanging: str) -> None:
     assert hanging in ids
 
 
-def test_filter_that_a_broker_does_not_know_is_an_error(console: Console) -> None:
-    console("list", "--transactional-id-pattern", "a.*", code=1)
-    assert "LIST_TRANSACTIONS" in console.errors
+def test_list_can_be_narrowed_by_a_pattern(console: Console, hanging: str) -> None:
+    """Against an Apache Kafka: of 4.1 or later."""
+    listed = console("list", "--transactional-id-pattern", f"{hanging[:-1]}.")
+    assert [row["TransactionalId"] for row in listed] == [hanging]
+    listed = console("list", "--transactional-id-pattern", hanging[:-1])
+    assert listed == []
+
+
+def test_pattern_that_is_none_is_an_error(console: Console) -> None:
+    console("list", "--transactional-id-pattern", "(", code=1)
+    assert "INVALID_REGULAR_EXPRESSION" in console.errors
 
 
 def test_brokers_may_be_named_after_the_verb(

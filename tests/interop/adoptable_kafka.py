@@ -12,6 +12,7 @@ from bench.maven import jars_or_reason
 from bench.peers import COMMON, ApacheKafka, BrokerProcess
 from tests.interop.apache_kafka import CACHE
 from tests.support.adoption_story import STATIC
+from tidelog.types import Uuid
 
 OWN = {
     **STATIC,
@@ -53,6 +54,35 @@ class OverData:
 
     def command(self, data: Path, port: int, overrides: Mapping[str, str]) -> list[str]:
         return self._kafka.command(data, port, overrides)
+
+
+class OneOfTwo:
+    """A node of a KRaft cluster of two brokers, of which the first is the controller as well."""
+
+    name = "one of two kafkas"
+
+    def __init__(self, kafka: ApacheKafka, node_id: int, controller_port: int) -> None:
+        self._kafka = kafka
+        self._node_id = node_id
+        self._controller = f"127.0.0.1:{controller_port}"
+
+    def lay_out(self, data: Path) -> None:
+        self._kafka.lay_out(data)
+        properties = data / "meta.properties"
+        rows = {"version": "1", "cluster.id": self._kafka.CLUSTER_ID, "node.id": self._node_id}
+        rows["directory.id"] = str(Uuid.random())
+        properties.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
+
+    def command(self, data: Path, port: int, overrides: Mapping[str, str]) -> list[str]:
+        is_first = self._node_id == 1
+        listeners = f"PLAINTEXT://127.0.0.1:{port}"
+        own = {
+            "node.id": str(self._node_id),
+            "process.roles": "broker,controller" if is_first else "broker",
+            "controller.quorum.voters": f"1@{self._controller}",
+            "listeners": f"{listeners},CONTROLLER://{self._controller}" if is_first else listeners,
+        }
+        return self._kafka.command(data, port, {**overrides, **own})
 
 
 class OverZooKeeper:

@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION
 from bench.peers import BrokerProcess as KafkaProcess
-from bench.peers import Peer
+from bench.peers import Peer, free_port
 from tests.interop.adoptable_kafka import (
     KEEPER,
     OWN,
+    OneOfTwo,
     OverData,
     OverZooKeeper,
     adoptable_kafka_or_skip,
@@ -29,6 +31,7 @@ from tests.interop.adoptable_kafka import (
 from tests.support.adoption_story import (
     DAY_MS,
     INTERNAL,
+    OLD_MS,
     STATIC,
     TOPICS,
     Described,
@@ -165,6 +168,69 @@ def test_a_directory_of_kafka_over_zookeeper_is_adopted_and_given_back(tmp_path:
             assert read(bootstrap, described.partition_counts) == before
     finally:
         zookeeper.kill()
+
+
+def test_one_broker_of_two_is_adopted_as_far_as_its_data_goes(tmp_path: Path) -> None:
+    kafka = adoptable_kafka_or_skip(KAFKA_VERSION)
+    controller_port = free_port()
+    first, second = (
+        KafkaProcess(OneOfTwo(kafka, number, controller_port), tmp_path / f"node-{number}", OWN)
+        for number in (1, 2)
+    )
+    with served(first) as bootstrap, served(second):
+        admin = AdminClient(servers(bootstrap))
+        eventually(lambda: len(admin.list_topics(timeout=60).brokers) == 2, 60)
+        told_to_two(bootstrap)
+        described = describe(bootstrap)
+        eventually(lambda: in_sync(admin), 60)
+    taker = BrokerProcess(tmp_path / "tidelog", {**HASTE, "broker.id": "2"})
+    shutil.copytree(second.data, taker.data_directory)
+    with taker as broker:
+        topics = AdminClient(servers(broker.bootstrap)).list_topics(timeout=60).topics
+        leaders = {
+            name: [topics[name].partitions[n].leader for n in sorted(topics[name].partitions)]
+            for name in ("spread", "twice")
+        }
+        assert leaders == {"spread": [-1, 2, -1, 2], "twice": [2, 2]}
+        ours = describe(broker.bootstrap)
+        for name in leaders:
+            assert ours.topic_ids[name] == described.topic_ids[name]
+            assert ours.configs[name]["retention.ms"] == described.configs[name]["retention.ms"]
+        consumer = Consumer({**servers(broker.bootstrap), "group.id": "g"})
+        for name, number in (("spread", 1), ("spread", 3), ("twice", 0), ("twice", 1)):
+            offsets = consumer.get_watermark_offsets(TopicPartition(name, number), 60)
+            assert offsets == (0, 5)
+        consumer.close()
+        assert "spread: partitions [0, 2] have no leader" in broker.log_text()
+        assert broker.stop() == 0
+    assert not list(taker.data_directory.glob("spread-0*"))
+
+
+def told_to_two(bootstrap: str) -> None:
+    """Old records in partitions of one broker, of the other, and of both."""
+    admin = AdminClient(servers(bootstrap))
+    kept = {"retention.ms": "-1"}
+    new = [
+        NewTopic("spread", 4, replica_assignment=[[1], [2], [1], [2]], config=kept),
+        NewTopic("twice", 2, replica_assignment=[[1, 2], [2, 1]], config=kept),
+    ]
+    for future in admin.create_topics(new).values():
+        future.result(60)
+    producer = Producer({**servers(bootstrap), "acks": "all"})
+    for topic, count in (("spread", 4), ("twice", 2)):
+        for row in range(5 * count):
+            timestamp = int(time.time() * 1000) - OLD_MS
+            producer.produce(topic, value=str(row), partition=row % count, timestamp=timestamp)
+    assert producer.flush(60) == 0
+    Producer({**servers(bootstrap), "transactional.id": "t"}).init_transactions(60)
+    consumer = Consumer({**servers(bootstrap), "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition("twice", 1, 3)], asynchronous=False)
+    consumer.close()
+
+
+def in_sync(admin: AdminClient) -> bool:
+    partitions = admin.list_topics("twice", timeout=60).topics["twice"].partitions.values()
+    return all(len(each.isrs) == 2 for each in partitions)
 
 
 def compacted(described: Described) -> set[str]:

@@ -7,12 +7,14 @@ event loop gets `WalkDue` instead of an answer, has a thread `run` the walk, cal
 loop, and asks again.
 
 The thread touches nothing but files. A walk that meets anything unusual decides nothing: the loop
-then does all of it, with the means it has for damage.
+then does all of it, with the means it has for damage. Whoever asks while a walk is under way gets
+the same one, so that hundreds of readers that start together cost one walk.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -106,13 +108,20 @@ class SegmentWalk:
         self.evidence: AbortEvidence
         self.next_offset = -1
         self.is_clean = False
+        self.is_settled = False
+        self._running = threading.Lock()
+        self._has_run = False
 
     def run(self) -> None:
-        """For any thread."""
-        try:
-            self.is_clean = self._load_producers() and self._walk()
-        except OSError:
-            self.is_clean = False  # the loop will meet it, and report it
+        """For any thread. If another one is at it, this waits until that one is done."""
+        with self._running:
+            if self._has_run:
+                return
+            try:
+                self.is_clean = self._load_producers() and self._walk()
+            except OSError:
+                self.is_clean = False  # the loop will meet it, and report it
+            self._has_run = True
 
     def _load_producers(self) -> bool:
         """What is known of producers where the segment begins."""
@@ -151,9 +160,9 @@ class SegmentWalk:
     def settle(self) -> None:
         """On the loop, after `run`."""
         unverified = self._segment.unverified
-        if unverified is None or unverified.truncations != self._truncations:
+        if self.is_settled or unverified is None or unverified.truncations != self._truncations:
             return
-        unverified.walk = self
+        self.is_settled = True
         if self.is_clean:
             unverified.note_whole(
                 self.end, self.next_offset, has_transactions=self._has_transactions

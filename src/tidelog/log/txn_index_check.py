@@ -115,9 +115,10 @@ class TxnIndexCheck:
         walk = None
         is_heavy = self._is_on_loop and segment.size > LOOP_BYTES_MAX
         if segment.unverified is not None and is_heavy:
-            walk, segment.unverified.walk = segment.unverified.walk, None
-            if walk is None:
-                raise WalkDue(self._walk_over(segment, limit_offset))
+            walk = segment.unverified.walk or self._walk_over(segment, limit_offset)
+            segment.unverified.walk = None if walk.is_settled else walk
+            if not walk.is_settled:
+                raise WalkDue(walk)
         if walk is not None and walk.is_clean:
             return _Replay(segment, walk.evidence, walk.table, segment.size, limit_offset, walk)
         good_end = self._good_end(segment, limit_offset)

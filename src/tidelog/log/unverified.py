@@ -63,7 +63,7 @@ class Unverified:
         self.is_searchable = True  # for timestamps; not where damage has hidden some
         self._end_offset = -1  # after the last batch of the segment; -1 until looked for
         self.has_open_transactions = False  # at the end of the segment; known when it is checked
-        self.walk: SegmentWalk | None = None  # that a thread has made over the whole segment
+        self.walk: SegmentWalk | None = None  # over the whole segment, due or made
         self.truncations = 0
 
     def good_length(

@@ -6,15 +6,17 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from tests.support.log_builder import ABORT, COMMIT, LogWorkshop, end_txn, offsets, produce
 from tidelog.config.topic import LogConfig
 from tidelog.errors import KafkaError
-from tidelog.log import log_reader, txn_index_check
+from tidelog.log import log_reader, segment_walk, txn_index_check
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.segment_walk import WalkDue
+from tidelog.log.segment_scan import SegmentScan
+from tidelog.log.segment_walk import SegmentWalk, WalkDue
 from tidelog.log.txn_index import AbortedTxn
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
@@ -169,6 +171,43 @@ def test_a_segment_is_walked_over_once(tmp_path: Path) -> None:
         after_walks(log, offset)
     for offset in range(log.log_end_offset):
         aborted_at(log, offset)  # no WalkDue
+
+
+@pytest.mark.usefixtures("walks_are_due")
+def test_readers_that_come_together_share_one_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop = LogWorkshop(tmp_path)
+    log = workshop.create(CONFIG)
+    a_history(log, Random(1))
+    log.flush()
+    log.close()
+    log = load(workshop, log.log_end_offset)
+    scans: list[object] = []
+
+    def counted(*place: Any, **how: Any) -> SegmentScan:
+        scans.append(place)
+        return SegmentScan(*place, **how)
+
+    monkeypatch.setattr(segment_walk, "SegmentScan", counted)
+
+    def a_reader_is_told_to_wait() -> SegmentWalk:
+        with pytest.raises(WalkDue) as due:
+            aborted_at(log, 0)
+        return due.value.walk
+
+    waiting = [a_reader_is_told_to_wait() for _ in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(SegmentWalk.run, waiting))
+    assert len(scans) == 1
+    waiting[0].settle()
+    first = log.segments[0].unverified
+    assert first is not None
+    assert first.walk is waiting[0]
+    after_walks(log, 0)
+    for walk in waiting[1:]:
+        walk.settle()
+    assert first.walk is None  # and holds no memory
 
 
 def test_small_segments_are_looked_over_at_once(tmp_path: Path) -> None:

@@ -349,6 +349,24 @@ async def test_what_is_refused_among_very_many_is_answered_in_its_place(
 
 
 @in_loop
+async def test_a_refusal_of_the_whole_request_holds_for_all_of_very_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One batch of a transaction without a transactional id refuses the others as well."""
+    monkeypatch.setattr(produce, "SLICE_S", 0.0)
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", partitions=MANY)
+        transactional = simple_batch(
+            1, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        rows = [(n, transactional if n == 0 else simple_batch(1)) for n in range(MANY)]
+        answers = rows_of(await settled(handle(stage, *rows)))
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert {row.error_code for row in answers} == {refusal}
+        assert not any(stage.partition("t", n).log.log_end_offset for n in range(MANY))
+
+
+@in_loop
 async def test_heavy_records_among_very_many_go_to_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -320,6 +320,7 @@ class _Append:
     def go_on_from(self, before: _Append, rows: Sequence[RowPutOff]) -> None:
         """Append rows that were put off; the rest of the request was appended before."""
         self.is_part = True
+        self.refusal = before.refusal
         self._checked = {
             (row.topic.name, row.topic.topic_id, row.index): row for row in rows if row.is_heavy
         }

@@ -5,7 +5,7 @@ A lone broker, whose store lies in its first log directory, looks at every start
     the directories hold                 the topics come from
     KRaft's metadata log                 that log: ids, partitions, configurations
       the same as at the last adoption   the store; there is nothing to do
-    folders, and no metadata log         the folders; only while the store knows of no topic
+    folders, and no metadata log         the folders; only at the first start
 
 The broker reads Kafka's metadata log and never writes it, so Kafka can have the directory back. If
 Kafka has written since the last adoption, its metadata counts again: its topics replace those of
@@ -17,6 +17,8 @@ The broker deletes nothing that Kafka would have kept:
 - It does not start (StartupError) if it cannot read the metadata log or does not understand a
   record in it, if a setting that decides which records go has no meaning here, if a log directory
   is offline, or if Kafka names a log directory that log.dirs do not.
+- Kafka's server.properties are not in the directory. If the broker was started without them, and
+  topics follow the retention of brokers, it sets that to keep everything, and logs a warning.
 - Without a metadata log it gives every topic overrides that delete nothing and compact nothing,
   and logs a warning. (Kafka over ZooKeeper keeps configurations in ZooKeeper.) Internal topics get
   the settings that Kafka always gives them.
@@ -76,11 +78,11 @@ DECIDING: Final = frozenset(
 DECIDING_OF_BROKERS: Final = frozenset(
     synonym for key in DECIDING for synonym, _ in TOPIC_TABLE[key].synonyms
 )
-RETENTION_OF_BROKERS: Final = frozenset(
-    synonym
-    for key in ("cleanup.policy", "retention.ms", "retention.bytes")
-    for synonym, _ in TOPIC_TABLE[key].synonyms
+# Who starts with one of these has said how long records stay, or uses Kafka's own file.
+TELLING_OF_RETENTION: Final = frozenset(
+    ("process.roles", *(synonym for synonym, _ in TOPIC_TABLE["retention.ms"].synonyms))
 )
+KEEP_FOR_EVER: Final = {"log.retention.ms": "-1"}
 RESERVED_DIRECTORY_IDS: Final = 100  # numbers that stand for no directory: unassigned, lost, ...
 
 Texts = Mapping[str, str]
@@ -289,6 +291,7 @@ class KraftAdoption(Adoption):
         self._gone: list[str] = []  # topics of the store that go
         self._elsewhere: dict[str, list[int]] = {}  # partitions that others have, by topic
         self._lagging: list[str] = []  # partitions whose last records others have
+        self._empty: dict[str, list[int]] = {}  # partitions that are made anew, by topic
 
     def check(self, known: set[str]) -> None:
         """Before anything is written. `known` are the topics of the store."""
@@ -347,9 +350,12 @@ class KraftAdoption(Adoption):
                 yield from (Delete(path) for path, _, _ in self._store.subtree(config_path))
         for name in self._topics:
             yield self._configure("topics", name, self._configs(name))
-        names = {znodes.DEFAULT_ENTITY: "", str(self._broker_id): str(self._broker_id)}
-        for node, name in names.items():
-            yield self._configure("brokers", node, dict(self._broker_configs(name)))
+        of_all = dict(self._broker_configs(""))
+        if self._topics_of_unknown_retention():
+            of_all |= KEEP_FOR_EVER
+        yield self._configure("brokers", znodes.DEFAULT_ENTITY, of_all)
+        own_name = str(self._broker_id)
+        yield self._configure("brokers", own_name, dict(self._broker_configs(own_name)))
 
     def _broker_configs(self, name: str) -> Iterator[tuple[str, str]]:
         """Without passwords: other users may read the store's files, and not Kafka's."""
@@ -362,6 +368,19 @@ class KraftAdoption(Adoption):
 
     def _configs(self, name: str) -> Texts:
         return self._image.topic_configs.get(name, {})
+
+    def _topics_of_unknown_retention(self) -> list[str]:
+        """Records of theirs may go by age, and nobody has said at which."""
+        brokers = self._image.broker_configs
+        told = self._config.originals.keys() | brokers.get("", {}).keys()
+        if (told | brokers.get(str(self._broker_id), {}).keys()) & TELLING_OF_RETENTION:
+            return []
+        return [
+            name
+            for name in self._topics
+            if "retention.ms" not in (texts := self._configs(name))
+            and "delete" in texts.get("cleanup.policy", "delete")
+        ]
 
     def _images(
         self, topics: TopicCatalogue, found: Mapping[TopicPartition, FoundPartition]
@@ -385,6 +404,8 @@ class KraftAdoption(Adoption):
         if is_ours and (is_here or not others):
             if others and self._broker_id not in (*partition.isr, *partition.elr):
                 self._lagging.append(f"{topic.name}-{number}")
+            if not is_here:
+                self._empty.setdefault(topic.name, []).append(number)
             epoch = found.leader_epoch if found is not None and is_here else NO_LEADER_EPOCH
             return self._led_here(number, max(epoch, partition.leader_epoch))
         self._elsewhere.setdefault(topic.name, []).append(number)
@@ -412,6 +433,8 @@ class KraftAdoption(Adoption):
                 name,
                 numbers,
             )
+        for name, numbers in self._empty.items():
+            logger.warning("%s: partitions %s have no folder: new ones", name, numbers)
         if self._lagging:
             logger.warning(
                 "the last records of %s are missing, because this broker was not in sync with "
@@ -433,21 +456,13 @@ class KraftAdoption(Adoption):
         for what, count in image.counts.items():
             if count > 0:
                 logger.warning("%d records of %s were not adopted: no such thing here", count, what)
-        self._report_defaults(images)
-
-    def _report_defaults(self, images: Sequence[TopicImage]) -> None:
-        """server.properties of Kafka are not in the directory, and may have said more."""
-        brokers = self._image.broker_configs
-        texts = self._config.originals.keys() | brokers.get("", {}).keys()
-        followers = [each.name for each in images if "retention.ms" not in each.configs]
-        if followers and not (texts | brokers.get(str(self._broker_id), {}).keys()) & (
-            RETENTION_OF_BROKERS
-        ):
+        followers = self._topics_of_unknown_retention()
+        if followers:
             logger.warning(
-                "%d topics have no retention.ms of their own, so log.retention.ms decides, which "
-                "is %d here: start with the server.properties of Kafka if these said otherwise",
+                "%d topics have no retention.ms of their own, and this broker was started without "
+                "the server.properties of Kafka: log.retention.ms is -1 until you set it, for "
+                "example with kafka-configs.sh --alter --entity-type brokers --entity-default",
                 len(followers),
-                self._config.log_retention_ms,
             )
 
 

@@ -244,9 +244,56 @@ async def test_an_old_compacted_topic_is_not_emptied(kafka: KafkaDirectory) -> N
     kafka.metadata.append(*topic("a", A, cleanup_policy="compact"), *topic("b", B))
     for name, topic_id in (("a", A), ("b", B)):
         kafka.partition(name, 0, topic_id)
-    async with handler_stage(kafka.path) as stage:
+    async with handler_stage(kafka.path, log_retention_hours="168") as stage:
         sum(stage.broker.logs.delete_old_segments())
         assert (count_of(stage, "a"), count_of(stage, "b")) == (2, 0)
+
+
+WITHOUT_RETENTION = "1 topics have no retention.ms of their own"
+
+
+@in_loop
+async def test_without_the_settings_of_kafkas_broker_nothing_is_deleted_by_a_default(
+    kafka: KafkaDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its server.properties, which are not in the directory, may keep records for ever."""
+    kafka.metadata.append(*topic("a", A), *topic("b", B, retention_ms="5"))
+    for name, topic_id in (("a", A), ("b", B)):
+        kafka.partition(name, 0, topic_id)
+    for _ in range(2):
+        async with handler_stage(kafka.path) as stage:
+            sum(stage.broker.logs.delete_old_segments())
+            assert (count_of(stage, "a"), count_of(stage, "b")) == (2, 0)
+    told = [text for text in caplog.messages if text.startswith(WITHOUT_RETENTION)]
+    assert len(told) == 1
+    assert "--entity-type brokers --entity-default" in told[0]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"process_roles": "broker,controller", "node_id": "1"},
+        {"log_retention_minutes": "10080"},
+    ],
+)
+@in_loop
+async def test_the_default_holds_for_those_who_start_with_kafkas_settings(
+    properties: dict[str, str], kafka: KafkaDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.metadata.append(*topic("a", A))
+    kafka.partition("a", 0, A)
+    async with handler_stage(kafka.path, **properties) as stage:
+        sum(stage.broker.logs.delete_old_segments())
+        assert count_of(stage, "a") == 0
+    assert WITHOUT_RETENTION not in caplog.text
+
+
+@in_loop
+async def test_compacted_topics_alone_turn_no_retention_off(kafka: KafkaDirectory) -> None:
+    kafka.metadata.append(*topic("a", A, cleanup_policy="compact"))
+    kafka.partition("a", 0, A)
+    async with handler_stage(kafka.path) as stage:
+        assert stage.broker.config.log_retention_ms == 7 * DAY_MS
 
 
 @in_loop
@@ -354,11 +401,17 @@ async def test_partitions_of_other_brokers_have_no_leader_and_no_folder(
 
 @in_loop
 async def test_a_partition_that_only_this_broker_had_is_made_if_it_has_no_folder_yet(
-    kafka: KafkaDirectory,
+    kafka: KafkaDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kafka.metadata.append(*topic("a", A, [[1]], directories=[HOME]))
+    """Metadata before 3.7 do not say in which directory it was, so the operator is told."""
+    kafka.metadata.append(*topic("a", A, [[1]], directories=[HOME]), *topic("b", B, [[1], [1]]))
+    kafka.partition("b", 0, B)
     async with handler_stage(kafka.path) as stage:
-        assert count_of(stage, "a") == 0
+        assert [count_of(stage, "a"), count_of(stage, "b"), count_of(stage, "b", 1)] == [0, 2, 0]
+    for name, numbers in (("a", [0]), ("b", [1])):
+        assert any(
+            f"{name}: partitions {numbers} have no folder" in each for each in caplog.messages
+        )
 
 
 @in_loop

@@ -15,6 +15,8 @@ Unlike Kafka
 - Groups have the keys of consumer groups alone: share and streams groups are not served.
 - A broker's key that nobody knows is refused (42). Kafka keeps it for plug-ins. There are none
   here, and what is accepted must have an effect.
+- Some keys that Kafka changes while it runs are read-only here (42): listeners, thread counts of
+  the network and all that nothing acts on. docs/config.md names them.
 - Client metrics (KIP-714) have no subscriptions, and none can be made (42): nobody would collect.
 """
 

@@ -85,6 +85,9 @@ class BrokerProcess:
         self.overrides = {
             "log.dirs": str(self.data_directory),
             "tidelog.loop.stall.warn.ms": str(STALL_WARN_MS),
+            # Many tests write records of the past. Where they take long, a shared broker would
+            # delete them under their eyes.
+            "log.retention.check.interval.ms": "3600000",
             **(overrides or {}),
         }
         self.file_size_limit_bytes = file_size_limit_bytes

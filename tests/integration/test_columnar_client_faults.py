@@ -45,7 +45,7 @@ from tidelog.protocol.api_keys import ApiKey
 
 QUICK = {
     "request.timeout.ms": 500,
-    "default.api.timeout.ms": 2000,
+    "default.api.timeout.ms": 20_000,
     "delivery.timeout.ms": 20_000,
     "retry.backoff.ms": 1,
     "retry.backoff.max.ms": 5,
@@ -418,7 +418,7 @@ class TestFetching:
 
     def test_an_end_beyond_the_log_is_an_error_in_time(self, filled: ScriptedCluster) -> None:
         with (
-            connect(filled, default_api_timeout_ms=200) as cluster,
+            connect(filled, default_api_timeout_ms=1_000) as cluster,
             pytest.raises(
                 OffsetOutOfRange, match=r"t-0 cannot be read beyond offset 200.*up to 1000"
             ),
@@ -509,7 +509,9 @@ class TestCluster:
         with ScriptedCluster(1) as model:
             address = model.bootstrap
         with (
-            Cluster({"bootstrap.servers": address, **QUICK}) as cluster,
+            Cluster(
+                {"bootstrap.servers": address, **QUICK, "default.api.timeout.ms": 2000}
+            ) as cluster,
             pytest.raises(RequestTimedOut, match=f"2000 ms.*{address}: cannot connect"),
         ):
             cluster.topics(None)

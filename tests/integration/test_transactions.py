@@ -153,7 +153,7 @@ def test_hanging_transaction_is_aborted_at_its_timeout(start_broker: StartBroker
         SMALL | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
     )
     make_topic(broker.bootstrap, "t")
-    hanging = producer_of(broker.bootstrap, "hanging", **{"transaction.timeout.ms": 1500})
+    hanging = producer_of(broker.bootstrap, "hanging", **{"transaction.timeout.ms": 8_000})
     hanging.begin_transaction()
     hanging.produce("t", b"lost")
     assert hanging.flush(WITHIN_S) == 0

@@ -111,7 +111,7 @@ def test_transaction_is_seen_while_it_hangs_and_aborted_at_its_timeout(
     console = Console(capsys, "transactions", broker.bootstrap)
     with RawClient(broker.bootstrap) as client:
         create_topic(client, "t")
-        abandoned = open_transaction(broker.bootstrap, "t", **{"transaction.timeout.ms": 1500})
+        abandoned = open_transaction(broker.bootstrap, "t", **{"transaction.timeout.ms": 8_000})
         produce(client, "t", batch(b"behind it"))
         assert fetch(client, "t", isolation_level=1).last_stable_offset == 0
         (row,) = console("list", "--duration-filter", "0")

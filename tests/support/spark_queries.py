@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-TIMEOUT_S = 90
+TIMEOUT_S = 300
 
 
 def _pyspark_version() -> str:

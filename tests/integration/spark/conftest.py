@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from tests.support.spark_topics import SparkTopics
 
 FOLDER = Path(__file__).parent
+ATTEMPTS = 3
+# Spark waits 10 s for a Python process to start, and no setting changes that.
+SPARK_GAVE_UP = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 
 
 def missing() -> str | None:
@@ -35,13 +39,34 @@ def missing() -> str | None:
     return None
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FOLDER in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.timeout(900))
             for ignored in ("ResourceWarning", "DeprecationWarning", "FutureWarning"):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{ignored}"))
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Runs a test again if it failed because Spark gave up on a process that was slow to start."""
+    if FOLDER not in item.path.parents:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for _ in range(ATTEMPTS):
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if not any(spark_gave_up(report) for report in reports):
+            break
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def spark_gave_up(report: pytest.TestReport) -> bool:
+    return report.failed and any(text in report.longreprtext for text in SPARK_GAVE_UP)
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +84,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

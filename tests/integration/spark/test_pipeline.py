@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MINUTE_MS = 60_000
 OPENING = datetime.datetime(2026, 1, 5, 8, tzinfo=datetime.UTC)
-DEMO_TIMEOUT_S = 200
+DEMO_TIMEOUT_S = 500
 
 DECLARATION = """\
 [pipeline]

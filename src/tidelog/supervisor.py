@@ -3,17 +3,21 @@
 Work handles the errors it expects. Any other error is logged here, with its cause and a name for
 the work, and the work goes on: a loop begins anew after a pause (`keep_going`), a step of something
 driven by events tells its caller that it failed (`attempt`, `attempted`), who pauses and tries
-again. Work that is done once is only reported on (`report`). Cancellation passes.
+again. Where many wait for the same news, one that fails keeps it from no other (`tell_each`). Work
+that is done once is only reported on (`report`). Cancellation passes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from tidelog.clock import Timer, pause
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +34,11 @@ def attempt(name: str, work: Callable[[], object]) -> Exception | None:
         logger.exception(FAILED, name, error)
         return error
     return None
+
+
+def tell_each(name: str, listeners: Iterable[Callable[[T], object]], news: T) -> None:
+    for listener in listeners:
+        attempt(name, partial(listener, news))
 
 
 async def attempted(name: str, work: Callable[[], Awaitable[object]]) -> Exception | None:

@@ -20,6 +20,7 @@ from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError, UnsupportedApi
 from tidelog.protocol.header import RequestHeader, decode_request_header, encode_response_header
 from tidelog.replication.pending import Pending
+from tidelog.supervisor import attempt
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -111,7 +112,11 @@ class RequestDispatcher:
 
         def answered(response: Any) -> None:
             waiting.discard(answer)
-            self._respond(request, header, response)
+            try:
+                self._respond(request, header, response)
+            except BaseException:
+                request.close("the request failed")
+                raise
 
         def failed() -> None:
             waiting.discard(answer)
@@ -137,11 +142,11 @@ class RequestDispatcher:
         """At the stop of the broker: let what waits be answered with what there is."""
         for waiting in list(self._waiting.values()):
             for answer in list(waiting):
-                answer.hurry()
+                attempt("an answer before the stop", answer.hurry)
 
     def _abandon(self, connection: Connection) -> None:
         for answer in self._waiting.pop(connection, ()):
-            answer.abandon()
+            attempt("giving up an answer", answer.abandon)
 
     def _respond(self, request: IncomingRequest, header: RequestHeader, response: Any) -> None:
         if response is None:

@@ -26,7 +26,6 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, Final
 
 from kazoo.protocol.serialization import Exists, GetChildren, GetData
@@ -55,7 +54,7 @@ from tidelog.controller.zookeeper.loop_bridge import LoopBridge, LoopLine
 from tidelog.controller.zookeeper.requests import Chroot
 from tidelog.controller.zookeeper.session import Connection, Read, ZooKeeperSession
 from tidelog.errors import StartupError
-from tidelog.supervisor import attempt
+from tidelog.supervisor import tell_each
 
 logger = logging.getLogger(__name__)
 
@@ -281,8 +280,7 @@ class ZooKeeperStore:
         else:
             logger.warning("the ZooKeeper session has expired")
             self._queue.ended()
-        for listener in list(self._listeners):
-            attempt(f"a listener to {state}", partial(listener, state))
+        tell_each(f"a listener to {state}", list(self._listeners), state)
 
     def _session_closed(self) -> None:
         assert self._queue is not None

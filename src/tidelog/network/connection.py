@@ -65,6 +65,7 @@ from tidelog.network.request import (
     Part,
 )
 from tidelog.network.settings import KIB, MIB
+from tidelog.supervisor import tell_each
 
 if TYPE_CHECKING:
     from tidelog.network.processor import Processor
@@ -327,8 +328,7 @@ class Connection:
             self._request = None
             self._deliver()  # the turn, so that the reader lets its memory go
         callbacks, self._close_callbacks = self._close_callbacks, []
-        for callback in callbacks:
-            callback(self)
+        tell_each(f"telling that {self.id} has closed", callbacks, self)
 
     # The socket half.
 

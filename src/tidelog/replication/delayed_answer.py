@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tidelog.clock import Timer, TimerHandle
 from tidelog.errors import ErrorCode
+from tidelog.supervisor import tell_each
 
 Settle = Callable[[ErrorCode], object]
 
@@ -58,8 +59,7 @@ class DelayedAnswer:
 
     def _time_is_over(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for settle in waiting.values():
-            settle(ErrorCode.REQUEST_TIMED_OUT)
+        tell_each("telling of a time-out", waiting.values(), ErrorCode.REQUEST_TIMED_OUT)
         self._finish()
 
     def _finish(self) -> None:

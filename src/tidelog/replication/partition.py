@@ -30,6 +30,7 @@ from tidelog.record.inflation import InflationBudget
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.replication.leadership import Leadership
 from tidelog.replication.partition_host import PartitionHost
+from tidelog.supervisor import tell_each
 from tidelog.types import TopicPartition, Uuid
 
 CONSUMER_REPLICA_ID = -1
@@ -39,6 +40,7 @@ UNDEFINED_OFFSET = -1
 LATEST_PRODUCE_VERSION = 13
 
 Settle = Callable[[ErrorCode], object]
+Waiting = tuple[int, int, Settle]  # from which offset on; in the order they came
 _numbers = count()
 
 
@@ -106,9 +108,9 @@ class Partition:
         self._fetches: set[DelayedFetch] | None = None  # None while nobody waits
         self._unseen_bytes = 0  # appended, but still above the high watermark
         # Those who wait for the high watermark: (offset, number, callback), lowest offset first.
-        self._commits: list[tuple[int, int, Settle]] | None = None
+        self._commits: list[Waiting] | None = None
         # Those who wait for the log start of all replicas, likewise.
-        self._low_watermarks: list[tuple[int, int, Settle]] | None = None
+        self._low_watermarks: list[Waiting] | None = None
 
     # Leadership
 
@@ -185,8 +187,7 @@ class Partition:
     def fail_waiting(self, code: ErrorCode) -> None:
         waiting = (self._commits or []) + (self._low_watermarks or [])
         self._commits = self._low_watermarks = None
-        for _, _, settle in waiting:
-            settle(code)
+        self._settle([settle for _, _, settle in waiting], code)
         self.wake_fetches()
 
     def isr_altered(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
@@ -215,8 +216,9 @@ class Partition:
             return
         if self.leadership.is_under_min_isr:
             waiting, self._commits = self._commits, None
-            for _, _, settle in waiting:
-                settle(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            self._settle(
+                [settle for _, _, settle in waiting], ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            )
 
     # Appending
 
@@ -325,15 +327,15 @@ class Partition:
     def _settle_commits(self, high_watermark: int) -> None:
         commits = self._commits
         assert commits is not None
-        settled = []
-        while commits and commits[0][0] <= high_watermark:
-            settled.append(heappop(commits)[2])
+        settled = _reached(commits, high_watermark)
         if not commits:
             self._commits = None
         if settled:
-            code = self._commit_outcome()
-            for settle in settled:
-                settle(code)
+            self._settle(settled, self._commit_outcome())
+
+    def _settle(self, waiting: Sequence[Settle], code: ErrorCode) -> None:
+        """Each belongs to a request of its own, and none to the one that brings the outcome."""
+        tell_each(f"telling who waits for {self.topic_partition}", waiting, code)
 
     def _commit_outcome(self) -> ErrorCode:
         if self.leadership is not None and self.leadership.is_under_min_isr:
@@ -356,11 +358,11 @@ class Partition:
     def _settle_low_watermarks(self) -> None:
         waiting = self._low_watermarks
         assert waiting is not None
-        low_watermark = self.low_watermark()
-        while waiting and waiting[0][0] <= low_watermark:
-            heappop(waiting)[2](ErrorCode.NONE)
+        settled = _reached(waiting, self.low_watermark())
         if not waiting:
             self._low_watermarks = None
+        if settled:
+            self._settle(settled, ErrorCode.NONE)
 
     # Followers, where this broker leads
 
@@ -519,3 +521,11 @@ class Partition:
         """
         for fetch in tuple(self._fetches or ()):
             fetch.wake_soon()
+
+
+def _reached(waiting: list[Waiting], offset: int) -> list[Settle]:
+    """Takes out those who wait for no more than the offset."""
+    reached = []
+    while waiting and waiting[0][0] <= offset:
+        reached.append(heappop(waiting)[2])
+    return reached

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from tests.support.batches import simple_batch
 from tests.support.handlers import FakeConnection, HandlerStage, handler_stage
 from tests.support.metadata import in_loop
@@ -19,6 +21,7 @@ from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchT
 from tidelog.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 
@@ -188,3 +191,22 @@ async def test_waiting_produces_are_appended_though_none_is_answered_yet(tmp_pat
         assert stage.partition("t").log.log_end_offset == 3
         for request in requests:
             await asyncio.wait_for(request.answered.wait(), 10)
+
+
+@in_loop
+async def test_a_late_answer_that_cannot_be_sent_closes_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise ZeroDivisionError
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t", flush_messages="1")
+        row = PartitionProduceData(index=0, records=memoryview(simple_batch(1)))
+        topic = TopicProduceData(name="t", partition_data=[row])
+        body = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]).encode(9)
+        monkeypatch.setattr(ProduceResponse, "encode", fail)
+        request = Dispatch(stage).message(ApiKey.PRODUCE, 9, body)
+        await asyncio.wait_for(request.answered.wait(), 10)
+        assert request.closed == "the request failed"

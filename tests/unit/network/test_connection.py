@@ -464,6 +464,25 @@ def test_close_callbacks_are_called_once(network: Network) -> None:
     assert closed == [network.handler.connections[0]]
 
 
+def test_a_close_callback_that_fails_stops_no_other(network: Network) -> None:
+    client = network.client()
+    client.send(frame(b"hello"))
+    client.receive()
+    closed: list[object] = []
+    connection = network.handler.connections[0]
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    connection.add_close_callback(fail)
+    connection.add_close_callback(closed.append)
+
+    client.close()
+
+    network.until(lambda: closed)
+    assert closed == [connection]
+
+
 def test_a_connection_knows_its_ends(network: Network) -> None:
     client = network.client()
     client.send(frame(b"hello"))

@@ -226,6 +226,70 @@ async def test_what_waits_is_told_when_another_leads(tmp_path: Path) -> None:
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
+class Failing:
+    """Told an outcome, and fails then."""
+
+    def __init__(self) -> None:
+        self.told: list[ErrorCode] = []
+
+    def __call__(self, code: ErrorCode) -> None:
+        self.told.append(code)
+        raise ZeroDivisionError
+
+
+def nobody_hears(partition: Partition) -> None:
+    partition.isr_altered([1], 0, 9)
+
+
+def another_leads(partition: Partition) -> None:
+    partition.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+@pytest.mark.parametrize(
+    ("happens", "code"),
+    [
+        (None, ErrorCode.NONE),
+        (nobody_hears, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        (another_leads, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+@in_loop
+async def test_one_that_fails_on_its_outcome_keeps_it_from_no_other(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    happens: Callable[[Partition], object] | None,
+    code: ErrorCode,
+) -> None:
+    cluster = await started(tmp_path)
+    end_offset = cluster.produce([b"a"]) + 1
+    partition = cluster.leader.partition
+    failing, outcomes = Failing(), list[ErrorCode]()
+    partition.when_committed(end_offset, failing)
+    partition.when_committed(end_offset, outcomes.append)
+    if happens is not None:
+        happens(partition)
+    else:
+        await cluster.run()
+    assert (failing.told, outcomes) == ([code], [code])
+    assert "ZeroDivisionError" in caplog.text
+
+
+@in_loop
+async def test_one_that_fails_on_deleted_records_keeps_them_from_no_other(tmp_path: Path) -> None:
+    cluster = await started(tmp_path)
+    cluster.produce([b"a"])
+    await cluster.run()
+    partition = cluster.leader.partition
+    assert partition.leadership is not None
+    partition.log.maybe_increment_log_start_offset(1)
+    partition.leadership.look_again()
+    failing, outcomes = Failing(), list[ErrorCode]()
+    partition.when_low_watermark(1, failing)
+    partition.when_low_watermark(1, outcomes.append)
+    await cluster.run()
+    assert (failing.told, outcomes) == ([ErrorCode.NONE], [ErrorCode.NONE])
+
+
 @in_loop
 async def test_a_returning_leader_truncates_by_epoch_and_goes_on(tmp_path: Path) -> None:
     cluster = await started(tmp_path)

@@ -90,6 +90,19 @@ def test_several_damages_at_once_cost_only_what_they_hit(
         salvage_and_check(stage, tmp_path, seed, do_damages)
 
 
+def test_a_segment_of_a_compacted_log_is_not_taken_for_one_of_this_log(
+    stage: DamageStage, tmp_path: Path
+) -> None:
+    """Its offsets fit, and its gaps look as if this log had been compacted."""
+
+    def replace(stage: DamageStage, directory: Path, seed: int) -> str:
+        source = directory / "accounts-0" / f"{99:020}.log"
+        shutil.copy(source, directory / "plain-0" / f"{90:020}.log")
+        return "plain-0/90 is accounts-0/99"
+
+    salvage_and_check(stage, tmp_path, 0, replace)
+
+
 def salvage_and_check(
     stage: DamageStage, root: Path, seed: int, damage: Callable[[DamageStage, Path, int], str]
 ) -> None:

@@ -50,7 +50,10 @@ def settle_offsets(
         return list(batches)
     believed = _believed(batches, keys, place)
     if len({keys[number] for number in believed}) > 1 + _losses_count(batches) + 1:
-        # So many gaps are none that a damaged offset makes: the log was compacted.
+        # So many gaps are none that a damaged offset makes: the log was compacted, or the file
+        # comes from another log that was, and then this segment's index points at none of it.
+        if place.indexed and not any(_is_indexed(batch, place) for batch in batches):
+            return []
         place = place._replace(gaps_allowed=True)
         believed = _believed(batches, keys, place)
     if _is_foreign(batches, keys, believed, place):

@@ -21,10 +21,12 @@ from tidelog.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     list_groups,
     metadata,
     offset_delete,
     offset_fetch,
+    offset_for_leader_epoch,
 )
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.protocol.api_keys import ApiKey
@@ -36,6 +38,7 @@ from tidelog.protocol.messages.describe_configs import (
 )
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from tidelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from tidelog.protocol.messages.list_groups import ListGroupsRequest
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -49,6 +52,11 @@ from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tidelog.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from tidelog.replication.pending import Pending
 from tidelog.slices import SlicedWork
 
@@ -108,6 +116,28 @@ QUESTIONS: dict[str, tuple[Callable[..., Any], int, Callable[[], Any]]] = {
     ),
     "Metadata": (metadata.handle, 12, lambda: MetadataRequest(topics=None)),
     "DescribeLogDirs": (describe_log_dirs.handle, 1, lambda: DescribeLogDirsRequest(topics=None)),
+    "OffsetForLeaderEpoch": (
+        offset_for_leader_epoch.handle,
+        4,
+        lambda: OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=name,
+                    partitions=[OffsetForLeaderPartition(partition=n) for n in range(4)],
+                )
+                for name in ("t0", "t1")
+            ]
+        ),
+    ),
+    "DescribeProducers": (
+        describe_producers.handle,
+        0,
+        lambda: DescribeProducersRequest(
+            topics=[
+                TopicRequest(name=name, partition_indexes=[0, 1, 2, 3]) for name in ("t0", "t1")
+            ]
+        ),
+    ),
 }
 
 

@@ -146,7 +146,8 @@ def end_of(stage: HandlerStage, epoch: int, current: int = -1) -> EpochEndOffset
     request = OffsetForLeaderEpochRequest(
         topics=[OffsetForLeaderTopic(topic="t", partitions=[row])]
     )
-    return offset_for_leader_epoch.handle(stage.context(4), request).topics[0].partitions[0]
+    answer = at_once(offset_for_leader_epoch.handle(stage.context(4), request))
+    return answer.topics[0].partitions[0]
 
 
 @in_loop

@@ -11,6 +11,9 @@ Checks, in order: topic name (17), partition hosted here (3, 6).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import must_be_valid
 from tidelog.errors import KafkaError
@@ -22,20 +25,26 @@ from tidelog.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from tidelog.replication.pending import Pending
 
 
-def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(
+    context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse | Pending[EncodedAnswer]:
     by_topic: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=name, partitions=[_partition(context, name, index) for index in indexes]
-            )
-            for name, indexes in by_topic.items()
-        ]
-    )
+    response = DescribeProducersResponse()
+
+    def describe_all() -> Iterator[None]:
+        for name, indexes in by_topic.items():
+            described = TopicResponse(name=name)
+            response.topics.append(described)
+            for index in indexes:
+                described.partitions.append(_partition(context, name, index))
+                yield
+
+    return answer_in_slices(context, describe_all(), lambda: response)
 
 
 def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:

@@ -9,6 +9,9 @@ Versions: v1 epoch in the answer, v2 current leader epoch, v3 replica id, v4 fle
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.offset_for_leader_epoch import (
@@ -18,20 +21,23 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from tidelog.replication.pending import Pending
 
 
 def handle(
     context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_end_of_epoch(context, topic.topic, row) for row in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> OffsetForLeaderEpochResponse | Pending[EncodedAnswer]:
+    response = OffsetForLeaderEpochResponse()
+
+    def answer_all() -> Iterator[None]:
+        for topic in request.topics:
+            result = OffsetForLeaderTopicResult(topic=topic.topic)
+            response.topics.append(result)
+            for row in topic.partitions:
+                result.partitions.append(_end_of_epoch(context, topic.topic, row))
+                yield
+
+    return answer_in_slices(context, answer_all(), lambda: response)
 
 
 def _end_of_epoch(

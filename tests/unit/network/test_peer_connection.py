@@ -40,7 +40,7 @@ def play(story: Story, clock: FakeClock | None = None) -> None:
             clock=clock or SystemClock(),
             timer=clock or loop,
             client_id="broker-1",
-            timeout_s=5,
+            timeout_s=60,
         )
         try:
             await story(stage, connection)
@@ -53,7 +53,7 @@ def play(story: Story, clock: FakeClock | None = None) -> None:
 
 def test_a_call_is_answered() -> None:
     async def story(stage: PeerStage, connection: PeerConnection) -> None:
-        call = asyncio.ensure_future(connection.call(ControlledShutdownRequest(broker_id=3), 3, 5))
+        call = asyncio.ensure_future(connection.call(ControlledShutdownRequest(broker_id=3), 3, 60))
         header, request = await stage.take()
         assert (header.client_id, request.broker_id) == ("broker-1", 3)
         stage.answer(header, ControlledShutdownResponse(error_code=41))
@@ -65,7 +65,7 @@ def test_a_call_is_answered() -> None:
 def test_calls_are_pipelined_and_answered_in_order() -> None:
     async def story(stage: PeerStage, connection: PeerConnection) -> None:
         calls = [
-            asyncio.ensure_future(connection.call(ControlledShutdownRequest(broker_id=n), 3, 5))
+            asyncio.ensure_future(connection.call(ControlledShutdownRequest(broker_id=n), 3, 60))
             for n in range(3)
         ]
         taken = [await stage.take() for _ in calls]
@@ -99,7 +99,7 @@ def test_a_large_answer_is_handed_over_as_a_view_of_the_receive_buffer() -> None
 def test_when_the_peer_hangs_up_everything_that_waits_fails() -> None:
     async def story(stage: PeerStage, connection: PeerConnection) -> None:
         calls = [
-            asyncio.ensure_future(connection.call(ControlledShutdownRequest(), 3, 5))
+            asyncio.ensure_future(connection.call(ControlledShutdownRequest(), 3, 60))
             for _ in range(2)
         ]
         await stage.take()
@@ -109,7 +109,7 @@ def test_when_the_peer_hangs_up_everything_that_waits_fails() -> None:
                 await call
         assert not connection.open
         with pytest.raises(ConnectionError):
-            await connection.call(ControlledShutdownRequest(), 3, 5)
+            await connection.call(ControlledShutdownRequest(), 3, 60)
 
     play(story)
 
@@ -128,7 +128,7 @@ def test_a_peer_that_dies_in_mid_answer_fails_what_waits_at_once(loop: str) -> N
             clock=SystemClock(),
             timer=running,
             client_id="broker-1",
-            timeout_s=5,
+            timeout_s=60,
         )
         peer, _ = listening.accept()
         call = running.create_task(connection.call(ControlledShutdownRequest(broker_id=3), 3, 60))
@@ -181,7 +181,7 @@ def test_a_timeout_is_counted_from_each_request() -> None:
 
 def test_an_answer_that_cannot_be_read_closes_the_connection() -> None:
     async def story(stage: PeerStage, connection: PeerConnection) -> None:
-        call = asyncio.ensure_future(connection.call(ControlledShutdownRequest(), 3, 5))
+        call = asyncio.ensure_future(connection.call(ControlledShutdownRequest(), 3, 60))
         header, _ = await stage.take()
         stage.send_frame(header.correlation_id.to_bytes(4, "big") + b"\0\0")
         with pytest.raises(ConnectionError):
@@ -192,7 +192,7 @@ def test_an_answer_that_cannot_be_read_closes_the_connection() -> None:
 
 def test_an_answer_of_another_request_closes_the_connection() -> None:
     async def story(stage: PeerStage, connection: PeerConnection) -> None:
-        call = asyncio.ensure_future(connection.call(ControlledShutdownRequest(), 3, 5))
+        call = asyncio.ensure_future(connection.call(ControlledShutdownRequest(), 3, 60))
         header, _ = await stage.take()
         header.correlation_id += 1
         row = RemainingPartition(topic_name="t", partition_index=1)
@@ -231,7 +231,7 @@ def test_an_asker_that_fails_is_no_failure_of_the_connection(error: Exception) -
         connection.send(ControlledShutdownRequest(broker_id=1), 3, 5, fail, failures.append)
         header, _ = await stage.take()
         stage.answer(header, ControlledShutdownResponse())
-        call = asyncio.ensure_future(connection.call(ControlledShutdownRequest(broker_id=2), 3, 5))
+        call = asyncio.ensure_future(connection.call(ControlledShutdownRequest(broker_id=2), 3, 60))
         header, _ = await stage.take()
         stage.answer(header, ControlledShutdownResponse(error_code=41))
         assert (await call).error_code == 41

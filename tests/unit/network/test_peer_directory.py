@@ -40,7 +40,7 @@ def play(story: Story) -> None:
 
 
 async def answered_call(stage: PeerStage, peers: PeerDirectory) -> ControlledShutdownResponse:
-    call = asyncio.ensure_future(peers.call(2, ControlledShutdownRequest(), timeout_s=5))
+    call = asyncio.ensure_future(peers.call(2, ControlledShutdownRequest(), timeout_s=60))
     header, _ = await stage.take()
     assert header.api_version == 3
     stage.answer(header, ControlledShutdownResponse())
@@ -60,7 +60,7 @@ def test_calls_share_one_connection() -> None:
 
 def test_a_lost_connection_is_made_anew_by_the_next_call() -> None:
     async def story(stage: PeerStage, peers: PeerDirectory) -> None:
-        call = asyncio.ensure_future(peers.call(2, ControlledShutdownRequest(), timeout_s=5))
+        call = asyncio.ensure_future(peers.call(2, ControlledShutdownRequest(), timeout_s=60))
         await stage.take()
         stage.hang_up()
         with pytest.raises(ConnectionError):
@@ -74,7 +74,7 @@ def test_a_lost_connection_is_made_anew_by_the_next_call() -> None:
 def test_an_unknown_broker_cannot_be_called() -> None:
     async def story(stage: PeerStage, peers: PeerDirectory) -> None:
         with pytest.raises(ConnectionError):
-            await peers.call(9, ControlledShutdownRequest(), timeout_s=5)
+            await peers.call(9, ControlledShutdownRequest(), timeout_s=60)
 
     play(story)
 
@@ -84,7 +84,7 @@ def test_a_broker_that_left_is_called_no_more() -> None:
         await answered_call(stage, peers)
         peers.update({})
         with pytest.raises(ConnectionError):
-            await peers.call(2, ControlledShutdownRequest(), timeout_s=5)
+            await peers.call(2, ControlledShutdownRequest(), timeout_s=60)
 
     play(story)
 
@@ -106,7 +106,7 @@ def test_a_refused_connection_fails_the_call_and_is_tried_again_later() -> None:
         port = stage.port
         await stage.stop()
         with pytest.raises(ConnectionError):
-            await peers.call(2, ControlledShutdownRequest(), timeout_s=5)
+            await peers.call(2, ControlledShutdownRequest(), timeout_s=60)
         again = PeerStage()
         again.port = port
         await again.start()
@@ -120,7 +120,7 @@ def test_a_call_that_waits_for_the_next_attempt_gives_up_at_its_timeout() -> Non
     async def story(stage: PeerStage, peers: PeerDirectory) -> None:
         await stage.stop()
         with pytest.raises(ConnectionError):
-            await peers.call(2, ControlledShutdownRequest(), timeout_s=5)
+            await peers.call(2, ControlledShutdownRequest(), timeout_s=60)
         with pytest.raises(TimeoutError):
             await peers.call(2, ControlledShutdownRequest(), timeout_s=0.001)
 

@@ -60,9 +60,16 @@ def source_lag(source: Mapping[str, Any]) -> int:
 
 
 def _offsets(told: Any) -> dict[str, dict[str, int]]:
-    """Spark gives offsets as JSON, or as text of JSON."""
+    """Of each topic's partitions. Spark gives offsets as JSON, or as text of JSON; a topic's id may
+    be among them.
+    """
     found = json.loads(told) if isinstance(told, str) else told
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        topic: {index: offset for index, offset in rows.items() if isinstance(offset, int)}
+        for topic, rows in found.items()
+    }
 
 
 def _rows_out(progress: Mapping[str, Any]) -> int:

@@ -59,3 +59,11 @@ def test_rows_out_are_found_in_the_reports_of_spark_connect_too() -> None:
     figures.take(report(1, rows=9, out=0, observedMetrics={OUT_METRIC: {"values": [7]}}))
     figures.take(report(2, rows=0, out=0, observedMetrics={}))
     assert figures.rows_out == 7
+
+
+def test_the_id_of_a_topic_is_no_offset() -> None:
+    source = {
+        "endOffset": {"t": {"0": 10, "id": "7uIfjXpdQ6eSVFYqlTB3mA"}},
+        "latestOffset": {"t": {"0": 12, "id": "7uIfjXpdQ6eSVFYqlTB3mA"}},
+    }
+    assert source_lag(source) == 2

@@ -401,17 +401,54 @@ def test_several_wrong_epochs_are_put_right(tmp_path: Path) -> None:
     assert log.paths[0].read_bytes() == content
 
 
+def damage_every_segment(directory: Path, number: int = 1) -> None:
+    """The batch of that number in each, counted as Python counts."""
+    for path in sorted(directory.glob("*/*.log")):
+        content = bytearray(path.read_bytes())
+        positions, position = [], 0
+        while position < len(content):
+            positions.append(position)
+            position += 12 + struct.unpack_from(">i", content, position + 8)[0]
+        content[positions[number] + 65] ^= 1
+        path.write_bytes(content)
+
+
 def test_a_broker_serves_what_was_salvaged(tmp_path: Path) -> None:
     stage = DamageStage(tmp_path)
     directory = stage.copy(tmp_path / "data")
-    for path in sorted(directory.glob("*/*.log")):
-        content = bytearray(path.read_bytes())
-        second = 12 + struct.unpack_from(">i", content, 8)[0]
-        content[second + 65] ^= 1
-        path.write_bytes(content)
+    damage_every_segment(directory)
     good = {key: stage.good_batches(directory, key) for key in stage.truths}
 
     assert main(["repair-log", "--salvage", str(directory)]) == 0
 
     outcome, lost = stage.read_salvaged(directory, good)
     assert (lost, outcome.lies, outcome.errors, outcome.log_lines) == ([], [], [], [])
+
+
+@pytest.mark.parametrize("was_closed", [True, False])
+@pytest.mark.parametrize("number", [1, -2])
+@pytest.mark.parametrize(
+    "step", ["partition_repair.PartitionRepair.run", "directory_repair.DirectoryRepair._rows"]
+)
+def test_a_broker_that_starts_on_a_salvage_cut_short_loses_nothing_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int, was_closed: bool
+) -> None:
+    """The new segments are in place, and no index or checkpoint is."""
+    stage = DamageStage(tmp_path)
+    directory = stage.copy(tmp_path / "data")
+    damage_every_segment(directory, number)
+    good = {key: stage.good_batches(directory, key) for key in stage.truths}
+    if not was_closed:
+        (directory / ".kafka_cleanshutdown").unlink()
+        (directory / "recovery-point-offset-checkpoint").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(f"tidelog.tools.repair.{step}", interrupt)
+        assert main(["repair-log", "--salvage", str(directory)]) != 0
+
+    outcome, lost = stage.read_salvaged(directory, good)
+
+    assert (lost, outcome.lies, outcome.errors) == ([], [], [])
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

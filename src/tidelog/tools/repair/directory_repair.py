@@ -2,10 +2,13 @@
 
 The directory is locked meanwhile, as a broker locks it. A partition's folder that lies in no log
 directory has neither lock nor checkpoints; if the folder around it has a lock, that one counts.
-Checkpoints are written last: rows of
-repaired logs say where those end now, all other rows stay. A checkpoint that cannot be read is
-written for all logs, as far as they tell. Offsets that are lost for good inside of a log that was
-never compacted get a row in the cleaner's checkpoint: from then on readers pass over the gap.
+
+Checkpoints are written last: rows of repaired logs say where those end now, all other rows stay. A
+checkpoint that cannot be read is written for all logs, as far as they tell.
+
+Offsets that are lost for good inside of a log that was never compacted get a row in the cleaner's
+checkpoint: from then on readers pass over the gap. That row is written before the gap is made. A
+broker that starts on a repair cut short would otherwise take the gap for damage, and cut the log.
 """
 
 from __future__ import annotations
@@ -114,7 +117,7 @@ class DirectoryRepair:
         return plans
 
     def _expectations(self, before: DirectorySummary, summary: PartitionSummary) -> Expectations:
-        key = key_of(summary)
+        key = key_of(summary.folder)
         rows = {name: offsets.get(key) for name, offsets in before.checkpoints.items()}
         return Expectations(
             before.is_clean,
@@ -153,6 +156,7 @@ class DirectoryRepair:
                 self._backup.take(Path(finding.path))
         if self._salvage:
             plans = [plan for plan in planned.plans if plan.has_changes]
+            self._permit_gaps(before, plans)
             before = before._replace(partitions=list(self._salvaged(before, plans)))
         repaired = dict(self._repair_logs(before))
         if self._target.is_alone:
@@ -160,10 +164,21 @@ class DirectoryRepair:
         for name in CHECKPOINT_FILES:
             if self._target.only is not None and name not in before.checkpoints:
                 continue  # to write it for one log would make it forget the others
-            self._backup.keep(self._path / name)
-            rows = self._rows(name, before, repaired)
-            replace_file(str(self._path / name), encode_offsets(rows) if rows else b"0\n0\n")
+            self._write_checkpoint(name, self._rows(name, before, repaired))
         fsync_path(str(self._path))
+
+    def _permit_gaps(self, before: DirectorySummary, plans: list[SalvagePlan]) -> None:
+        """While the checkpoint cannot be read, gaps are permitted everywhere."""
+        cleaned = before.checkpoints.get(CLEANER_FILE)
+        if self._target.is_alone or cleaned is None or not plans:
+            return
+        rows = {key_of(plan.folder): plan.segments[0].base_offset for plan in plans}
+        self._write_checkpoint(CLEANER_FILE, rows | cleaned)
+        fsync_path(str(self._path))
+
+    def _write_checkpoint(self, name: str, rows: dict[TopicPartition, int]) -> None:
+        self._backup.keep(self._path / name)
+        replace_file(str(self._path / name), encode_offsets(rows) if rows else b"0\n0\n")
 
     def _salvaged(
         self, before: DirectorySummary, plans: list[SalvagePlan]
@@ -189,7 +204,7 @@ class DirectoryRepair:
     ) -> Iterator[tuple[TopicPartition, RepairedOffsets]]:
         for summary in before.partitions:
             if any(finding.kind in IN_FOLDER for finding in summary.findings):
-                key = key_of(summary)
+                key = key_of(summary.folder)
                 log_start_offset = before.checkpoints.get(LOG_START_FILE, {}).get(key, 0)
                 if self._salvage:
                     # A first segment of which nothing was left is gone, and with it what its
@@ -214,7 +229,7 @@ class DirectoryRepair:
         old = before.checkpoints.get(name)
         rows = dict(old or {})
         for summary in before.partitions:
-            key = key_of(summary)
+            key = key_of(summary.folder)
             offsets = repaired.get(key) or RepairedOffsets(
                 summary.first_offset,
                 max(before.checkpoints.get(LOG_START_FILE, {}).get(key, 0), summary.first_offset),
@@ -256,6 +271,6 @@ def _row(name: str, old: int | None, offsets: RepairedOffsets, *, has_gaps: bool
     return offsets.first_offset if has_gaps else None
 
 
-def key_of(summary: PartitionSummary) -> TopicPartition:
-    topic, _, partition = Path(summary.folder).name.rpartition("-")
+def key_of(folder: str) -> TopicPartition:
+    topic, _, partition = Path(folder).name.rpartition("-")
     return TopicPartition(topic, int(partition))

@@ -1,14 +1,16 @@
 """A salvage plan carried out: segments with damage are written anew without it.
 
 The new files are written beside the old ones as `.cleaned` files; a broker takes those for work
-that was not finished and removes them. They take their places once all are on the disk. A segment
-of which nothing is left goes, unless it is the last one: that one says where the log ends.
-Everything that changes has been copied before.
+that was not finished and removes them. They take their places once all are on the disk, and the
+indexes of the old ones go before that: a broker that starts on a salvage cut short makes new ones.
+A segment of which nothing is left goes, unless it is the last one: that one says where the log
+ends. Everything that changes has been copied before.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from tidelog.log.index_file import fsync_path
@@ -28,10 +30,12 @@ def carry_out(plan: SalvagePlan, backup: Backup) -> None:
     fsync_path(plan.folder)
     for segment in changed:
         is_last = segment is plan.segments[-1]
+        _remove(segment, [each for each in SEGMENT_SUFFIXES if each != LOG_SUFFIX])
         if segment.batches or is_last:
             os.replace(segment.path + CLEANED_SUFFIX, segment.path)
         else:
-            _remove(segment)
+            os.unlink(segment.path + CLEANED_SUFFIX)
+            _remove(segment, [LOG_SUFFIX])
     fsync_path(plan.folder)
 
 
@@ -46,8 +50,7 @@ def _write(segment: PlannedSegment) -> None:
         os.fsync(file.fileno())
 
 
-def _remove(segment: PlannedSegment) -> None:
-    os.unlink(segment.path + CLEANED_SUFFIX)
+def _remove(segment: PlannedSegment, suffixes: Iterable[str]) -> None:
     stem = segment.path.removesuffix(LOG_SUFFIX)
-    for suffix in SEGMENT_SUFFIXES:
+    for suffix in suffixes:
         Path(stem + suffix).unlink(missing_ok=True)

@@ -11,12 +11,13 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.broker_process import EXTERNAL_BOOTSTRAP, BrokerProcess
+from tests.support.worker_groups import GroupScheduling
 
 pytest_plugins = ["tests.support.zookeeper"]
 pytest.register_assert_rewrite("tests.support.metadata_store_contract")
@@ -41,6 +42,10 @@ StartBroker = Callable[..., BrokerProcess]
 def pytest_configure(config: pytest.Config) -> None:
     for line in THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

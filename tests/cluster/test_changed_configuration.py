@@ -9,7 +9,7 @@ from tests.support.eventually import eventually
 from tests.support.raw_admin import BROKER, SET, TOPIC, describe, incremental, value_of
 from tests.support.raw_client import RawClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.integration
 
 
 def test_a_change_through_a_broker_without_a_replica_keeps_what_it_does_not_know(

@@ -13,7 +13,7 @@ from tests.support.broker_process import dies_with_us
 from tests.support.raw_client import RawClient, metadata
 from tests.support.zookeeper import require_zookeeper
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.integration
 
 
 def test_a_cluster_in_one_command_serves_and_stops_cleanly(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.support.cluster import ClusterProcess, Writer, read_all, require_noth
 from tests.support.eventually import eventually
 from tests.support.raw_client import RawClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.integration
 
 
 def eligible(cluster: ClusterProcess, number: int) -> tuple[list[int], list[int]]:

@@ -26,7 +26,7 @@ from tests.support.zookeeper import zookeeper_client
 from tidelog.controller import znodes
 from tidelog.errors import ErrorCode
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.integration
 
 
 def require_equal_replicas(cluster: ClusterProcess, topic: str, partitions: int) -> None:

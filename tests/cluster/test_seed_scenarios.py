@@ -32,7 +32,7 @@ from tidelog.protocol.messages.stop_replica import (
 )
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.integration
 
 
 def controller_and_epoch(zookeeper: KazooClient) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from tests.support.cluster import SESSION_TIMEOUT_MS
 from tests.support.fault_harness import DELETIONS, LARGE_BATCHES, FaultHarness
 from tests.support.planted_bug import program_with
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.integration
 
 
 # Records are missing, or the next one is refused because they are.

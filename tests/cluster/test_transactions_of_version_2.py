@@ -31,7 +31,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.record.builder import batch_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.integration
 
 TRANSACTION = 1  # the kind of coordinator
 SETTINGS = {

@@ -41,7 +41,6 @@ KAFKA_STORAGE_ERROR = 56
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.xdist_group("fuzz")
 def test_mutated_frames_leave_the_broker_alive_small_and_serving(start_broker: StartBroker) -> None:
     broker = start_broker({"log.index.size.max.bytes": "4096"})
     with RawClient(broker.bootstrap) as client:

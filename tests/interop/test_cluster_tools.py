@@ -24,7 +24,7 @@ from tests.interop.apache_kafka import ToolFailed, kafka_or_skip, run_tool
 from tests.support.cluster import SETTINGS, ClusterProcess
 from tests.support.eventually import eventually
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.integration
 
 SESSION_TIMEOUT_MS = 8_000  # the tools must find a broker that was killed a moment ago still alive
 WITHIN_S = 30.0

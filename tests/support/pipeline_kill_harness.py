@@ -124,6 +124,7 @@ class PipelineKillHarness:
         )
         (self._directory / "pipeline.toml").write_text(declaration)
         while self._run_once() != 0:
+            assert "a bug in tidelog" not in self._last_words(), self._last_words()
             assert self.runs < RUNS_MAX, f"no end after {self.runs} runs\n{self._last_words()}"
         assert not self.kills_left, f"the pipeline ended before {self.kills_left} were killed"
         self._check()

@@ -1,7 +1,7 @@
 """One Spark session for all tests of this folder, on the machine itself, two cores.
 
 Without pyspark, pyarrow or Java the tests are skipped with the reason. Under xdist they stay
-together in one process.
+together in one process (`tests/support/worker_groups.py`).
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ def missing() -> str | None:
     return None
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.integration)
             item.add_marker(pytest.mark.timeout(900))
             for ignored in ("ResourceWarning", "DeprecationWarning", "FutureWarning"):

@@ -4,7 +4,7 @@ A lone broker, whose store lies in its first log directory, looks at every start
 
     the directories hold                 the topics come from
     KRaft's metadata log                 that log: ids, partitions, configurations
-      the same as at the last adoption   the store; there is nothing to do
+      the same as at the last adoption   the store; only a retention that was guessed may change
     folders, and no metadata log         the folders; only at the first start
 
 The broker reads Kafka's metadata log and never writes it, so Kafka can have the directory back. If
@@ -18,7 +18,8 @@ The broker deletes nothing that Kafka would have kept:
   record in it, if a setting that decides which records go has no meaning here, if a log directory
   is offline, or if Kafka names a log directory that log.dirs do not.
 - Kafka's server.properties are not in the directory. If the broker was started without them, and
-  topics follow the retention of brokers, it sets that to keep everything, and logs a warning.
+  topics follow the retention of brokers, it sets that to keep everything, and logs a warning. A
+  later start with them takes that back.
 - Without a metadata log it gives every topic overrides that delete nothing and compact nothing,
   and logs a warning. (Kafka over ZooKeeper keeps configurations in ZooKeeper.) Internal topics get
   the settings that Kafka always gives them.
@@ -48,7 +49,7 @@ from tidelog.controller.kraft.metadata_log import MetadataLog, UnreadableMetadat
 from tidelog.controller.metadata_store import Create, Delete, MetadataStore, Operation, SetData
 from tidelog.controller.topic_names import CLUSTER_METADATA
 from tidelog.controller.topics import PartitionImage, TopicCatalogue, TopicImage
-from tidelog.controller.znodes import ProducerIdBlock
+from tidelog.controller.znodes import AdoptionMark, ProducerIdBlock
 from tidelog.errors import StartupError
 from tidelog.log.log_directory import KRAFT_METADATA_FOLDER
 from tidelog.log.log_manager import FoundPartition, LogManager
@@ -116,8 +117,12 @@ def adoption_or_none(
             )
         return FolderAdoption(store, config, broker_id, found)
     log = MetadataLog(folder)
-    if mark is not None and znodes.decode_adoption(mark) == log.fingerprint:
-        return None
+    known_mark = None if mark is None else znodes.decode_adoption(mark)
+    if known_mark is not None and known_mark.metadata_log == log.fingerprint:
+        is_told = not config.originals.keys().isdisjoint(TELLING_OF_RETENTION)
+        if not (known_mark.is_retention_guessed and is_told):
+            return None
+        return ToldRetention(store, config, broker_id, log.fingerprint)
     _all_online(logs, True)
     _must_be_ours(folder.parent, logs)
     adoption = KraftAdoption(store, config, broker_id, logs, log)
@@ -152,7 +157,7 @@ class Adoption(ABC):
         self._store = store
         self._config = config
         self._broker_id = broker_id
-        self._metadata_log = ""  # its fingerprint
+        self._mark = AdoptionMark("", is_retention_guessed=False)
 
     def prepare(self, topics: TopicCatalogue) -> None:
         """Writes the configurations, by which the logs are loaded."""
@@ -163,7 +168,7 @@ class Adoption(ABC):
         found = logs.found_partitions()
         images = list(self._images(topics, found))
         last_id = max(logs.highest_producer_id(), self._last_producer_id())
-        mark = self._write(znodes.ADOPTION, znodes.encode_adoption(self._metadata_log))
+        mark = self._write(znodes.ADOPTION, znodes.encode_adoption(self._mark))
         topics.adopt(images, [*self._producer_ids_above(last_id), mark])
         self._report(images, found)
 
@@ -281,10 +286,10 @@ class KraftAdoption(Adoption):
         log: MetadataLog,
     ) -> None:
         super().__init__(store, config, broker_id)
-        self._metadata_log = log.fingerprint
         self._log = log
         self._image = _replayed(log)
         self._topics = {topic.name: topic for topic in self._image.topics.values()}
+        self._mark = AdoptionMark(log.fingerprint, bool(self._topics_of_unknown_retention()))
         self._hosted = logs.hosted()
         identities = (read_meta_properties(str(path)) for path in logs.log_dirs)
         self._directory_ids = {each.directory_id for each in identities if each is not None}
@@ -351,7 +356,7 @@ class KraftAdoption(Adoption):
         for name in self._topics:
             yield self._configure("topics", name, self._configs(name))
         of_all = dict(self._broker_configs(""))
-        if self._topics_of_unknown_retention():
+        if self._mark.is_retention_guessed:
             of_all |= KEEP_FOR_EVER
         yield self._configure("brokers", znodes.DEFAULT_ENTITY, of_all)
         own_name = str(self._broker_id)
@@ -456,14 +461,42 @@ class KraftAdoption(Adoption):
         for what, count in image.counts.items():
             if count > 0:
                 logger.warning("%d records of %s were not adopted: no such thing here", count, what)
-        followers = self._topics_of_unknown_retention()
-        if followers:
+        if self._mark.is_retention_guessed:
             logger.warning(
-                "%d topics have no retention.ms of their own, and this broker was started without "
-                "the server.properties of Kafka: log.retention.ms is -1 until you set it, for "
-                "example with kafka-configs.sh --alter --entity-type brokers --entity-default",
-                len(followers),
+                "topics without a retention.ms of their own: %d. This broker was started without "
+                "the server.properties of Kafka, so log.retention.ms is -1 until you start with "
+                "them, or set it with kafka-configs.sh --alter --entity-type brokers "
+                "--entity-default",
+                len(self._topics_of_unknown_retention()),
             )
+
+
+class ToldRetention(Adoption):
+    """The directory was adopted before; this start is the first with the settings of its broker."""
+
+    def __init__(
+        self, store: MetadataStore, config: BrokerConfig, broker_id: int, metadata_log: str
+    ) -> None:
+        super().__init__(store, config, broker_id)
+        self._mark = AdoptionMark(metadata_log, is_retention_guessed=False)
+
+    def _preparations(self, topics: TopicCatalogue) -> Iterator[Operation]:
+        """Unless somebody has set another value meanwhile."""
+        path = znodes.config_path("brokers", znodes.DEFAULT_ENTITY)
+        for _, data, _ in self._store.subtree(path):
+            texts = znodes.decode_config(data)
+            kept = {key: text for key, text in texts.items() if KEEP_FOR_EVER.get(key) != text}
+            yield self._configure("brokers", znodes.DEFAULT_ENTITY, kept)
+
+    def _images(
+        self, topics: TopicCatalogue, found: Mapping[TopicPartition, FoundPartition]
+    ) -> Iterator[TopicImage]:
+        return iter(())
+
+    def _report(
+        self, images: Sequence[TopicImage], found: Mapping[TopicPartition, FoundPartition]
+    ) -> None:
+        logger.info("the retention of brokers is no longer guessed: it is as configured")
 
 
 def _replayed(log: MetadataLog) -> ClusterImage:

@@ -416,10 +416,15 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock | None:
     return ProducerIdBlock(value["broker"], int(value["block_start"]), int(value["block_end"]))
 
 
-def encode_adoption(metadata_log: str) -> bytes:
-    """The fingerprint of the metadata log that was taken in, empty if there was none."""
-    return _encode({"version": 1, "metadata_log": metadata_log})
+class AdoptionMark(NamedTuple):
+    metadata_log: str  # the fingerprint of what was taken in, empty if there was none
+    is_retention_guessed: bool  # nobody has said how long the broker keeps records
 
 
-def decode_adoption(data: bytes) -> str:
-    return str(_decode(data)["metadata_log"])
+def encode_adoption(mark: AdoptionMark) -> bytes:
+    return _encode({"version": 1, **mark._asdict()})
+
+
+def decode_adoption(data: bytes) -> AdoptionMark:
+    mark = _decode(data)
+    return AdoptionMark(str(mark["metadata_log"]), bool(mark.get("is_retention_guessed")))

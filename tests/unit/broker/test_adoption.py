@@ -25,6 +25,8 @@ from tests.support.raw_batch import batch
 from tests.support.stored_columns import read_columns
 from tidelog.config.description import Source
 from tidelog.controller import znodes
+from tidelog.controller.metadata_store import SetData
+from tidelog.controller.znodes import AdoptionMark
 from tidelog.errors import ErrorCode, StartupError
 from tidelog.log.cleaner.cleaner_manager import CleanerManager
 from tidelog.protocol.messages.metadata_records import (
@@ -249,7 +251,7 @@ async def test_an_old_compacted_topic_is_not_emptied(kafka: KafkaDirectory) -> N
         assert (count_of(stage, "a"), count_of(stage, "b")) == (2, 0)
 
 
-WITHOUT_RETENTION = "1 topics have no retention.ms of their own"
+WITHOUT_RETENTION = "topics without a retention.ms of their own: 1"
 
 
 @in_loop
@@ -267,6 +269,23 @@ async def test_without_the_settings_of_kafkas_broker_nothing_is_deleted_by_a_def
     told = [text for text in caplog.messages if text.startswith(WITHOUT_RETENTION)]
     assert len(told) == 1
     assert "--entity-type brokers --entity-default" in told[0]
+    async with handler_stage(kafka.path, log_retention_hours="168") as stage:
+        sum(stage.broker.logs.delete_old_segments())
+        assert count_of(stage, "a") == 0
+    async with handler_stage(kafka.path) as stage:
+        assert stage.broker.config.log_retention_ms == 7 * DAY_MS
+
+
+@in_loop
+async def test_a_retention_that_was_set_meanwhile_stays(kafka: KafkaDirectory) -> None:
+    kafka.metadata.append(*topic("a", A))
+    kafka.partition("a", 0, A)
+    async with handler_stage(kafka.path) as stage:
+        path = znodes.config_path("brokers", znodes.DEFAULT_ENTITY)
+        data = znodes.encode_config({"log.retention.ms": "77"})
+        await stage.broker.store.multi([SetData(path, data)])
+    async with handler_stage(kafka.path, log_retention_hours="168") as stage:
+        assert stage.broker.config.log_retention_ms == 77
 
 
 @pytest.mark.parametrize(
@@ -583,7 +602,9 @@ async def test_a_new_directory_adopts_nothing_and_never_will(tmp_path: Path) -> 
         await stage.topic("t")
         await stage.broker.topics.delete("t")
         store = stage.broker.store
-        assert next(store.subtree(znodes.ADOPTION))[1] == znodes.encode_adoption("")
+        assert next(store.subtree(znodes.ADOPTION))[1] == znodes.encode_adoption(
+            AdoptionMark("", is_retention_guessed=False)
+        )
     (tmp_path / "t-0").mkdir(exist_ok=True)
     async with handler_stage(tmp_path) as stage:
         assert stage.broker.topics.topics == {}

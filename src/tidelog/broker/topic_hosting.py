@@ -35,9 +35,11 @@ class TopicHosting:
     async def carry_out(self, change: TopicChange, image: TopicImage) -> None:
         groups = self._broker.groups
         if change is TopicChange.DELETED:
-            await self._drop(image)
+            # First, and waited for: a new topic of that name must find no old offsets, and nobody
+            # would remove them after a crash.
             groups.topic_deleted(image.name)
-            await groups.worked_off()  # so that a new topic of that name finds no old offsets
+            await groups.worked_off()
+            await self._drop(image)
             return
         await self._host_in_slices(image)
         self._coordinate(image)

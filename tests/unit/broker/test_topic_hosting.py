@@ -16,6 +16,7 @@ from tests.support.loop_turns import LoopTurns, counted_slices
 from tests.support.metadata import in_loop
 from tidelog.broker.handlers import create_topics, produce
 from tidelog.controller.topics import TopicChange, TopicImage
+from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.produce import (
@@ -147,6 +148,35 @@ async def test_a_deletion_waits_for_the_creation_and_a_creation_for_the_deletion
         await again
 
         assert len(stage.broker.replicas) == 7
+
+
+@in_loop
+async def test_the_offsets_of_a_topic_are_gone_before_its_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash in between would leave them to a new topic of that name."""
+    async with handler_stage(tmp_path, offsets_topic_num_partitions="1") as stage:
+        assert await create(stage) == ErrorCode.NONE
+        await stage.broker.topics.auto_create("__consumer_offsets")
+        groups = stage.broker.groups
+        groups.commit_offsets(
+            "g",
+            [("t", 7, CommittedOffset(5, 0, "", stage.clock.time_ms()))],
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            version=9,
+        )
+        left: list[int] = []
+        drop = ReplicaManager.drop
+
+        def noted(self: ReplicaManager, *args: Any) -> None:
+            left.append(len(groups.offsets_of("g") or ()))
+            drop(self, *args)
+
+        monkeypatch.setattr(ReplicaManager, "drop", noted)
+        await stage.broker.topics.delete("t")
+        assert left == [0] * MANY
 
 
 @in_loop

@@ -10,7 +10,7 @@ import pytest
 from tests.support.clock import BusyClock
 from tests.support.group_stage import GroupStage
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
-from tidelog.coordinator.group.tombstone_writer import TOMBSTONES_MAX
+from tidelog.coordinator.group.tombstone_writer import TOMBSTONES_MAX, Piece, TombstoneWriter
 from tidelog.errors import ErrorCode
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
 from tidelog.slices import SlicedWork
@@ -162,6 +162,25 @@ def test_offsets_of_a_deleted_topic_do_not_come_with_the_end_of_a_transaction(
     assert not committed_offsets(stage, "staged")
     assert committed_offsets(stage, "other") == [("kept", 99)]
     assert_a_restart_reads_the_same(stage)
+
+
+def test_groups_with_open_transactions_that_have_nothing_of_the_topic_are_left_alone(
+    stage: GroupStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without offsets stays until it expires."""
+    commit(stage, "g", "gone")
+    stage_offset(stage, "other", "kept", producer_id=7)
+    touched = set()
+    add = TombstoneWriter.add
+
+    def noted(self: TombstoneWriter, piece: Piece) -> None:
+        touched.add(piece[0])
+        add(self, piece)
+
+    monkeypatch.setattr(TombstoneWriter, "add", noted)
+    stage.groups.topic_deleted("gone")
+    turns(stage)
+    assert touched == {"g"}
 
 
 def test_very_many_offsets_of_an_open_transaction_go_a_few_a_turn(stage: GroupStage) -> None:

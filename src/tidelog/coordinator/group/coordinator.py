@@ -594,10 +594,13 @@ def _pieces_of_topic(
     """What was committed from `end_offset` on belongs to a newer topic of that name, and stays."""
     for group_id in group_ids:
         offsets = shard.offsets.get(group_id)
+        has_topic = False
         for piece in () if offsets is None else offsets.pieces(topic):
+            has_topic = True
             gone = [n for n, committed in piece.items() if committed.log_offset < end_offset]
             yield group_id, topic, gone
-        yield group_id, None, ()
+        if has_topic:
+            yield group_id, None, ()
 
 
 def _expired_pieces(shard: GroupShard, now_ms: int, retention_ms: int) -> Iterator[Piece]:

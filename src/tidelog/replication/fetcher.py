@@ -3,7 +3,8 @@
 One Fetch is under way at a time, for all partitions, in an incremental session (KIP-227): a request
 names what has changed since the last one. What arrives is appended in the turn it arrived in,
 straight from the receive buffer, and the next request leaves in that turn too; its offsets tell
-the leader what this broker holds now.
+the leader what this broker holds now. An answer that takes longer than a slice is copied, as far as
+it is left, and appended in the turns after; the next request leaves when all of it is.
 
     the leader answers for a partition            then
     records, offsets                              append, take over high watermark and log start
@@ -30,8 +31,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import ErrorCode, KafkaError
@@ -50,6 +53,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.replication.followed_partition import FollowedPartition
+from tidelog.slices import SLICE_S
 from tidelog.supervisor import attempt, attempted
 from tidelog.types import Uuid
 
@@ -76,6 +80,7 @@ IMPATIENCE_MS: Final = 10
 THROTTLED_PAUSE_S: Final = (0.05, 1.0)  # at least and at most
 
 Key = tuple[Uuid, int]
+Row = tuple[Key, PartitionData]
 
 
 class ReplicaFetcher:
@@ -106,7 +111,7 @@ class ReplicaFetcher:
         self._session_epoch = INITIAL_EPOCH
         self._connection: PeerConnection | None = None
         self._connecting: asyncio.Task[PeerConnection] | None = None
-        self._is_under_way = False  # a Fetch is not answered yet
+        self._is_under_way = False  # a Fetch is not answered, or its answer not taken, yet
         self._fetch_count = 0
         self._impatient_of = -1  # the Fetch that is not waited for much longer
         self._backoff: TimerHandle | None = None
@@ -280,16 +285,47 @@ class ReplicaFetcher:
     # Answers
 
     def _answered(self, response: FetchResponse) -> None:
-        self._is_under_way = False
         if self._closed:
+            self._is_under_way = False
             return
-        take = partial(self._take_answer, response)
-        if attempt(f"taking a Fetch answer of broker {self.leader_id}", take) is not None:
-            self._start_anew()
-        else:
-            self._go_on()
+        rows: deque[Row] = deque()
+        if self._attempt(partial(self._take_answer, response, rows)):
+            self._take_slice(rows)
+        for _, waiting in rows:
+            if waiting.records:
+                waiting.records = memoryview(bytes(waiting.records))  # the buffer is used again
 
-    def _take_answer(self, response: FetchResponse) -> None:
+    def _take_slice(self, rows: deque[Row]) -> None:
+        if not self._attempt(partial(self._take_some, rows)):
+            return
+        if rows:
+            self._timer.call_later(0.0, partial(self._take_more, rows, self._fetch_count))
+            return
+        self._is_under_way = False
+        self._go_on()
+
+    def _take_more(self, rows: deque[Row], fetch_count: int) -> None:
+        """Unless the session has begun anew meanwhile, and what is left is asked for again."""
+        if not self._closed and self._fetch_count == fetch_count:
+            self._take_slice(rows)
+
+    def _attempt(self, step: Callable[[], object]) -> bool:
+        if attempt(f"taking a Fetch answer of broker {self.leader_id}", step) is None:
+            return True
+        self._start_anew()
+        return False
+
+    def _take_some(self, rows: deque[Row]) -> None:
+        until = perf_counter() + SLICE_S
+        while rows:
+            key, row = rows.popleft()
+            followed = self._followed.get(key)
+            if followed is not None:
+                self._take(key, followed, row)
+            if perf_counter() >= until:
+                return
+
+    def _take_answer(self, response: FetchResponse, rows: deque[Row]) -> None:
         if response.error_code:
             logger.info(
                 "fetch session begins anew",
@@ -303,9 +339,7 @@ class ReplicaFetcher:
             self._continue_session(response.session_id)
             for topic in response.responses:
                 for row in topic.partitions:
-                    followed = self._followed.get((topic.topic_id, row.partition_index))
-                    if followed is not None:
-                        self._take((topic.topic_id, row.partition_index), followed, row)
+                    rows.append(((topic.topic_id, row.partition_index), row))
 
     def _continue_session(self, session_id: int) -> None:
         if self._session_epoch == INITIAL_EPOCH:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.log_builder import TOPIC_ID
 from tests.support.metadata import in_loop, refused
 from tests.support.replica_cluster import (
     LAG_MAX_MS,
@@ -22,8 +23,14 @@ from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_errors import UnexpectedAppendOffset
 from tidelog.log.snapshot_files import SnapshotFiles
+from tidelog.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
 from tidelog.record.builder import batch_of
-from tidelog.replication.fetcher import ReplicaFetcher
+from tidelog.replication import fetcher as fetcher_module
+from tidelog.replication.fetcher import FETCH_VERSION, ReplicaFetcher
 from tidelog.replication.followed_partition import FollowedPartition
 from tidelog.replication.partition import Partition
 
@@ -795,3 +802,53 @@ async def test_a_flush_that_fails_does_not_end_the_following(
     leadership = cluster.leader.partition.leadership
     assert leadership is not None
     assert [remote.log_end_offset for remote in leadership.remotes.values()] == [1, 1]
+
+
+@in_loop
+async def test_an_answer_for_many_partitions_is_taken_in_slices_from_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await started(tmp_path, broker_count=2)
+    (fetcher,) = cluster.nodes[2].fetchers._fetchers.values()
+    (followed,) = fetcher._followed.values()
+    fetcher._followed = {(TOPIC_ID, number): followed for number in range(5)}
+    taken: list[bytes] = []
+    monkeypatch.setattr(fetcher_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(
+        ReplicaFetcher, "_take", lambda self, key, followed, row: taken.append(bytes(row.records))
+    )
+    rows = [PartitionData(partition_index=n, records=b"records %d" % n) for n in range(5)]
+    answer = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)])
+    frame = bytearray(answer.encode(FETCH_VERSION))
+
+    fetcher._answered(FetchResponse.decode(memoryview(frame), 0, FETCH_VERSION))
+    frame[:] = bytes(len(frame))
+    assert taken == [b"records 0"]
+    assert fetcher._is_under_way, "the next Fetch waits for all of it"
+    cluster.clock.advance(ms=0)
+
+    assert taken == [b"records %d" % number for number in range(5)]
+
+
+@in_loop
+async def test_what_is_left_of_an_answer_is_nothing_to_a_new_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await started(tmp_path, broker_count=2)
+    (fetcher,) = cluster.nodes[2].fetchers._fetchers.values()
+    (followed,) = fetcher._followed.values()
+    fetcher._followed[TOPIC_ID, 1] = followed
+    taken: list[int] = []
+    monkeypatch.setattr(fetcher_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(
+        ReplicaFetcher, "_take", lambda self, key, followed, row: taken.append(row.partition_index)
+    )
+    rows = [PartitionData(partition_index=n) for n in range(2)]
+
+    fetcher._answered(
+        FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)])
+    )
+    fetcher._start_anew()
+    cluster.clock.advance(ms=0)
+
+    assert taken == [0]

@@ -42,6 +42,7 @@ from typing import Final
 
 from tidelog.config.broker import BrokerConfig, find_key
 from tidelog.config.definition import ConfigError
+from tidelog.config.quorum import ROLES
 from tidelog.config.topic import TOPIC_TABLE, log_config
 from tidelog.controller import znodes
 from tidelog.controller.kraft.cluster_image import ClusterImage, KraftPartition, KraftTopic
@@ -81,7 +82,7 @@ DECIDING_OF_BROKERS: Final = frozenset(
 )
 # Who starts with one of these has said how long records stay, or uses Kafka's own file.
 TELLING_OF_RETENTION: Final = frozenset(
-    ("process.roles", *(synonym for synonym, _ in TOPIC_TABLE["retention.ms"].synonyms))
+    (ROLES, *(synonym for synonym, _ in TOPIC_TABLE["retention.ms"].synonyms))
 )
 KEEP_FOR_EVER: Final = {"log.retention.ms": "-1"}
 RESERVED_DIRECTORY_IDS: Final = 100  # numbers that stand for no directory: unassigned, lost, ...

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,6 +43,14 @@ pytestmark = pytest.mark.skipif(EXTERNAL_BOOTSTRAP is not None, reason="starts i
 ANY_PORT = "PLAINTEXT://127.0.0.1:0"
 
 
+@pytest.fixture
+def hangups_are_heard() -> Iterator[None]:
+    """By brokers that the test starts, also where the suite itself runs under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def test_the_ready_line_is_the_only_line_on_stdout_and_names_the_port(
     start_broker: StartBroker,
 ) -> None:
@@ -56,6 +65,7 @@ def test_the_ready_line_is_the_only_line_on_stdout_and_names_the_port(
         assert [(b.node_id, b.port) for b in response.brokers] == [(7, broker.port)]
 
 
+@pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_cleanly_and_leaves_the_marker(
     start_broker: StartBroker, number: signal.Signals
@@ -78,6 +88,7 @@ def test_a_signal_stops_cleanly_and_leaves_the_marker(
     assert files[f"{1:020}.snapshot"] == 10
 
 
+@pytest.mark.usefixtures("hangups_are_heard")
 def test_a_terminal_that_closes_with_several_signals_stops_it_cleanly(
     start_broker: StartBroker,
 ) -> None:
@@ -93,6 +104,7 @@ def test_a_terminal_that_closes_with_several_signals_stops_it_cleanly(
     assert (broker.data_directory / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.usefixtures("hangups_are_heard")
 def test_a_terminal_that_closes_while_a_stopped_broker_exits_does_not_spoil_the_exit(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

@@ -257,9 +257,22 @@ def _first_read(broker: BrokerProcess, *, cold: bool) -> Sample:
         (_drop_from_page_cache if cold else _take_into_page_cache)(path)
     broker.start()
     with broker.connect() as client:
-        client.end_offset(TOPIC)
+        _wait_until_led(client)
         request = wire.fetch_request(TOPIC, 0, 0, max_bytes=1 << 20, read_committed=True)
         return longest_wait(broker, lambda: client.ask(request))
+
+
+def _wait_until_led(client: RawClient) -> None:
+    """A broker answers before it has heard which partitions it leads."""
+    give_up_at = time.monotonic() + GIVE_UP_S
+    while True:
+        try:
+            client.end_offset(TOPIC)
+            return
+        except wire.BadAnswer:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.05)
 
 
 def _drop_from_page_cache(path: Path) -> None:

@@ -14,6 +14,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.metadata_cache import Node
 from tidelog.broker.server import Server
 from tidelog.config.broker import BrokerConfig
+from tidelog.network.session import Session
 from tidelog.protocol.header import RequestHeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.pending import Pending
@@ -31,10 +32,7 @@ class FakeConnection:
     """What handlers see of a connection."""
 
     def __init__(self) -> None:
-        self.listener_name = "PLAINTEXT"
-        self.client_host = "127.0.0.1"
-        self.client_software_name = "unknown"
-        self.client_software_version = "unknown"
+        self.session = Session("PLAINTEXT", "127.0.0.1", 40000)
 
 
 class HandlerStage:
@@ -45,8 +43,8 @@ class HandlerStage:
         self.clock = clock
         self.connection = FakeConnection()
 
-    def context(self, version: int) -> RequestContext:
-        header = RequestHeader(-1, version, 1, "test", 0)
+    def context(self, version: int, client_id: str | None = "test") -> RequestContext:
+        header = RequestHeader(-1, version, 1, client_id, 0)
         return RequestContext(self.broker, cast(Any, self.connection), header)
 
     async def topic(self, name: str, partitions: int = 1, **configs: str) -> None:

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.network.connection import Connection
+    from tidelog.network.session import Session
     from tidelog.protocol.header import RequestHeader
 
 
 class RequestContext:
-    """One request: the broker it reached, the connection it came by, and its header."""
+    """One request: the broker it reached, the connection and session it came by, its header."""
 
-    __slots__ = ("api_version", "broker", "connection", "header")
+    __slots__ = ("api_version", "broker", "connection", "header", "session")
 
     def __init__(self, broker: Broker, connection: Connection, header: RequestHeader) -> None:
         self.broker = broker
         self.connection = connection
+        self.session: Session = connection.session
         self.header = header
         self.api_version: int = header.api_version
 

@@ -69,6 +69,7 @@ from tidelog.supervisor import tell_each
 
 if TYPE_CHECKING:
     from tidelog.network.processor import Processor
+    from tidelog.network.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -96,17 +97,11 @@ class Connection:
         self,
         sock: socket.socket,
         processor: Processor,
-        listener_name: str,
         connection_id: str,
-        host: str,
-        port: int,
+        session: Session,
     ) -> None:
         self.id = connection_id
-        self.listener_name = listener_name
-        self.client_host = host
-        self.client_port = port
-        self.client_software_name = "unknown"
-        self.client_software_version = "unknown"
+        self.session = session
         self.open = True
         self.half_closed = False  # the peer has ended its stream while a request of it waited
         self._close_callbacks: list[Callable[[Connection], object]] = []

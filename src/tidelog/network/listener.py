@@ -23,6 +23,7 @@ from tidelog.network.connection_quotas import ConnectionQuotas, look_up
 from tidelog.network.counters import CloseReason, Counters
 from tidelog.network.processor import Processor
 from tidelog.network.request_channel import Mailbox, RequestChannel
+from tidelog.network.session import Session
 from tidelog.network.settings import Endpoint, NetworkSettings
 
 if TYPE_CHECKING:
@@ -249,7 +250,8 @@ class SocketServer:
         number = next(self._connection_numbers)
         connection_id = f"{_plain_host(local_host)}:{local_port}-{host}:{address[1]}-{number}"
         processor = self.processors[number % len(self.processors)]
-        connection = processor.new_connection(sock, endpoint.name, connection_id, host, address[1])
+        session = Session(endpoint.name, host, address[1])
+        connection = processor.new_connection(sock, connection_id, session)
         self.quotas.increment(endpoint.name, host)
         self.connections.add(connection)
         processor.call(partial(processor.adopt, connection))
@@ -260,7 +262,7 @@ class SocketServer:
         candidates = [
             connection
             for connection in self.connections
-            if not self.quotas.is_protected(connection.listener_name)
+            if not self.quotas.is_protected(connection.session.listener_name)
         ]
         if candidates:
             oldest = min(candidates, key=lambda connection: connection.last_active)
@@ -272,7 +274,7 @@ class SocketServer:
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        self.quotas.decrement(connection.listener_name, connection.client_host)
+        self.quotas.decrement(connection.session.listener_name, connection.session.client_host)
         connection.run_close_callbacks()
         self._watch_acceptors()
         if not self.connections and self._all_closed is not None and not self._all_closed.done():

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tidelog.clock import Clock, TimerHandle
     from tidelog.network.request import RequestHandler
+    from tidelog.network.session import Session
     from tidelog.network.settings import NetworkSettings
 
 logger = logging.getLogger(__name__)
@@ -84,9 +85,9 @@ class Processor:
         action()
 
     def new_connection(
-        self, sock: socket.socket, listener_name: str, connection_id: str, host: str, port: int
+        self, sock: socket.socket, connection_id: str, session: Session
     ) -> Connection:
-        return Connection(sock, self, listener_name, connection_id, host, port)
+        return Connection(sock, self, connection_id, session)
 
     def adopt(self, connection: Connection) -> None:
         self.connections.add(connection)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidelog.network.connection import Connection
     from tidelog.network.counters import Counters
     from tidelog.network.request import RequestHandler
+    from tidelog.network.session import Session
     from tidelog.network.settings import NetworkSettings
 
 
@@ -60,9 +61,9 @@ class ProcessorThread(Processor):
             self.loop.close()
 
     def new_connection(
-        self, sock: socket.socket, listener_name: str, connection_id: str, host: str, port: int
+        self, sock: socket.socket, connection_id: str, session: Session
     ) -> Connection:
-        return ChannelConnection(sock, self, listener_name, connection_id, host, port)
+        return ChannelConnection(sock, self, connection_id, session)
 
     def _run(self) -> None:
         super().start()

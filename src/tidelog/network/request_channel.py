@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from tidelog.network.processor_thread import ProcessorThread
+    from tidelog.network.session import Session
 
 
 class Mailbox:
@@ -107,12 +108,10 @@ class ChannelConnection(Connection):
         self,
         sock: socket.socket,
         processor: ProcessorThread,
-        listener_name: str,
         connection_id: str,
-        host: str,
-        port: int,
+        session: Session,
     ) -> None:
-        super().__init__(sock, processor, listener_name, connection_id, host, port)
+        super().__init__(sock, processor, connection_id, session)
         self._channel = processor.channel
         self._mailbox = processor.mailbox
 

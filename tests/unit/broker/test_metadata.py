@@ -70,7 +70,7 @@ async def test_partitions_name_leader_replicas_and_epoch(tmp_path: Path) -> None
 async def test_a_broker_that_others_have_replaced_sends_clients_to_them(tmp_path: Path) -> None:
     async with handler_stage(tmp_path, broker_id="4") as stage:
         await stage.topic("a")
-        listener = stage.context(12).connection.listener_name
+        listener = stage.context(12).session.listener_name
         others = [Node(5, "h", 9092, None), Node(6, "h", 9093, None)]
         cache = stage.broker.metadata
         cache.replace_nodes({listener: [Node(4, "h", 9091, None), *others]})
@@ -109,7 +109,7 @@ async def test_a_leader_without_the_clients_listener_is_not_named(
         (partition,) = (await ask(stage, ["a"], version=version)).topics[0].partitions
         assert (partition.leader_id, partition.error_code) == (-1, code)
         assert await described_leader(stage, "a") == (-1, 0)
-        stage.connection.listener_name = "INTERNAL"
+        stage.connection.session.listener_name = "INTERNAL"
         (partition,) = (await ask(stage, ["a"], version=version)).topics[0].partitions
         assert (partition.leader_id, partition.error_code) == (4, 0)
         assert await described_leader(stage, "a") == (4, 0)

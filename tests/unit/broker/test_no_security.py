@@ -11,6 +11,7 @@ from tidelog.broker.api_table import served
 from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import no_security
 from tidelog.errors import ErrorCode
+from tidelog.network.session import Session
 from tidelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tidelog.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from tidelog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -33,8 +34,9 @@ from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 def ask(request: Any) -> Any:
     """The answer of the latest version; each version has one that can be written."""
     answer = None
+    session = Session("PLAINTEXT", "127.0.0.1", 40000)
     for version in range(request.MIN_VERSION, request.MAX_VERSION + 1):
-        context = cast(Any, SimpleNamespace(api_version=version))
+        context = cast(Any, SimpleNamespace(api_version=version, session=session))
         answer = no_security.handle(context, request)
         if not isinstance(answer, CloseConnection):
             answer.encode(version)

@@ -82,6 +82,19 @@ def test_refusals(tmp_path: Path, fields: dict[str, Any], code: ErrorCode) -> No
 
 
 @in_loop
+async def test_only_the_admin_client_writes_to_internal_topics(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path, offsets_topic_num_partitions="1") as stage:
+        await stage.broker.topics.auto_create("__consumer_offsets")
+        internal = request(batch_of([(b"k", b"v", (), NOW)]), topic="__consumer_offsets")
+        codes = [
+            only_row(produce.handle(stage.context(9, client_id), internal)).error_code
+            for client_id in ("test", None, "__admin_client")
+        ]
+        refused = ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert codes == [refused, refused, ErrorCode.NONE]
+
+
+@in_loop
 async def test_records_that_are_no_batch_are_told_before_bad_acks(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t")

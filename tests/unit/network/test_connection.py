@@ -493,9 +493,9 @@ def test_a_connection_knows_its_ends(network: Network) -> None:
     host, port = client.socket.getsockname()
     server_port = network.ports["PLAINTEXT"]
     assert connection.id == f"127.0.0.1:{server_port}-{host}:{port}-0"
-    assert (connection.client_host, connection.client_port) == (host, port)
-    assert connection.listener_name == "PLAINTEXT"
-    assert connection.client_software_name == "unknown"
+    session = connection.session
+    assert (session.client_host, session.client_port) == (host, port)
+    assert session.listener_name == "PLAINTEXT"
 
 
 def test_file_parts_are_sent_from_the_file(network: Network, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_an_empty_host_listens_on_all_interfaces_and_knows_ipv4_clients_by_their
         client.send(frame(b"hello"))
         client.receive()
 
-        assert handler.connections[0].client_host == "127.0.0.1"
+        assert handler.connections[0].session.client_host == "127.0.0.1"
         server.close()
 
 

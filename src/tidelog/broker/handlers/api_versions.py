@@ -46,8 +46,8 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        context.connection.client_software_name = name
-        context.connection.client_software_version = version
+        context.session.client_software_name = name
+        context.session.client_software_version = version
     in_cluster = context.broker.cluster is not None
     response = ApiVersionsResponse(api_keys=_served(in_cluster=in_cluster))
     if context.api_version >= FIRST_VERSION_WITH_FEATURES:

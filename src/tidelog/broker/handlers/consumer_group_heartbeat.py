@@ -35,6 +35,6 @@ def handle(
     sender = Sender(
         version=context.api_version,
         client_id=context.client_id or "",
-        client_host=f"/{context.connection.client_host}",
+        client_host=f"/{context.session.client_host}",
     )
     return context.broker.groups.consumer_group_heartbeat(request, sender)

@@ -40,7 +40,7 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
             DescribeClusterBroker(
                 broker_id=node.broker_id, host=node.host, port=node.port, rack=node.rack
             )
-            for node in metadata.nodes(context.connection.listener_name)
+            for node in metadata.nodes(context.session.listener_name)
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations

@@ -82,7 +82,7 @@ def _answer(
 def _page(
     context: RequestContext, names: list[str], first: int, room: int
 ) -> DescribeTopicPartitionsResponse:
-    nodes = context.broker.metadata.nodes(context.connection.listener_name)
+    nodes = context.broker.metadata.nodes(context.session.listener_name)
     reachable = {node.broker_id for node in nodes}
     rows: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None

@@ -312,7 +312,7 @@ class _Fetch:
             response.node_endpoints = [
                 NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
                 for node in endpoints(
-                    self.broker, self._leader_ids, self._context.connection.listener_name
+                    self.broker, self._leader_ids, self._context.session.listener_name
                 )
             ]
         return response
@@ -324,7 +324,7 @@ class _Fetch:
         from tidelog.replication.replica_selector import NO_REPLICA, preferred_read_replica
 
         partition.require_leader_epoch(wanted.current_leader_epoch)
-        listener_name = self._context.connection.listener_name
+        listener_name = self._context.session.listener_name
         racks = {node.broker_id: node.rack for node in self.broker.metadata.nodes(listener_name)}
         replica_id = preferred_read_replica(
             partition, wanted.fetch_offset, self.request.rack_id, racks

@@ -103,7 +103,7 @@ def _leader_for(context: RequestContext, topic: str, key: str) -> Node | None:
     if image is None:
         return None
     leader = image.partitions[partition_for(key, len(image.partitions))].leader
-    for node in metadata.nodes(context.connection.listener_name):
+    for node in metadata.nodes(context.session.listener_name):
         if node.broker_id == leader:
             return node
     return None

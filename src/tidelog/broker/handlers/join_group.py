@@ -36,7 +36,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> JoinAnswer:
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         client_id=context.client_id or "",
-        client_host=f"/{context.connection.client_host}",
+        client_host=f"/{context.session.client_host}",
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=rebalance_timeout_ms,
         protocol_type=request.protocol_type,

@@ -141,7 +141,7 @@ def _leader_errors(context: RequestContext) -> dict[int, int]:
     without_listener = LEADER_NOT_AVAILABLE
     if context.api_version >= FIRST_VERSION_WITH_LISTENER_ERROR:
         without_listener = ErrorCode.LISTENER_NOT_FOUND
-    return context.broker.metadata.leader_errors(context.connection.listener_name, without_listener)
+    return context.broker.metadata.leader_errors(context.session.listener_name, without_listener)
 
 
 def _named_rows(
@@ -218,7 +218,7 @@ def _response(
             MetadataResponseBroker(
                 node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack
             )
-            for node in metadata.nodes(context.connection.listener_name)
+            for node in metadata.nodes(context.session.listener_name)
         ],
         cluster_id=metadata.cluster_id,
         controller_id=metadata.controller_id,

@@ -69,7 +69,6 @@ from tidelog.protocol.messages.sasl_authenticate import (
 )
 from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-USER_TYPE, ANONYMOUS = "User", "ANONYMOUS"
 USER, CLIENT_ID, IP = "user", "client-id", "ip"  # what quotas are for
 UNKNOWN: Final = 0  # of each kind of thing that an ACL is made of
 UNKNOWN_ACL: Final = CloseConnection("a request about ACLs with UNKNOWN elements")
@@ -79,11 +78,11 @@ FIRST_VERSION_WITH_REQUESTER: Final = 3  # of CreateDelegationToken
 
 
 def handle(context: RequestContext, request: Any) -> Any:
-    return ANSWERS[type(request)](request, context.api_version)
+    return ANSWERS[type(request)](request, context)
 
 
 def _describe_acls(
-    request: DescribeAclsRequest, version: int
+    request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse | CloseConnection:
     kinds = (request.resource_type_filter, request.pattern_type_filter)
     if UNKNOWN in (*kinds, request.operation, request.permission_type):
@@ -94,7 +93,9 @@ def _describe_acls(
     )
 
 
-def _create_acls(request: CreateAclsRequest, version: int) -> CreateAclsResponse | CloseConnection:
+def _create_acls(
+    request: CreateAclsRequest, context: RequestContext
+) -> CreateAclsResponse | CloseConnection:
     for each in request.creations:
         kinds = (each.resource_type, each.resource_pattern_type)
         if UNKNOWN in (*kinds, each.operation, each.permission_type):
@@ -105,7 +106,9 @@ def _create_acls(request: CreateAclsRequest, version: int) -> CreateAclsResponse
     return CreateAclsResponse(results=[row] * len(request.creations))
 
 
-def _delete_acls(request: DeleteAclsRequest, version: int) -> DeleteAclsResponse | CloseConnection:
+def _delete_acls(
+    request: DeleteAclsRequest, context: RequestContext
+) -> DeleteAclsResponse | CloseConnection:
     for each in request.filters:
         kinds = (each.resource_type_filter, each.pattern_type_filter)
         if UNKNOWN in (*kinds, each.operation, each.permission_type):
@@ -116,11 +119,15 @@ def _delete_acls(request: DeleteAclsRequest, version: int) -> DeleteAclsResponse
     return DeleteAclsResponse(filter_results=[row] * len(request.filters))
 
 
-def _sasl_handshake(request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
+def _sasl_handshake(
+    request: SaslHandshakeRequest, context: RequestContext
+) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-def _sasl_authenticate(request: SaslAuthenticateRequest, version: int) -> SaslAuthenticateResponse:
+def _sasl_authenticate(
+    request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="This listener asks nobody to authenticate.",
@@ -128,18 +135,19 @@ def _sasl_authenticate(request: SaslAuthenticateRequest, version: int) -> SaslAu
 
 
 def _create_token(
-    request: CreateDelegationTokenRequest, version: int
+    request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
-    owner_type, owner = USER_TYPE, ANONYMOUS
+    requester = context.session.principal
+    owner_type, owner = requester
     if request.owner_principal_name:
         owner_type, owner = request.owner_principal_type or "", request.owner_principal_name
-    has_requester = version >= FIRST_VERSION_WITH_REQUESTER
+    has_requester = context.api_version >= FIRST_VERSION_WITH_REQUESTER
     return CreateDelegationTokenResponse(
         error_code=NO_TOKEN,
         principal_type=owner_type,
         principal_name=owner,
-        token_requester_principal_type=USER_TYPE if has_requester else "",
-        token_requester_principal_name=ANONYMOUS if has_requester else "",
+        token_requester_principal_type=requester.type if has_requester else "",
+        token_requester_principal_name=requester.name if has_requester else "",
         issue_timestamp_ms=NO_TIMESTAMP,
         expiry_timestamp_ms=NO_TIMESTAMP,
         max_timestamp_ms=NO_TIMESTAMP,
@@ -147,25 +155,25 @@ def _create_token(
 
 
 def _renew_token(
-    request: RenewDelegationTokenRequest, version: int
+    request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
     return RenewDelegationTokenResponse(error_code=NO_TOKEN, expiry_timestamp_ms=NO_TIMESTAMP)
 
 
 def _expire_token(
-    request: ExpireDelegationTokenRequest, version: int
+    request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
     return ExpireDelegationTokenResponse(error_code=NO_TOKEN, expiry_timestamp_ms=NO_TIMESTAMP)
 
 
 def _describe_tokens(
-    request: DescribeDelegationTokenRequest, version: int
+    request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(error_code=NO_TOKEN)
 
 
 def _describe_quotas(
-    request: DescribeClientQuotasRequest, version: int
+    request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     try:
         _must_be_a_quota_filter(request.components)
@@ -191,7 +199,7 @@ def _must_be_a_quota_filter(components: Iterable[ComponentData]) -> None:
 
 
 def _describe_scram(
-    request: DescribeUserScramCredentialsRequest, version: int
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     times = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
@@ -208,7 +216,7 @@ def _no_credential(name: str, times: int) -> DescribeUserScramCredentialsResult:
     return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)
 
 
-ANSWERS: Final[dict[type, Callable[[Any, int], Any]]] = {
+ANSWERS: Final[dict[type, Callable[[Any, RequestContext], Any]]] = {
     SaslHandshakeRequest: _sasl_handshake,
     DescribeAclsRequest: _describe_acls,
     CreateAclsRequest: _create_acls,

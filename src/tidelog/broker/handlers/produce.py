@@ -87,7 +87,6 @@ Answer = ProduceResponse | CloseConnection | None
 Row = tuple[PartitionProduceResponse, Partition]
 
 ALL = -1
-ADMIN_CLIENT_ID = "__admin_client"
 NOT_BEGUN: Final = -1.0
 ROWS_AT_ONCE: Final = 20  # a request for more partitions looks at the time
 ROWS_A_PART: Final = 200
@@ -281,6 +280,7 @@ class _Append:
         "_deadline",
         "_inflation",
         "_refused_sequences",
+        "_session",
         "_topic",
         "acks",
         "is_part",
@@ -299,7 +299,8 @@ class _Append:
         self._refused_sequences = context.broker.refused_sequences
         self.version = context.api_version
         self.acks = request.acks
-        self._client_id = context.header.client_id
+        self._session = context.session
+        self._client_id = context.client_id
         self.unflushed: list[Row] = []  # appended, to be flushed before the answer
         # Appended, to be held by all in-sync replicas up to an offset before the answer.
         self.uncommitted: list[tuple[PartitionProduceResponse, Partition, int]] = []
@@ -371,7 +372,9 @@ class _Append:
         partition = self._broker.replicas.get(topic, index)
         if partition is None or not partition.is_leader:
             return self._not_led(topic, row, unknown, partition)
-        if topic in INTERNAL_TOPICS and self._client_id != ADMIN_CLIENT_ID:
+        if topic in INTERNAL_TOPICS and not self._session.may_append_to_internal_topics(
+            self._client_id
+        ):
             return _failed(
                 index,
                 KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients do not append to {topic}."),
@@ -532,7 +535,7 @@ def _tell_leaders(
             )
     response.node_endpoints = [
         NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
-        for node in endpoints(context.broker, leader_ids, context.connection.listener_name)
+        for node in endpoints(context.broker, leader_ids, context.session.listener_name)
     ]
 
 

@@ -10,12 +10,11 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from tidelog.spark.executor import process_assembler, read_range
 from tidelog.spark.log_planning import plan_slices
-from tidelog.spark.log_slice import read_slice
+from tidelog.spark.log_reader import read_slice
+from tidelog.spark.offset_ranges import OffsetRange
 from tidelog.spark.options import source_options
-from tidelog.spark.planning import OffsetRange
-from tidelog.spark.process_assembler import process_assembler
-from tidelog.spark.range_reader import read_range
 from tidelog.types import TopicPartition
 
 TASKS = 2

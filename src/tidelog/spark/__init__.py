@@ -3,22 +3,20 @@
 PySpark finds it by the top-level module `pyspark_tidelog`; nothing needs to be registered.
 docs/spark.md is the manual, docs/design/0007-spark-connector.md the reasons.
 
-    source           the DataSource class, what Spark meets first
-    options          option texts to checked values, for the source and for the sink
-    offsets          offsets of partitions as JSON, and what a query may start from and end at
-    subscription     which partitions `assign`, `subscribe` and `subscribePattern` choose
-    planning         ranges of offsets into tasks
-    admission        how much one micro-batch takes
-    data_loss        what happens when records are gone: an error or a warning
-    offset_reader    the driver's questions to the cluster
-    range_reader     the executor's reading of one range
-    ranges           wanted offsets against those the logs hold
-    stream_state     where the batches of a streaming query begin and end
-    process_cluster, process_assembler           connections and buffers kept from task to task
-    reader, stream_reader, writer, log_reader    Spark's interfaces
-    sink_schema      which columns can be written
-    group_commit     offsets shown to lag tools
-    log_directory, log_planning, log_slice       segment files read without a broker
+    source               the DataSource class, what Spark meets first
+    options              option texts to checked values, for the source and for the sink
+    subscription         which partitions `assign`, `subscribe` and `subscribePattern` choose
+    offsets              offsets of partitions as JSON, and what a query may start from and end at
+    offset_ranges        ranges of offsets: what of them the logs hold, and how they become tasks
+    offset_lookup        the driver's questions to the cluster
+    reader               Spark's interfaces for reading topics, batch and streaming
+    micro_batch_stream   where the batches of a streaming query begin and end
+    group_commit         offsets shown to lag tools
+    executor             a task's reading of one range, and what a worker keeps from task to task
+    writer               Spark's interfaces for writing, and which columns can be written
+    log_reader           Spark's interface for reading segment files without a broker
+    log_planning         which slices of which segment files a query reads
+    log_directory        the files of a data directory, found and measured
 
 Only the modules that implement Spark's interfaces import pyspark. Nothing here imports a package
 of the broker.

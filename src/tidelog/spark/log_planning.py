@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.client.batch_selection import Selection, parts_of
 from tidelog.config.client import READ_COMMITTED
 from tidelog.record import kernel
 from tidelog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tidelog.spark.log_directory import (
+    AbortedTransaction,
     LogEnd,
     OffsetPositions,
     PartitionLog,
@@ -30,7 +31,13 @@ from tidelog.spark.log_directory import (
     largest_timestamp,
     walk_batches,
 )
-from tidelog.spark.log_slice import LogSlice
+from tidelog.spark.offset_ranges import (
+    OffsetRange,
+    ranges_within,
+    require_all,
+    split_evenly,
+    split_ranges,
+)
 from tidelog.spark.offsets import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -42,8 +49,6 @@ from tidelog.spark.offsets import (
     Word,
 )
 from tidelog.spark.options import InvalidOption, start_too_late
-from tidelog.spark.planning import OffsetRange, split_evenly, split_ranges
-from tidelog.spark.ranges import ranges_within, require_all
 from tidelog.spark.subscription import KnownTopic
 from tidelog.types import TopicPartition
 
@@ -52,6 +57,22 @@ if TYPE_CHECKING:
 
 SLICE_BYTES_MIN: Final = 16 * 1024 * 1024
 SLICE_BYTES_MAX: Final = 128 * 1024 * 1024
+
+
+class LogSlice(NamedTuple):
+    """A range of offsets, and the bytes of a segment file that hold them."""
+
+    partition: TopicPartition
+    path: str
+    start_offset: int
+    end_offset: int
+    position: int
+    end_position: int
+    aborted: tuple[AbortedTransaction, ...] | None  # None: read_uncommitted
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end_position - self.position
 
 
 def plan_slices(options: SourceOptions) -> list[list[LogSlice]]:

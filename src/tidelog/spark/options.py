@@ -31,11 +31,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.config.client import ClientConfig
 from tidelog.config.definition import ConfigError, InvalidValue, UnknownKey
-from tidelog.spark.data_loss import DataLossPolicy
 from tidelog.spark.offsets import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -184,6 +183,32 @@ class OptionTexts:
             for name, text in self._texts.items()
             if name.startswith(prefix)
         }
+
+
+class DataLoss(RuntimeError):
+    """Records may have been missed and failOnDataLoss is true."""
+
+
+class DataLossPolicy(NamedTuple):
+    """What happens when records that should be read are not there: `failOnDataLoss`.
+
+    true     DataLoss, and the query fails before anything of the batch is read
+    false    a warning in the log, and the query goes on with what there is
+    """
+
+    fail: bool
+
+    def report(self, message: str) -> None:
+        if self.fail:
+            raise DataLoss(
+                f"{message}. The records were deleted by retention, or their topic was deleted or "
+                f'made anew, before they were read. Set the option "failOnDataLoss" to "false" to '
+                f"go on without them."
+            )
+        logger.warning(
+            '%s. Some records may have been missed; the option "failOnDataLoss" is "false".',
+            message,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from tidelog.spark.options import InvalidOption, sink_options, source_options
-from tidelog.spark.sink_schema import written_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from tidelog.spark.stream_reader import TidelogStreamReader
+    from tidelog.spark.reader import TidelogStreamReader
     from tidelog.spark.writer import RowSink, TidelogStreamWriter, TidelogWriter
 
 SCHEMA: Final = (
@@ -47,7 +46,7 @@ class TidelogDataSource(DataSource):
         return TidelogReader(options)
 
     def streamReader(self, schema: StructType) -> TidelogStreamReader:
-        from tidelog.spark.stream_reader import TidelogStreamReader
+        from tidelog.spark.reader import TidelogStreamReader
 
         _refuse_other(schema, source_options(self.options).include_headers)
         return TidelogStreamReader(self.options)
@@ -67,7 +66,7 @@ class TidelogDataSource(DataSource):
 
 
 def _sink(given: Mapping[str, str], schema: StructType) -> RowSink:
-    from tidelog.spark.writer import RowSink
+    from tidelog.spark.writer import RowSink, written_columns
 
     options = sink_options(given)
     columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]

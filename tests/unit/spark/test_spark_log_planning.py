@@ -11,8 +11,8 @@ from tidelog.client.arrow import BatchAssembler
 from tidelog.client.errors import CorruptRecordsFetched
 from tidelog.record.batch import Codec
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
-from tidelog.spark.log_planning import plan_slices
-from tidelog.spark.log_slice import LogSlice, read_slice
+from tidelog.spark.log_planning import LogSlice, plan_slices
+from tidelog.spark.log_reader import read_slice
 from tidelog.spark.options import InvalidOption, source_options
 from tidelog.types import TopicPartition
 

@@ -3,18 +3,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.clock import FakeClock
-from tests.support.spark_offset_reader import FakeOffsetReader
+from tests.support.spark_offset_lookup import FakeOffsetLookup
 from tidelog.client.errors import UnknownTopic
-from tidelog.spark.data_loss import DataLoss
+from tidelog.spark.micro_batch_stream import MicroBatchStream, TriggerDelay, limited
+from tidelog.spark.offset_ranges import OffsetRange
 from tidelog.spark.offsets import PartitionOffsets, StreamOffset
-from tidelog.spark.options import InvalidOption, source_options
-from tidelog.spark.planning import OffsetRange
-from tidelog.spark.stream_state import StreamState
+from tidelog.spark.options import DataLoss, InvalidOption, source_options
 from tidelog.types import TopicPartition, Uuid
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+P = [TopicPartition("t", number) for number in range(4)]
 
 
 class Query:
@@ -22,31 +24,31 @@ class Query:
 
     def __init__(self, logs: dict[TopicPartition, tuple[int, int]], **options: str) -> None:
         self.given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", **options}
-        self.reader = FakeOffsetReader(logs, {"t"})
+        self.lookup = FakeOffsetLookup(logs, {"t"})
         self.clock = FakeClock()
         self.restart()
 
     def restart(self) -> None:
-        reader: Any = self.reader
-        self.state = StreamState(source_options(self.given), reader, self.clock)
+        lookup: Any = self.lookup
+        self.stream = MicroBatchStream(source_options(self.given), lookup, self.clock)
 
     def initial_offsets(self) -> PartitionOffsets:
-        return self.state.initial_offset().offsets
+        return self.stream.initial_offset().offsets
 
     def latest_without_start(self) -> PartitionOffsets:
-        return self.state.latest_without_start().offsets
+        return self.stream.latest_without_start().offsets
 
     def next_end(self, start: PartitionOffsets, *, is_limited: bool) -> PartitionOffsets:
-        return self.state.next_end(StreamOffset(start, {}), is_limited=is_limited).offsets
+        return self.stream.next_end(StreamOffset(start, {}), is_limited=is_limited).offsets
 
     def plan(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
-        return self.state.plan(StreamOffset(start, {}), StreamOffset(end, {}))
+        return self.stream.plan(StreamOffset(start, {}), StreamOffset(end, {}))
 
 
 def test_a_query_begins_at_latest_with_an_empty_batch() -> None:
     query = Query({T0: (0, 10)})
     assert query.initial_offsets() == {T0: 10}
-    query.reader.logs[T0] = (0, 15)
+    query.lookup.logs[T0] = (0, 15)
     assert query.next_end({T0: 10}, is_limited=False) == {T0: 10}
     assert query.plan({T0: 10}, {T0: 10}) == []
     assert query.next_end({T0: 10}, is_limited=False) == {T0: 15}
@@ -57,7 +59,7 @@ def test_batch_zero_run_again_later_still_ends_where_it_ended() -> None:
     query = Query({T0: (0, 10)})
     query.initial_offsets()
     query.next_end({T0: 10}, is_limited=False)
-    query.reader.logs[T0] = (0, 99)
+    query.lookup.logs[T0] = (0, 99)
     query.restart()
     assert query.plan(query.initial_offsets(), {T0: 10}) == []
     assert query.next_end({T0: 10}, is_limited=False) == {T0: 99}
@@ -73,7 +75,7 @@ def test_a_query_from_earliest_reads_in_batch_zero() -> None:
 def test_the_initial_offsets_stay_the_same_within_a_run() -> None:
     query = Query({T0: (0, 10)})
     query.initial_offsets()
-    query.reader.logs[T0] = (0, 20)
+    query.lookup.logs[T0] = (0, 20)
     assert query.initial_offsets() == {T0: 10}
 
 
@@ -86,20 +88,20 @@ def test_a_limit_holds_unless_spark_wants_everything() -> None:
 def test_a_small_batch_waits_for_more_but_not_in_available_now() -> None:
     query = Query({T0: (0, 100)}, minOffsetsPerTrigger="50", maxTriggerDelay="1m")
     assert query.next_end({T0: 0}, is_limited=True) == {T0: 100}
-    query.reader.logs[T0] = (0, 149)
+    query.lookup.logs[T0] = (0, 149)
     assert query.next_end({T0: 100}, is_limited=True) == {T0: 100}
     query.clock.advance(ms=60_000)
     assert query.next_end({T0: 100}, is_limited=True) == {T0: 149}
-    query.state.is_available_now = True
-    query.state.latest = StreamOffset({T0: 150}, {})
+    query.stream.is_available_now = True
+    query.stream.latest = StreamOffset({T0: 150}, {})
     assert query.next_end({T0: 149}, is_limited=True) == {T0: 150}
 
 
 def test_available_now_ends_where_the_log_ended_at_first() -> None:
     query = Query({T0: (0, 100)}, maxOffsetsPerTrigger="60")
-    query.state.is_available_now = True
+    query.stream.is_available_now = True
     assert query.next_end({T0: 0}, is_limited=True) == {T0: 60}
-    query.reader.logs[T0] = (0, 500)
+    query.lookup.logs[T0] = (0, 500)
     assert query.next_end({T0: 60}, is_limited=True) == {T0: 100}
     assert query.next_end({T0: 100}, is_limited=True) == {T0: 100}
 
@@ -163,7 +165,7 @@ def test_a_batch_is_split_as_the_options_say() -> None:
 def test_pyspark_without_a_start_works_but_takes_no_limits() -> None:
     query = Query({T0: (0, 10)})
     query.initial_offsets()
-    query.reader.logs[T0] = (0, 12)
+    query.lookup.logs[T0] = (0, 12)
     assert query.latest_without_start() == {T0: 10}
     assert query.plan({T0: 10}, {T0: 10}) == []
     assert query.latest_without_start() == {T0: 12}
@@ -184,15 +186,15 @@ class TestATopicThatIsMadeAnew:
 
     def query(self, **options: str) -> Query:
         query = Query({T0: (0, 150)}, **options)
-        query.reader.ids = self.NEW
+        query.lookup.ids = self.NEW
         return query
 
     def test_fails_the_query_though_it_has_more_records_than_were_read(self) -> None:
         with pytest.raises(DataLoss, match="t: deleted and made anew"):
-            self.query().state.next_end(StreamOffset({T0: 100}, self.OLD), is_limited=False)
+            self.query().stream.next_end(StreamOffset({T0: 100}, self.OLD), is_limited=False)
 
     def test_fails_the_query_when_pyspark_gives_no_start(self) -> None:
-        state = self.query(startingOffsets="earliest").state
+        state = self.query(startingOffsets="earliest").stream
         end = state.latest_without_start()
         assert end == StreamOffset({T0: 150}, self.NEW)
         with pytest.raises(DataLoss, match="t: deleted and made anew"):
@@ -201,11 +203,11 @@ class TestATopicThatIsMadeAnew:
     def test_fails_a_batch_that_an_earlier_run_had_planned(self) -> None:
         start, end = (StreamOffset({T0: offset}, self.OLD) for offset in (100, 120))
         with pytest.raises(DataLoss, match="t: deleted and made anew"):
-            self.query().state.plan(start, end)
-        assert self.query(failOnDataLoss="false").state.plan(start, end) == []
+            self.query().stream.plan(start, end)
+        assert self.query(failOnDataLoss="false").stream.plan(start, end) == []
 
     def test_is_read_from_its_beginning_where_loss_is_tolerated(self) -> None:
-        state = self.query(failOnDataLoss="false", maxOffsetsPerTrigger="60").state
+        state = self.query(failOnDataLoss="false", maxOffsetsPerTrigger="60").stream
         start = StreamOffset({T0: 100}, self.OLD)
         end = state.next_end(start, is_limited=True)
         assert end == StreamOffset({T0: 60}, self.NEW)
@@ -213,13 +215,65 @@ class TestATopicThatIsMadeAnew:
         assert state.next_end(end, is_limited=True) == StreamOffset({T0: 120}, self.NEW)
 
     def test_is_not_suspected_where_the_checkpoint_has_no_id(self) -> None:
-        state = self.query().state
+        state = self.query().stream
         end = state.next_end(StreamOffset({T0: 100}, {}), is_limited=False)
         assert end == StreamOffset({T0: 150}, self.NEW)
         assert state.plan(StreamOffset({T0: 100}, {}), end) == [(T0, 100, 150)]
 
     def test_is_not_suspected_where_the_broker_tells_no_id(self) -> None:
         query = self.query()
-        query.reader.ids = {}
+        query.lookup.ids = {}
         start = StreamOffset({T0: 100}, self.OLD)
-        assert query.state.next_end(start, is_limited=False) == StreamOffset({T0: 150}, {})
+        assert query.stream.next_end(start, is_limited=False) == StreamOffset({T0: 150}, {})
+
+
+def test_each_partition_gets_its_share_rounded_down() -> None:
+    end = limited(10, {P[0]: 0, P[1]: 100}, {P[0]: 1000, P[1]: 2100})
+    assert end == {P[0]: 3, P[1]: 106}
+
+
+def test_a_share_below_one_becomes_one() -> None:
+    end = limited(10, {P[0]: 0, P[1]: 0}, {P[0]: 1, P[1]: 100_000})
+    assert end[P[0]] == 1
+
+
+def test_what_is_within_the_limit_is_taken_whole() -> None:
+    assert limited(10, {P[0]: 0, P[1]: 5}, {P[0]: 4, P[1]: 11}) == {P[0]: 4, P[1]: 11}
+
+
+def test_a_partition_that_went_back_keeps_its_end() -> None:
+    assert limited(5, {P[0]: 50, P[1]: 0}, {P[0]: 3, P[1]: 100}) == {P[0]: 3, P[1]: 5}
+
+
+@given(
+    st.integers(1, 1000),
+    st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**6)), min_size=1, max_size=4),
+)
+def test_a_batch_makes_progress_and_exceeds_the_limit_by_the_partitions_at_most(
+    limit: int, rows: list[tuple[int, int]]
+) -> None:
+    start = {P[number]: row[0] for number, row in enumerate(rows)}
+    latest = {P[number]: sum(row) for number, row in enumerate(rows)}
+    end = limited(limit, start, latest)
+    taken = [end[row] - start[row] for row in start]
+    assert all(start[row] <= end[row] <= latest[row] for row in start)
+    assert sum(taken) <= limit + len(rows)
+    assert sum(taken) > 0 or latest == start
+
+
+def test_the_first_batch_does_not_wait_and_later_ones_do() -> None:
+    delay = TriggerDelay(100, 15_000, FakeClock())
+    assert not delay.waits(1)
+    assert delay.waits(99)
+    assert not delay.waits(100)
+
+
+def test_a_small_batch_is_taken_once_the_delay_has_passed() -> None:
+    clock = FakeClock()
+    delay = TriggerDelay(100, 15_000, clock)
+    delay.waits(0)
+    clock.advance(ms=14_999)
+    assert delay.waits(5)
+    clock.advance(ms=1)
+    assert not delay.waits(5)
+    assert delay.waits(5)

@@ -9,7 +9,7 @@ from tidelog.spark.offsets import OffsetLimit, PartitionOffsets, TopicIds, Word
 from tidelog.types import TopicPartition
 
 
-class FakeOffsetReader:
+class FakeOffsetLookup:
     """`logs` holds (earliest, latest) of every partition there is, `ids` the topics' ids; tests
     change them as they go.
     """

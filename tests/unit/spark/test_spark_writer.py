@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.spark.sink_schema import InvalidSinkSchema, written_columns
+from tidelog.spark.writer import InvalidSinkSchema, written_columns
 
 HEADERS = "array<struct<key:string,value:binary>>"
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from tidelog.client.errors import OffsetOutOfRange, UnknownTopic
-from tidelog.spark import range_reader
-from tidelog.spark.data_loss import DataLoss, DataLossPolicy
-from tidelog.spark.planning import OffsetRange
-from tidelog.spark.range_reader import fetch_what_is_there
+from tidelog.spark import executor
+from tidelog.spark.executor import fetch_what_is_there
+from tidelog.spark.offset_ranges import OffsetRange
+from tidelog.spark.options import DataLoss, DataLossPolicy
 from tidelog.types import TopicPartition
 
 T = TopicPartition("t", 0)
@@ -39,8 +39,8 @@ class Log:
 
 @pytest.fixture(autouse=True)
 def offsets_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_reader, "earliest_offsets", lambda log, _: {T: log.earliest})
-    monkeypatch.setattr(range_reader, "latest_offsets", lambda log, _: {T: log.latest})
+    monkeypatch.setattr(executor, "earliest_offsets", lambda log, _: {T: log.earliest})
+    monkeypatch.setattr(executor, "latest_offsets", lambda log, _: {T: log.latest})
 
 
 def offsets(log: Any, start: int, end: int, policy: DataLossPolicy) -> list[int]:

@@ -13,6 +13,12 @@ Batch 0 has no start in the checkpoint, so a restart that runs it again asks for
 again. When those move with time ("latest", or a timestamp after the last record) batch 0 is kept
 empty: its end is the initial offsets, safe in the checkpoint before any record is read.
 
+A trigger takes at most `maxOffsetsPerTrigger` offsets. Every partition gets its share of the limit
+by size, rounded down, but a share below one becomes one so that small partitions do not starve; a
+batch may therefore exceed the limit a little. A batch waits for `minOffsetsPerTrigger` until
+`maxTriggerDelay` has passed since the last one; the first batch of a run does not wait. All of this
+is as in Spark's kafka source.
+
 Once AvailableNow is announced the latest offsets are asked for one time, and minOffsetsPerTrigger
 is left aside, since the query would end with records unread.
 
@@ -21,29 +27,30 @@ pyspark 4.1 asks for the end without saying the start: there the limits a trigge
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
 from tidelog.clock import SystemClock
-from tidelog.spark import admission
+from tidelog.spark.offset_ranges import OffsetRange, split_ranges
 from tidelog.spark.offsets import PartitionOffsets, StreamOffset, Word, partitions_text
 from tidelog.spark.options import InvalidOption
-from tidelog.spark.planning import OffsetRange, split_ranges
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
     from tidelog.spark.group_commit import GroupCommitter
-    from tidelog.spark.offset_reader import OffsetReader
+    from tidelog.spark.offset_lookup import OffsetLookup
     from tidelog.spark.options import SourceOptions
     from tidelog.types import TopicPartition
 
 
-class StreamState:
-    """For one process. The cluster is asked through `reader`, made on first use."""
+class MicroBatchStream:
+    """For one process. The cluster is asked through `lookup`, made on first use."""
 
     def __init__(
         self,
         options: SourceOptions,
-        reader: OffsetReader | None = None,
+        lookup: OffsetLookup | None = None,
         clock: Clock | None = None,
     ) -> None:
         if options.path is not None:
@@ -55,27 +62,27 @@ class StreamState:
         self._initial: StreamOffset | None = None
         self._is_batch_zero_to_come = False
         self._last_end: StreamOffset | None = None  # held against the logs by this run
-        self._patience: admission.Patience | None = None
+        self._trigger_delay: TriggerDelay | None = None
         if options.min_offsets_per_trigger is not None:
-            self._patience = admission.Patience(
+            self._trigger_delay = TriggerDelay(
                 options.min_offsets_per_trigger,
                 options.max_trigger_delay_ms,
                 clock or SystemClock(),
             )
-        self._reader = reader
+        self._lookup = lookup
         self._committer: GroupCommitter | None = None
 
     @property
-    def reader(self) -> OffsetReader:
-        if self._reader is None:
-            from tidelog.spark.offset_reader import OffsetReader
+    def lookup(self) -> OffsetLookup:
+        if self._lookup is None:
+            from tidelog.spark.offset_lookup import OffsetLookup
 
-            self._reader = OffsetReader(self.options)
-        return self._reader
+            self._lookup = OffsetLookup(self.options)
+        return self._lookup
 
     def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
+        if self._lookup is not None:
+            self._lookup.close()
 
     # Offsets
 
@@ -86,13 +93,13 @@ class StreamState:
 
     def initial_offset(self) -> StreamOffset:
         if self._initial is None:
-            assigned = self.reader.assigned()
-            self._initial = self._with_ids(self.reader.resolve_start(self.start_limit, assigned))
+            assigned = self.lookup.assigned()
+            self._initial = self._with_ids(self.lookup.resolve_start(self.start_limit, assigned))
             self._is_batch_zero_to_come = self._start_moves
         return self._initial
 
     def _with_ids(self, offsets: PartitionOffsets) -> StreamOffset:
-        return StreamOffset.of(offsets, self.reader.topic_ids())
+        return StreamOffset.of(offsets, self.lookup.topic_ids())
 
     def latest_without_start(self) -> StreamOffset:
         """For pyspark 4.1."""
@@ -106,7 +113,7 @@ class StreamState:
             self._is_batch_zero_to_come = False
             self._last_end = self._initial
             return self._initial
-        self.latest = self._with_ids(self.reader.latest(self.reader.assigned()))
+        self.latest = self._with_ids(self.lookup.latest(self.lookup.assigned()))
         return self.latest
 
     def next_end(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset:
@@ -125,22 +132,22 @@ class StreamState:
         if not is_limited:
             return latest
         read = start.offsets_outside(start.made_anew(latest.topic_ids))
-        begin = {**self.reader.earliest(latest.offsets.keys() - read.keys()), **read}
+        begin = {**self.lookup.earliest(latest.offsets.keys() - read.keys()), **read}
         available = sum(max(end - begin[row], 0) for row, end in latest.offsets.items())
-        patience = None if self.is_available_now else self._patience
-        if patience is not None and patience.waits(available):
+        delay = None if self.is_available_now else self._trigger_delay
+        if delay is not None and delay.waits(available):
             return start
         limit = self.options.max_offsets_per_trigger
         if limit is None:
             return latest
-        return StreamOffset.of(admission.limited(limit, begin, latest.offsets), latest.topic_ids)
+        return StreamOffset.of(limited(limit, begin, latest.offsets), latest.topic_ids)
 
     def _latest_since(self, start: StreamOffset) -> StreamOffset:
         if self.latest is None or not self.is_available_now:
-            assigned = self.reader.assigned(may_be_gone={row.topic for row in start.offsets})
-            topic_ids = self.reader.topic_ids()
+            assigned = self.lookup.assigned(may_be_gone={row.topic for row in start.offsets})
+            topic_ids = self.lookup.topic_ids()
             read = start.offsets_outside(start.made_anew(topic_ids))
-            self.latest = StreamOffset.of(self.reader.latest_not_before(read, assigned), topic_ids)
+            self.latest = StreamOffset.of(self.lookup.latest_not_before(read, assigned), topic_ids)
         return self.latest
 
     def _report_losses(self, begin: StreamOffset, until: StreamOffset) -> None:
@@ -196,8 +203,8 @@ class StreamState:
 
     def _still_readable(self, end_at: StreamOffset) -> PartitionOffsets:
         """For an end that was not held against the logs by this run: what of it they hold."""
-        there = self.reader.still_there(end_at.offsets)
-        made_anew = end_at.made_anew(self.reader.topic_ids())
+        there = self.lookup.still_there(end_at.offsets)
+        made_anew = end_at.made_anew(self.lookup.topic_ids())
         self._report_made_anew(made_anew)
         there = {row for row in there if row.topic not in made_anew}
         end = end_at.offsets_outside(made_anew)
@@ -205,7 +212,7 @@ class StreamState:
             self.options.data_loss.report(
                 f"{partitions_text(end.keys() - there)} are no longer there"
             )
-        latest = self.reader.latest(there)
+        latest = self.lookup.latest(there)
         for partition in there:
             if end[partition] > latest[partition]:
                 self.options.data_loss.report(
@@ -217,12 +224,12 @@ class StreamState:
     def _starts_of_new(self, added: set[TopicPartition]) -> PartitionOffsets:
         if not added:
             return {}
-        there = self.reader.still_there(added)
+        there = self.lookup.still_there(added)
         if there != added:
             self.options.data_loss.report(
                 f"{partitions_text(added - there)} were added and are gone again"
             )
-        earliest = self.reader.earliest(there)
+        earliest = self.lookup.earliest(there)
         for partition, offset in earliest.items():
             if offset:
                 self.options.data_loss.report(
@@ -239,5 +246,47 @@ class StreamState:
         if self._committer is None:
             from tidelog.spark.group_commit import GroupCommitter
 
-            self._committer = GroupCommitter(self.reader.cluster, self.options.commit_group_id)
+            self._committer = GroupCommitter(self.lookup.cluster, self.options.commit_group_id)
         self._committer.commit(end.offsets)
+
+
+def limited(
+    limit: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+) -> PartitionOffsets:
+    """`end`, moved back so that about `limit` offsets lie between. `start` knows all of `end`."""
+    sizes = {partition: max(end[partition] - start[partition], 0) for partition in end}
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(end)
+    return {
+        partition: end[partition]
+        if not sizes[partition]
+        else min(end[partition], start[partition] + _share(limit * sizes[partition] / total))
+        for partition in end
+    }
+
+
+def _share(share: float) -> int:
+    return ceil(share) if share < 1 else floor(share)
+
+
+class TriggerDelay:
+    """Whether a small batch is to wait. State of one run of a query; for the driver alone."""
+
+    __slots__ = ("_clock", "_last_trigger_ms", "_max_delay_ms", "_min_offsets")
+
+    def __init__(self, min_offsets: int, max_delay_ms: int, clock: Clock) -> None:
+        self._min_offsets = min_offsets
+        self._max_delay_ms = max_delay_ms
+        self._clock = clock
+        self._last_trigger_ms: int | None = None  # None before the first batch
+
+    def waits(self, available: int) -> bool:
+        """Called once a trigger with the number of new offsets."""
+        now_ms = self._clock.time_ms()
+        last_ms = self._last_trigger_ms
+        is_late = last_ms is None or now_ms - last_ms >= self._max_delay_ms
+        if not is_late and available < self._min_offsets:
+            return True
+        self._last_trigger_ms = now_ms
+        return False

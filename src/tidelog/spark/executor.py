@@ -1,19 +1,22 @@
-"""The executor's part: the records of one range of offsets as Arrow record batches.
+"""What a task does in an executor: it reads one range of offsets as Arrow record batches.
 
 The end is known, so nothing waits at it. When the log no longer holds the range, or its topic is
 gone or was made anew, `failOnDataLoss` decides between an error and going on with what is left.
+
+Spark reuses its Python workers, and a worker runs one task at a time. So a worker keeps its
+connections and its buffers from one task to the next (`process_cluster`, `process_assembler`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
+from tidelog.client.arrow import BatchAssembler
+from tidelog.client.cluster import Cluster
 from tidelog.client.errors import OffsetOutOfRange, UnknownTopic
-from tidelog.client.fetcher import Fetcher
 from tidelog.client.offsets import earliest_offsets, latest_offsets
 from tidelog.spark.options import ROWS_MAX
-from tidelog.spark.process_assembler import process_assembler
-from tidelog.spark.process_cluster import process_cluster
 from tidelog.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -21,16 +24,44 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tidelog.client.cluster import Cluster
-    from tidelog.spark.data_loss import DataLossPolicy
-    from tidelog.spark.options import SourceOptions
-    from tidelog.spark.planning import OffsetRange
+    from tidelog.client.fetcher import Fetcher
+    from tidelog.config.client import ClientConfig
+    from tidelog.spark.offset_ranges import OffsetRange
+    from tidelog.spark.options import DataLossPolicy, SourceOptions
     from tidelog.types import Uuid
+
+CLUSTERS_MAX: Final = 8
+
+_clusters: dict[tuple[tuple[str, str], ...], Cluster] = {}
+
+
+def process_cluster(config: ClientConfig) -> Cluster:
+    """The one of this process for that configuration; the least used are closed.
+
+    What it knows of a topic may be old: the topic may have been deleted and made again since.
+    """
+    key = tuple(sorted(config.given.items()))
+    cluster = _clusters.pop(key, None)
+    if cluster is None:
+        cluster = Cluster(config)
+    _clusters[key] = cluster
+    while len(_clusters) > CLUSTERS_MAX:
+        _clusters.pop(next(iter(_clusters))).close()
+    return cluster
+
+
+@lru_cache(maxsize=1)
+def process_assembler(with_headers: bool) -> BatchAssembler:
+    """A task finds the memory that the one before it has decoded into, about 12 MB, and does not
+    pay for fresh pages."""
+    return BatchAssembler(with_headers=with_headers)
 
 
 def read_range(
     options: SourceOptions, wanted: OffsetRange, topic_id: Uuid | None
 ) -> Iterator[pa.RecordBatch]:
+    from tidelog.client.fetcher import Fetcher
+
     cluster = process_cluster(options.executor_config())
     cluster.refresh([wanted.partition.topic])
     if topic_id is not None and _is_made_anew(cluster, wanted.partition.topic, topic_id):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import BrokerRefused, UnknownTopic, refused
 from tidelog.client.offsets import NO_OFFSET, earliest_offsets, latest_offsets, list_offsets
+from tidelog.spark.offset_ranges import require_all
 from tidelog.spark.offsets import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -28,7 +29,6 @@ from tidelog.spark.offsets import (
     partitions_text,
 )
 from tidelog.spark.options import start_too_late
-from tidelog.spark.ranges import require_all
 from tidelog.spark.subscription import KnownTopic
 from tidelog.types import ZERO_UUID, TopicPartition
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
-class OffsetReader:
+class OffsetLookup:
     """For one driver process; close it."""
 
     def __init__(

@@ -277,10 +277,10 @@ class TestEveryApi:
         assert any(re.match(wanted, line) for line in lines)
 
     @ROWS
-    def test_readme_has_its_row(self, api: object) -> None:
+    def test_the_protocol_page_has_its_row(self, api: object) -> None:
         row = _Row(api)
         pattern = rf"^\| {row.key} \| {row.name} \| {self.versions(row.low, row.high)} \| served"
-        assert re.search(pattern, (ROOT / "README.md").read_text(), re.MULTILINE)
+        assert re.search(pattern, (ROOT / "docs" / "protocol.md").read_text(), re.MULTILINE)
 
     @ROWS
     def test_it_is_asked_in_every_version_over_the_wire(self, api: object) -> None:

@@ -2,11 +2,19 @@
 
 SIGHUP comes when the terminal closes. A process that was started to outlive it (nohup) finds it
 ignored, and leaves it so.
+
+A process that runs Spark takes them as a KeyboardInterrupt (`interrupt_on_signals`), wherever its
+main thread is. That may be inside a call to Spark, whose libraries then log and warn at length of a
+connection they lost; all of that is turned off, since the only thing left to do is to stop. A
+second signal ends the process at once: Spark's JVM and whatever else dies with its parent follows.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
+import warnings
 from collections.abc import Callable
 from types import FrameType
 
@@ -27,3 +35,20 @@ def end_at_the_next(handler: Handler = signal.SIG_DFL) -> None:
     for number in stop_signals():
         is_asked_again = number in (signal.SIGTERM, signal.SIGINT)
         signal.signal(number, handler if is_asked_again else signal.SIG_IGN)
+
+
+def interrupt_on_signals() -> None:
+    """Again after Spark has started, which puts a handler of its own for SIGINT."""
+    for number in stop_signals():
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    end_at_the_next(_exit_at_once)
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    raise KeyboardInterrupt
+
+
+def _exit_at_once(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)

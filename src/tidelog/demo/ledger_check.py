@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.fetch_range import FetchRange
 from tidelog.client.offsets import earliest_offsets, latest_offsets
-from tidelog.pipeline.frames import HEADER_PREFIX, build_frames
+from tidelog.pipeline.dataframes import HEADER_PREFIX, build_dataframes
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class LedgerCheck:
 
     def _batch_windows(self) -> Windows:
         """The window that the next day's order opened is not closed, so not in the stream."""
-        frames = build_frames(self.spark, self.pipeline, streaming=False)
+        frames = build_dataframes(self.spark, self.pipeline, streaming=False)
         sink = next(sink for sink in self.pipeline.sinks if sink.kind == "topic")
         found = _windows_of(_collected(frames.by_name[sink.source]))
         return {window: row for window, row in found.items() if window[0] < self.closing_ms}

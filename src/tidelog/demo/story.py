@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from tidelog.demo.broker_child import BrokerChild
 from tidelog.errors import StartupError
-from tidelog.pipeline.interruption import interrupt_on_signals
+from tidelog.stop_signals import interrupt_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +140,7 @@ class Demo:
 
     def _start(self, pipeline: Pipeline, shop: Shop) -> None:
         from tidelog.demo.event_feed import EventFeed
-        from tidelog.pipeline.frames import build_frames
+        from tidelog.pipeline.dataframes import build_dataframes
         from tidelog.pipeline.queries import start_queries
         from tidelog.pipeline.spark_session import open_session
 
@@ -149,7 +149,7 @@ class Demo:
         self.spark = open_session(pipeline, self.settings.directory / "spark.log")
         # Spark has put a handler of its own in the place of ours.
         interrupt_on_signals()
-        frames = build_frames(self.spark, pipeline, streaming=True)
+        frames = build_dataframes(self.spark, pipeline, streaming=True)
         self.running = start_queries(pipeline, frames)
 
     def _watch(self) -> None:
@@ -161,11 +161,11 @@ class Demo:
         live = LiveLines(self.out)
         self._say(self._painted(_columns(HEADINGS), "2"))
         while not self._is_all_read(self.feed, self.running):
-            live.show(self._figures(self.feed, self.running))
+            live.show(self._progress_lines(self.feed, self.running))
             time.sleep(POLL_S)
         self.running.process_all_available()
         self.running.refresh()
-        live.show(self._figures(self.feed, self.running), force=True)
+        live.show(self._progress_lines(self.feed, self.running), force=True)
         live.end()
 
     def _is_all_read(self, feed: EventFeed, running: RunningPipeline) -> bool:
@@ -176,10 +176,10 @@ class Demo:
         running.refresh()
         if feed.is_alive():
             return False
-        return all(row.rows_in >= feed.sent for row in running.figures.values())
+        return all(row.rows_in >= feed.sent for row in running.progress.values())
 
-    def _figures(self, feed: EventFeed, running: RunningPipeline) -> list[str]:
-        windows = running.figures["revenue"]
+    def _progress_lines(self, feed: EventFeed, running: RunningPipeline) -> list[str]:
+        windows = running.progress["revenue"]
         row = [f"{time.monotonic() - self.started_s:.0f} s", f"{feed.sent:,}"]
         if windows.batch_id < 0:
             return [_columns(row) + "   Spark works on its first batch"]
@@ -189,9 +189,9 @@ class Demo:
             f"{windows.rows_out_per_s:,.0f}",
             f"{max(0, feed.sent - windows.rows_in):,}",
             f"{windows.batch_ms / 1000:.1f} s",
-            f"{running.figures['paid_orders'].rows_out:,}",
+            f"{running.progress['paid_orders'].rows_out:,}",
             f"{windows.rows_out:,}",
-            f"{running.figures[DEAD_LETTER].rows_out:,}",
+            f"{running.progress[DEAD_LETTER].rows_out:,}",
         )
         return [_columns(row)]
 

@@ -1,7 +1,8 @@
 """What a pipeline is, as values that are already checked; made by declaration_file.
 
 Sources come first, views see the sources and the views declared above them, sinks read any of
-these. Every part remembers its line, so that errors found later can name it.
+these. Every part remembers its line, so that errors found later can name it: a PipelineError says
+what is wrong, where it stands in the file, and what to do about it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from tidelog.pipeline.problems import PipelineError, Place, Problem
+from tidelog.errors import StartupError
 
 AVAILABLE_NOW: Final = "available-now"
 DEFAULT_MASTER: Final = "local[*]"
@@ -23,6 +24,32 @@ DECODED_FORMATS: Final = (AVRO, PROTOBUF)
 
 TOPIC, PARQUET, CONSOLE = "topic", "parquet", "console"
 SINK_KINDS: Final = (TOPIC, PARQUET, CONSOLE)
+
+
+class Place(NamedTuple):
+    """A line of a file; 0 when the whole file is meant."""
+
+    file: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else str(self.file)
+
+
+class Problem(NamedTuple):
+    place: Place
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+class PipelineError(StartupError):
+    """One problem or several; the text has one line for each."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@
     [view.NAME]     sql | sql_file | python with inputs; watermark
     [sink.NAME]     from; topic | parquet | console; format, key, mode, ...
 
-Needs no Spark: whether SQL and columns are right is seen when frames are built.
+Needs no Spark: whether SQL and columns are right is seen when DataFrames are built.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from tidelog.pipeline.declaration import (
     TOPIC,
     Format,
     Pipeline,
+    PipelineError,
+    Place,
+    Problem,
     Sink,
     Source,
     View,
     Watermark,
 )
-from tidelog.pipeline.problems import PipelineError, Place, Problem
-from tidelog.pipeline.table_reader import TableReader
-from tidelog.pipeline.toml_lines import TomlLines, syntax_error_line
+from tidelog.pipeline.toml_table import TomlLines, TomlTable, syntax_error_line
 
 FILE_NAME: Final = "pipeline.toml"
 
@@ -115,7 +116,7 @@ class _Declaration:
 
     # Parts
 
-    def _source(self, name: str, reader: TableReader, dead_letter: str) -> Source:
+    def _source(self, name: str, reader: TomlTable, dead_letter: str) -> Source:
         kind = reader.one_of("topic", "topics", "pattern")
         topics = [reader.text("topic")] if kind == "topic" else reader.text_list("topics")
         self._check_topics(reader, kind or "topic", topics)
@@ -134,7 +135,7 @@ class _Declaration:
         reader.refuse_unread()
         return source
 
-    def _view(self, name: str, reader: TableReader) -> View:
+    def _view(self, name: str, reader: TomlTable) -> View:
         kind = reader.one_of("sql", "sql_file", "python")
         sql, place = reader.text("sql"), Place(self.file, reader.line("sql"))
         if kind == "sql":
@@ -158,7 +159,7 @@ class _Declaration:
         reader.refuse_unread()
         return view
 
-    def _sink(self, name: str, reader: TableReader) -> Sink:
+    def _sink(self, name: str, reader: TomlTable) -> Sink:
         source = reader.must_text("from", 'say what it writes: from = "name of a source or view"')
         kind = reader.one_of(*SINK_KINDS) or CONSOLE
         target = ""
@@ -187,7 +188,7 @@ class _Declaration:
 
     # Values
 
-    def _format(self, reader: TableReader, *, is_source: bool) -> Format:
+    def _format(self, reader: TomlTable, *, is_source: bool) -> Format:
         kind = reader.choice("format", FORMATS, JSON)
         schema = reader.text("schema") if is_source and kind != RAW else ""
         if is_source and kind != RAW and not schema:
@@ -208,7 +209,7 @@ class _Declaration:
         options = self._reader((*reader.path, "format_options"), reader.table("format_options"))
         return Format(kind, schema, options.texts(), schema_file, message, is_confluent)
 
-    def _watermark(self, reader: TableReader) -> Watermark | None:
+    def _watermark(self, reader: TomlTable) -> Watermark | None:
         if "watermark" not in reader.given:
             return None
         inner = self._reader((*reader.path, "watermark"), reader.table("watermark"))
@@ -219,22 +220,22 @@ class _Declaration:
         inner.refuse_unread()
         return Watermark(column, delay)
 
-    def _trigger(self, settings: TableReader) -> str:
+    def _trigger(self, settings: TomlTable) -> str:
         trigger = self._given(settings, "trigger", "1 second")
         if trigger != AVAILABLE_NOW:
             self._check_duration(settings, "trigger", trigger, f', or "{AVAILABLE_NOW}"')
         return trigger
 
-    def _check_duration(self, reader: TableReader, key: str, text: str, also: str = "") -> None:
+    def _check_duration(self, reader: TomlTable, key: str, text: str, also: str = "") -> None:
         if text and not _DURATION.fullmatch(text):
             reader.problem(key, f'"{text}" is no duration; write "10 seconds" or "5 minutes"{also}')
 
-    def _spark_keys(self, spark: TableReader) -> dict[str, str]:
+    def _spark_keys(self, spark: TomlTable) -> dict[str, str]:
         keys = {name: text for name, text in spark.texts().items() if name.startswith("spark.")}
         spark.refuse_other(("master", "remote", *keys))
         return keys
 
-    def _python(self, reader: TableReader) -> tuple[Path | None, str]:
+    def _python(self, reader: TomlTable) -> tuple[Path | None, str]:
         text = reader.text("python")
         found = _PYTHON.fullmatch(text)
         if found is None:
@@ -242,7 +243,7 @@ class _Declaration:
             return None, ""
         return self._existing(reader, "python", found[1]), found[2]
 
-    def _existing(self, reader: TableReader, key: str, name: str | None = None) -> Path | None:
+    def _existing(self, reader: TomlTable, key: str, name: str | None = None) -> Path | None:
         name = reader.text(key) if name is None else name
         path = self.file.parent / name
         if name and not path.is_file():
@@ -254,18 +255,18 @@ class _Declaration:
         """Paths begin at the folder of the file; an address of another file system stays."""
         return path if "://" in path or not path else str(self.file.parent.absolute() / path)
 
-    def _given(self, reader: TableReader, key: str, default: str) -> str:
+    def _given(self, reader: TomlTable, key: str, default: str) -> str:
         text = reader.text(key, default)
         return self.overrides.get(key, text)
 
-    def _check_topics(self, reader: TableReader, key: str, topics: list[str]) -> None:
+    def _check_topics(self, reader: TomlTable, key: str, topics: list[str]) -> None:
         for topic in topics:
             if topic and not _TOPIC_NAME.fullmatch(topic):
                 reader.problem(
                     key, f'"{topic}" is no topic name: only letters, digits, ".", "_" and "-"'
                 )
 
-    def _named(self, kind: str) -> list[tuple[str, TableReader]]:
+    def _named(self, kind: str) -> list[tuple[str, TomlTable]]:
         tables = self._reader((), self.tables).table(kind)
         rows = []
         for name, table in tables.items():
@@ -278,8 +279,8 @@ class _Declaration:
             rows.append((name, reader))
         return rows
 
-    def _reader(self, path: tuple[str, ...], table: dict[str, Any]) -> TableReader:
-        return TableReader(self.file, path, table, self.lines, self.problems)
+    def _reader(self, path: tuple[str, ...], table: dict[str, Any]) -> TomlTable:
+        return TomlTable(self.file, path, table, self.lines, self.problems)
 
     # The whole
 

@@ -1,6 +1,6 @@
 """What `tidelog pipeline validate` shows: every part with its schema, every sink with its plan.
 
-Frames are built and analysed, and each sink's plan is checked for what streams cannot do; no
+DataFrames are built and analysed, and each sink's plan is checked for what streams cannot do; no
 stream runs and no broker is asked. A session of Spark Connect shows neither plan nor that check.
 """
 
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.pipeline.dataframes import DataFrames, build_dataframes
 from tidelog.pipeline.declaration import PARQUET, TOPIC
-from tidelog.pipeline.frames import Frames, build_frames
 from tidelog.pipeline.queries import sink_rows
 from tidelog.pipeline.spark_errors import summary
 
@@ -28,7 +28,7 @@ _EXPRESSION_ID = re.compile(r"#\d+L?")
 
 def plan_report(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     """The lines to show; raises PipelineError for what would not run."""
-    frames = build_frames(spark, pipeline, streaming=True)
+    frames = build_dataframes(spark, pipeline, streaming=True)
     lines = list(_parts(pipeline, frames))
     for sink in pipeline.sinks:
         rows = sink_rows(pipeline, sink, frames.by_name[sink.source])
@@ -57,7 +57,7 @@ def check_streams(pipeline: Pipeline, sink: Sink, rows: DataFrame) -> None:
         raise pipeline.error(sink.line, f"[sink.{sink.name}] {told}") from None
 
 
-def _parts(pipeline: Pipeline, frames: Frames) -> Iterator[str]:
+def _parts(pipeline: Pipeline, frames: DataFrames) -> Iterator[str]:
     for source in pipeline.sources:
         yield from ("", f"source {source.name}", f"  reads {_read(source)}")
         yield from _schema(frames.by_name[source.name])

@@ -2,6 +2,10 @@
 
 Each query has a checkpoint of its own under the pipeline's, named after the sink. `RunningPipeline`
 belongs to the main thread.
+
+How far a query is comes out of the progress reports that Spark makes. Rows out are counted by an
+observed metric, since not every sink of Spark counts what it writes. Lag is what the source has
+seen in the topics and not yet read.
 """
 
 from __future__ import annotations
@@ -10,15 +14,14 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.pipeline.dataframes import DataFrames
 from tidelog.pipeline.declaration import AVAILABLE_NOW, DECODED_FORMATS, PARQUET, RAW, TOPIC
-from tidelog.pipeline.figures import OUT_METRIC, QueryFigures
 from tidelog.pipeline.formats import value_column
-from tidelog.pipeline.frames import Frames
 from tidelog.pipeline.record_codecs import missing_codec
 from tidelog.pipeline.spark_errors import summary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
@@ -26,6 +29,73 @@ if TYPE_CHECKING:
     from tidelog.pipeline.declaration import Pipeline, Sink
 
 DEAD_LETTER: Final = "dead-letter"
+OUT_METRIC: Final = "tidelog_rows_out"
+
+
+class QueryProgress:
+    """Reports may be given more than once; each counts once."""
+
+    def __init__(self) -> None:
+        self.batch_id = -1
+        self.rows_in = 0
+        self.rows_out = 0
+        self.rows_in_per_s = 0.0
+        self.rows_out_per_s = 0.0
+        self.lag = 0
+        self.batch_ms = 0
+        self.rows_too_late = 0
+        self._last = ""
+
+    def take(self, progress: Mapping[str, Any]) -> None:
+        moment = str(progress["timestamp"])
+        if moment <= self._last:
+            return
+        self._last = moment
+        rows_in = sum(int(source["numInputRows"]) for source in progress["sources"])
+        rows_out = _rows_out(progress)
+        batch_ms = int(progress["durationMs"].get("triggerExecution", 0))
+        self.batch_id = int(progress["batchId"])
+        self.rows_in += rows_in
+        self.rows_out += rows_out
+        self.rows_too_late += sum(
+            int(operator.get("numRowsDroppedByWatermark", 0))
+            for operator in progress.get("stateOperators", ())
+        )
+        self.lag = sum(source_lag(source) for source in progress["sources"])
+        if "addBatch" in progress["durationMs"]:
+            self.batch_ms = batch_ms
+        seconds = max(batch_ms, 1) / 1000
+        self.rows_in_per_s = rows_in / seconds
+        self.rows_out_per_s = rows_out / seconds
+
+
+def source_lag(source: Mapping[str, Any]) -> int:
+    latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+    return sum(
+        max(0, offset - end.get(partition, {}).get(index, 0))
+        for partition, offsets in latest.items()
+        for index, offset in offsets.items()
+    )
+
+
+def _offsets(told: Any) -> dict[str, dict[str, int]]:
+    """Of each topic's partitions. Spark gives offsets as JSON, or as text of JSON; a topic's id may
+    be among them.
+    """
+    found = json.loads(told) if isinstance(told, str) else told
+    if not isinstance(found, dict):
+        return {}
+    return {
+        topic: {index: offset for index, offset in rows.items() if isinstance(offset, int)}
+        for topic, rows in found.items()
+    }
+
+
+def _rows_out(progress: Mapping[str, Any]) -> int:
+    """The metric by name, or its values alone as Spark Connect reports them."""
+    observed = progress.get("observedMetrics", {}).get(OUT_METRIC) or {}
+    values = observed.get("values", [observed.get("rows")])
+    return int(values[0] or 0)
 
 
 class RunningPipeline:
@@ -34,11 +104,11 @@ class RunningPipeline:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.queries: dict[str, StreamingQuery] = {}
-        self.figures: dict[str, QueryFigures] = {}
+        self.progress: dict[str, QueryProgress] = {}
 
     def add(self, name: str, query: StreamingQuery) -> None:
         self.queries[name] = query
-        self.figures[name] = QueryFigures()
+        self.progress[name] = QueryProgress()
 
     @property
     def is_active(self) -> bool:
@@ -48,7 +118,7 @@ class RunningPipeline:
         """Takes in Spark's newest progress reports; raises what made a query fail."""
         for name, query in self.queries.items():
             for report in _progress_reports(query):
-                self.figures[name].take(json.loads(report))
+                self.progress[name].take(json.loads(report))
             if not query.isActive and (error := query.exception()) is not None:
                 raise self._failure(name, error)
 
@@ -87,7 +157,7 @@ def _progress_reports(query: Any) -> list[str]:
     return [progress.json() for progress in in_jvm.recentProgress()]
 
 
-def start_queries(pipeline: Pipeline, frames: Frames) -> RunningPipeline:
+def start_queries(pipeline: Pipeline, frames: DataFrames) -> RunningPipeline:
     running = RunningPipeline(pipeline)
     try:
         for sink in pipeline.sinks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tidelog.pipeline.problems import PipelineError, Place, Problem
+from tidelog.pipeline.declaration import PipelineError, Place, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

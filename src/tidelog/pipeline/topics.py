@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError
 from tidelog.client.topics import create_topics
-from tidelog.pipeline.problems import PipelineError, Place, Problem
+from tidelog.pipeline.declaration import PipelineError, Place, Problem
 
 if TYPE_CHECKING:
     from tidelog.pipeline.declaration import Pipeline

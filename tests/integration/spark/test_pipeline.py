@@ -90,15 +90,15 @@ def load(folder: Path) -> Pipeline:
 
 def run_to_the_end(spark: SparkSession, pipeline: Pipeline) -> dict[str, tuple[int, int]]:
     """Rows in and out of each query."""
-    from tidelog.pipeline.frames import build_frames
+    from tidelog.pipeline.dataframes import build_dataframes
     from tidelog.pipeline.queries import start_queries
 
-    running = start_queries(pipeline, build_frames(spark, pipeline, streaming=True))
+    running = start_queries(pipeline, build_dataframes(spark, pipeline, streaming=True))
     try:
         running.watch(lambda: None, 0.2)
     finally:
         running.stop()
-    return {name: (row.rows_in, row.rows_out) for name, row in running.figures.items()}
+    return {name: (row.rows_in, row.rows_out) for name, row in running.progress.items()}
 
 
 def visits() -> list[tuple[bytes, tuple[int, str, int] | None]]:
@@ -170,7 +170,7 @@ def test_windows_equal_the_answer_and_broken_rows_become_dead_letters(
     sent = visits()
     fill(topics, f"{topic_name}.visits", [value for value, _ in sent])
     fill(topics, f"{topic_name}.notes", [b"home,5", b"jobs,1", b"home,many", b"shop,4", None])
-    figures = run_to_the_end(spark, load(folder))
+    progress = run_to_the_end(spark, load(folder))
 
     expected: dict[tuple[int, str], tuple[int, int]] = {}
     for window in (window for _, window in sent if window is not None):
@@ -180,7 +180,7 @@ def test_windows_equal_the_answer_and_broken_rows_become_dead_letters(
     written = records(topics, f"{topic_name}.per-page")
     assert windows_of([json.loads(row["value"]) for row in written]) == expected
     assert {row["key"] for row in written} == {b"page-0", b"page-1", b"page-2"}
-    assert figures["per_page"] == (len(sent), len(expected))
+    assert progress["per_page"] == (len(sent), len(expected))
 
     loved = [row.page for row in spark.read.parquet(str(folder / "loved")).collect()]
     assert sorted(loved) == ["HOME", "SHOP"]
@@ -209,8 +209,8 @@ def dict_of(headers: list[dict[str, Any]]) -> dict[str, bytes]:
 
 def told(spark: SparkSession, folder: Path, old: str, new: str) -> str:
     """What `validate` says after a change of the file."""
+    from tidelog.pipeline.declaration import PipelineError
     from tidelog.pipeline.plan_report import plan_report
-    from tidelog.pipeline.problems import PipelineError
 
     file = folder / "pipeline.toml"
     text = file.read_text()

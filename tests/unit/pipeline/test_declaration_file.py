@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipeline.declaration import AVRO, PARQUET, TOPIC, Pipeline, Watermark
+from tidelog.pipeline.declaration import AVRO, PARQUET, TOPIC, Pipeline, PipelineError, Watermark
 from tidelog.pipeline.declaration_file import load_pipeline, parse_pipeline
 from tidelog.pipeline.example import write_example
-from tidelog.pipeline.problems import PipelineError
 
 GOOD = """\
 [pipeline]

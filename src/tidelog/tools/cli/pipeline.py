@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.pipeline.problems import PipelineError
+from tidelog.pipeline.declaration import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,11 +108,11 @@ def validate(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
 
 
 def execute(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
-    from tidelog.pipeline.frames import build_frames
-    from tidelog.pipeline.interruption import interrupt_on_signals
+    from tidelog.pipeline.dataframes import build_dataframes
     from tidelog.pipeline.queries import start_queries
     from tidelog.pipeline.spark_session import open_session
     from tidelog.pipeline.topics import prepare_topics
+    from tidelog.stop_signals import interrupt_on_signals
 
     if not pipeline.remote:
         for topic in prepare_topics(pipeline):
@@ -126,7 +126,7 @@ def execute(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
     try:
         spark = open_session(pipeline, log_file(pipeline, arguments))
         interrupt_on_signals()
-        running = start_queries(pipeline, build_frames(spark, pipeline, streaming=True))
+        running = start_queries(pipeline, build_dataframes(spark, pipeline, streaming=True))
         print(
             f"{pipeline.name}: {len(running.queries)} queries, trigger {pipeline.trigger}, Spark "
             f"up in {time.monotonic() - started_s:.1f} s; Ctrl-C stops it\n"
@@ -147,22 +147,22 @@ def watch(running: RunningPipeline) -> None:
     from tidelog.pipeline.terminal import LiveLines
 
     live = LiveLines(sys.stdout)
-    running.watch(lambda: live.show(figure_lines(running)), POLL_S)
-    live.show(figure_lines(running), force=True)
+    running.watch(lambda: live.show(progress_lines(running)), POLL_S)
+    live.show(progress_lines(running), force=True)
     live.end()
 
 
-def figure_lines(running: RunningPipeline) -> list[str]:
+def progress_lines(running: RunningPipeline) -> list[str]:
     columns = ("rows/s in", "rows/s out", "rows in", "rows out", "lag", "batch", "took")
-    lines = [figure_line("sink", columns)]
-    for name, row in running.figures.items():
+    lines = [progress_line("sink", columns)]
+    for name, row in running.progress.items():
         numbers = (row.rows_in_per_s, row.rows_out_per_s, row.rows_in, row.rows_out, row.lag)
         shown = [f"{number:,.0f}" for number in (*numbers, max(row.batch_id, 0))]
-        lines.append(figure_line(name, (*shown, f"{row.batch_ms / 1000:.1f} s")))
+        lines.append(progress_line(name, (*shown, f"{row.batch_ms / 1000:.1f} s")))
     return lines
 
 
-def figure_line(name: str, columns: Sequence[str]) -> str:
+def progress_line(name: str, columns: Sequence[str]) -> str:
     return f"  {name:<16}" + "".join(f"{text:>12}" for text in columns)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.pipeline.figures import OUT_METRIC, QueryFigures, source_lag
+from tidelog.pipeline.queries import OUT_METRIC, QueryProgress, source_lag
 
 
 def report(second: int, *, rows: int, out: int, batch: int = 0, **more: Any) -> dict[str, Any]:
@@ -23,24 +23,24 @@ def report(second: int, *, rows: int, out: int, batch: int = 0, **more: Any) -> 
 
 
 def test_rows_add_up_and_each_report_counts_once() -> None:
-    figures = QueryFigures()
+    progress = QueryProgress()
     for row in (report(1, rows=100, out=10), report(1, rows=100, out=10)):
-        figures.take(row)
-    figures.take(report(2, rows=50, out=0, batch=1))
-    assert (figures.rows_in, figures.rows_out, figures.batch_id) == (150, 10, 1)
+        progress.take(row)
+    progress.take(report(2, rows=50, out=0, batch=1))
+    assert (progress.rows_in, progress.rows_out, progress.batch_id) == (150, 10, 1)
 
 
 def test_rates_are_those_of_the_last_batch() -> None:
-    figures = QueryFigures()
-    figures.take(report(1, rows=100, out=10))
-    assert (figures.rows_in_per_s, figures.rows_out_per_s, figures.batch_ms) == (200, 20, 500)
+    progress = QueryProgress()
+    progress.take(report(1, rows=100, out=10))
+    assert (progress.rows_in_per_s, progress.rows_out_per_s, progress.batch_ms) == (200, 20, 500)
 
 
 def test_a_trigger_without_a_batch_leaves_the_time_of_the_last_one() -> None:
-    figures = QueryFigures()
-    figures.take(report(1, rows=100, out=10))
-    figures.take(report(2, rows=0, out=0, durationMs={"triggerExecution": 3}))
-    assert (figures.rows_in_per_s, figures.batch_ms) == (0, 500)
+    progress = QueryProgress()
+    progress.take(report(1, rows=100, out=10))
+    progress.take(report(2, rows=0, out=0, durationMs={"triggerExecution": 3}))
+    assert (progress.rows_in_per_s, progress.batch_ms) == (0, 500)
 
 
 def test_lag_counts_partitions_that_were_never_read() -> None:
@@ -49,16 +49,16 @@ def test_lag_counts_partitions_that_were_never_read() -> None:
 
 
 def test_rows_that_came_too_late_are_counted() -> None:
-    figures = QueryFigures()
-    figures.take(report(1, rows=9, out=0, stateOperators=[{"numRowsDroppedByWatermark": 3}]))
-    assert figures.rows_too_late == 3
+    progress = QueryProgress()
+    progress.take(report(1, rows=9, out=0, stateOperators=[{"numRowsDroppedByWatermark": 3}]))
+    assert progress.rows_too_late == 3
 
 
 def test_rows_out_are_found_in_the_reports_of_spark_connect_too() -> None:
-    figures = QueryFigures()
-    figures.take(report(1, rows=9, out=0, observedMetrics={OUT_METRIC: {"values": [7]}}))
-    figures.take(report(2, rows=0, out=0, observedMetrics={}))
-    assert figures.rows_out == 7
+    progress = QueryProgress()
+    progress.take(report(1, rows=9, out=0, observedMetrics={OUT_METRIC: {"values": [7]}}))
+    progress.take(report(2, rows=0, out=0, observedMetrics={}))
+    assert progress.rows_out == 7
 
 
 def test_the_id_of_a_topic_is_no_offset() -> None:

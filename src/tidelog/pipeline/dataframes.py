@@ -14,9 +14,8 @@ import runpy
 from functools import reduce
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.pipeline.declaration import DECODED_FORMATS, RAW
+from tidelog.pipeline.declaration import DECODED_FORMATS, RAW, PipelineError, Place, Problem
 from tidelog.pipeline.formats import PARSED, REASON, judged
-from tidelog.pipeline.problems import PipelineError, Place, Problem
 from tidelog.pipeline.record_codecs import missing_codec
 from tidelog.pipeline.spark_errors import sql_error, summary
 
@@ -30,12 +29,12 @@ METADATA: Final = ("key", "topic", "partition", "offset", "timestamp")
 HEADER_PREFIX: Final = "dead-letter."
 
 
-class Frames(NamedTuple):
+class DataFrames(NamedTuple):
     by_name: dict[str, DataFrame]  # sources and views, in order of declaration
     dead_letters: DataFrame | None  # None when no source is parsed
 
 
-def build_frames(spark: SparkSession, pipeline: Pipeline, *, streaming: bool) -> Frames:
+def build_dataframes(spark: SparkSession, pipeline: Pipeline, *, streaming: bool) -> DataFrames:
     """Raises PipelineError with the place of what Spark does not accept; reads nothing yet."""
     frames: dict[str, DataFrame] = {}
     dead: list[DataFrame] = []
@@ -56,7 +55,7 @@ def build_frames(spark: SparkSession, pipeline: Pipeline, *, streaming: bool) ->
         else:
             made = _from_python(spark, view, frames)
         _add(frames, pipeline, view, made)
-    return Frames(frames, reduce(lambda one, other: one.union(other), dead) if dead else None)
+    return DataFrames(frames, reduce(lambda one, other: one.union(other), dead) if dead else None)
 
 
 def read_topic(

@@ -17,9 +17,9 @@ from typing import Any
 
 from tests.support.clock import FakeClock
 from tidelog.network.connection import Connection
-from tidelog.network.listener import SocketServer
 from tidelog.network.request import IncomingRequest
 from tidelog.network.settings import Endpoint, NetworkSettings
+from tidelog.network.socket_server import SocketServer
 
 DEADLINE_SECONDS = 10.0
 

@@ -55,8 +55,8 @@ from tidelog.errors import StartupError
 from tidelog.log.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
-from tidelog.network.listener import SocketServer
 from tidelog.network.settings import Endpoint, NetworkSettings
+from tidelog.network.socket_server import SocketServer
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.replica_moves import ReplicaMoves

@@ -15,8 +15,8 @@ from tests.support.eventually import eventually
 from tests.support.network import EchoHandler, Network, frame, running_network
 from tidelog.errors import StartupError
 from tidelog.network.counters import CloseReason
-from tidelog.network.listener import PortTaken, SocketServer
 from tidelog.network.settings import Endpoint, NetworkSettings
+from tidelog.network.socket_server import PortTaken, SocketServer
 
 THREADS = pytest.mark.parametrize("network_threads", [1, 3])
 
@@ -161,7 +161,7 @@ def test_a_name_is_looked_up_elsewhere_while_the_broker_serves(
             raise OSError(-2, "unknown")
         return frozenset(("127.0.0.1",))
 
-    monkeypatch.setattr("tidelog.network.listener.look_up", slow)
+    monkeypatch.setattr("tidelog.network.socket_server.look_up", slow)
     with running_network() as network:
         overrides = {"nobody.example": 5, "us.example": 0}
         network.server.configure(NetworkSettings(max_connections_per_ip_overrides=overrides))
@@ -221,7 +221,7 @@ def test_out_of_file_descriptors_accepting_pauses_and_comes_back(
             raise failures.pop()
         return accept(listening)
 
-    monkeypatch.setattr("tidelog.network.listener.ACCEPT_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("tidelog.network.socket_server.ACCEPT_RETRY_SECONDS", 0.0)
     monkeypatch.setattr(socket.socket, "accept", failing_accept)
     with running_network() as network:
         client = network.client()

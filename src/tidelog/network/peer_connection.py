@@ -23,8 +23,7 @@ from struct import Struct
 from typing import Any, Final
 
 from tidelog.clock import Clock, Timer, TimerHandle
-from tidelog.network.answer_buffer import AnswerBuffer
-from tidelog.network.framing import InvalidFrame
+from tidelog.network.framing import AnswerBuffer, InvalidFrame
 from tidelog.network.settings import MIB
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.header import encode_request_header, response_header_version

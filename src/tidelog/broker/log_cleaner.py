@@ -81,7 +81,7 @@ class LogCleaner:
 
     def configure(self, config: BrokerConfig) -> None:
         self._settings = CleanerSettings.of(config)
-        self._throttle.bytes_per_second = self._settings.io_bytes_per_second
+        self._throttle.change(self._settings.io_bytes_per_second)
         self._end_rests()
         self.start()
 

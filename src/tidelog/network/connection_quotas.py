@@ -22,30 +22,10 @@ from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.network.settings import UNLIMITED, NetworkSettings
+from tidelog.rate import RateLimiter
 
-WHILE_NONE_MAY_COME_S: Final = 1.0
-
-
-class Allowance:
-    """Connections that may still come: grows by `rate` a second, up to what one second brings."""
-
-    __slots__ = ("_left", "_seen_at", "rate")
-
-    def __init__(self, rate: int, now: float) -> None:
-        self.rate = rate
-        self._left = float(rate)
-        self._seen_at = now
-
-    def pause_s(self, now: float) -> float:
-        """How long the next connection has to wait; 0.0 if it may come now."""
-        self._left = min(self._left + (now - self._seen_at) * self.rate, self.rate)
-        self._seen_at = now
-        if self._left >= 1:
-            return 0.0
-        return (1 - self._left) / self.rate if self.rate else WHILE_NONE_MAY_COME_S
-
-    def take(self) -> None:
-        self._left -= 1
+BURST_S: Final = 1.0
+PAUSE_S_MAX: Final = 1.0  # a rate of 0 would pause for ever, and rates change
 
 
 class ConnectionQuotas:
@@ -56,7 +36,7 @@ class ConnectionQuotas:
         self._addresses = {  # of host names; blocks, but nobody is served yet
             host: look_up(host) for host in settings.max_connections_per_ip_overrides
         }
-        self._allowances: dict[str | None, Allowance] = {}  # by listener; None: the broker's
+        self._limiters: dict[str | None, RateLimiter] = {}  # by listener; None: the broker's
         self._per_listener = dict.fromkeys(listener_names, 0)
         self._per_ip: dict[str, int] = {}
         self._total = 0
@@ -71,8 +51,8 @@ class ConnectionQuotas:
         }
         rates: dict[str | None, int] = {None: settings.max_connection_creation_rate}
         rates.update(settings.max_connection_creation_rate_per_listener.items())
-        self._allowances = {
-            name: self._allowance(name, rate) for name, rate in rates.items() if rate < UNLIMITED
+        self._limiters = {
+            name: self._limiter(name, rate) for name, rate in rates.items() if rate < UNLIMITED
         }
 
     def hosts_to_look_up(self) -> list[str]:
@@ -89,31 +69,31 @@ class ConnectionQuotas:
             self._addresses[host] = look_up(host)
         return self._addresses.get(host, frozenset())
 
-    def _allowance(self, name: str | None, rate: int) -> Allowance:
+    def _limiter(self, name: str | None, rate: int) -> RateLimiter:
         """What has been used up stays used up unless the rate changes."""
-        known = self._allowances.get(name)
+        known = self._limiters.get(name)
         if known is not None and known.rate == rate:
             return known
-        return Allowance(rate, self._clock.monotonic())
+        return RateLimiter(rate, self._clock, burst_s=BURST_S, credit_s=BURST_S)
 
     def creation_pause_s(self, listener_name: str) -> float:
         """How long this listener must not accept a connection; 0.0 if it may now."""
-        if not self._allowances:
+        if not self._limiters:
             return 0.0
-        now = self._clock.monotonic()
-        return max((each.pause_s(now) for each in self._counting(listener_name)), default=0.0)
+        waits = [each.wait_s(1) for each in self._counting(listener_name)]
+        return min(max(waits, default=0.0), PAUSE_S_MAX)
 
     def created(self, listener_name: str) -> None:
         """A connection has been accepted, whatever becomes of it."""
-        for allowance in self._counting(listener_name):
-            allowance.take()
+        for limiter in self._counting(listener_name):
+            limiter.spend(1)
 
-    def _counting(self, listener_name: str) -> Iterator[Allowance]:
+    def _counting(self, listener_name: str) -> Iterator[RateLimiter]:
         names = (listener_name,) if self.is_protected(listener_name) else (listener_name, None)
         for name in names:
-            allowance = self._allowances.get(name)
-            if allowance is not None:
-                yield allowance
+            limiter = self._limiters.get(name)
+            if limiter is not None:
+                yield limiter
 
     @property
     def total(self) -> int:

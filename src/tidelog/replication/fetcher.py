@@ -377,7 +377,7 @@ class ReplicaFetcher:
                 size_bytes = followed.append(row)
                 followed.failures = 0
                 if size_bytes and self._throttle.covers(partition):
-                    self._throttle.quota.record(size_bytes)
+                    self._throttle.quota.spend(size_bytes)
         except KafkaError as error:
             logger.error(
                 "cannot follow",
@@ -434,7 +434,7 @@ class ReplicaFetcher:
     def _hold_back(self) -> None:
         """The quota is exceeded: those that are behind have to wait, if they are throttled."""
         least_s, most_s = THROTTLED_PAUSE_S
-        delay_s = min(max(self._throttle.quota.delay_s(), least_s), most_s)
+        delay_s = min(max(self._throttle.quota.wait_s(), least_s), most_s)
         for key, followed in self._followed.items():
             is_asked_for = followed.is_behind and not followed.is_paused
             if is_asked_for and self._throttle.covers(followed.partition):

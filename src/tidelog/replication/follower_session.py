@@ -236,7 +236,7 @@ class FollowerSession:
         for entry in answer.told:
             self.news.pop(entry, None)
         if answer.throttled_bytes:
-            self._throttle.quota.record(answer.throttled_bytes)
+            self._throttle.quota.spend(answer.throttled_bytes)
         return answer.topics
 
     def _is_withheld(self, entry: SessionPartition) -> bool:

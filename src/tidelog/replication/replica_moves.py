@@ -33,8 +33,8 @@ from tidelog.log.log_directory import LogDirectory
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
+from tidelog.rate import RateLimiter
 from tidelog.replication.flusher import LogFlusher
-from tidelog.replication.move_pace import MovePace
 from tidelog.supervisor import attempted
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ReplicaMoves:
         self._logs = logs
         self._flusher = flusher
         self._loop = loop
-        self._pace = MovePace(config.get_int(THROTTLE_KEY), clock)
+        self._limiter = RateLimiter(config.get_int(THROTTLE_KEY), clock)
         self._threads = config[THREADS_KEY] or len(logs.log_dirs)
         self._pool: ThreadPoolExecutor | None = None
         self._moves: dict[FutureLog, asyncio.Task[None]] = {}
@@ -74,7 +74,7 @@ class ReplicaMoves:
         self._halt = asyncio.Event()
 
     def configure(self, config: BrokerConfig) -> None:
-        self._pace.change(config.get_int(THROTTLE_KEY))
+        self._limiter.change(config.get_int(THROTTLE_KEY))
 
     def resume(self) -> None:
         """Go on with what an earlier run has begun."""
@@ -188,7 +188,7 @@ class ReplicaMoves:
         if not self._is_wanted(future):
             return False
         piece = future.next_piece(
-            self._within_pace(PIECE_BYTES_MAX), self._within_pace(TAIL_BYTES_MAX)
+            self._within_rate(PIECE_BYTES_MAX), self._within_rate(TAIL_BYTES_MAX)
         )
         if piece is None or (piece.is_near_end and piece.size_bytes):
             return False
@@ -214,7 +214,7 @@ class ReplicaMoves:
         """The one part of a move that no append may come between."""
         if not self._is_wanted(future):
             return False
-        left_bytes = self._within_pace(SWAP_BYTES_MAX)
+        left_bytes = self._within_rate(SWAP_BYTES_MAX)
         while (piece := future.next_piece(PIECE_BYTES_MAX)) is not None:
             left_bytes -= piece.size_bytes
             if left_bytes < 0:
@@ -241,13 +241,13 @@ class ReplicaMoves:
 
     # Time and threads
 
-    def _within_pace(self, byte_count: int) -> int:
+    def _within_rate(self, byte_count: int) -> int:
         """Not more than a second's worth at once."""
-        return min(byte_count, max(self._pace.bytes_per_second, 1))
+        return min(byte_count, max(int(self._limiter.rate), 1))
 
     async def _pay(self, future: FutureLog, byte_count: int) -> None:
-        self._pace.spend(byte_count)
-        while (wait_s := self._pace.wait_s()) > 0 and self._is_wanted(future):
+        self._limiter.spend(byte_count)
+        while (wait_s := self._limiter.wait_s()) > 0 and self._is_wanted(future):
             await self._rest(min(wait_s, REST_S_MAX))
 
     async def _rest(self, seconds: float) -> None:

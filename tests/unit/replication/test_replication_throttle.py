@@ -1,4 +1,4 @@
-"""Throttled replicas: the average over a window, and replicas that are held back or not."""
+"""Throttled replicas: whom the rates hold for, and who is held back."""
 
 from __future__ import annotations
 
@@ -10,74 +10,13 @@ from tests.support.clock import FakeClock
 from tests.support.metadata import in_loop
 from tests.support.replica_cluster import LAG_MAX_MS, ReplicaCluster
 from tidelog.config.broker import BrokerConfig
+from tidelog.config.definition import LONG_MAX
 from tidelog.config.topic import LogConfig
-from tidelog.replication.replication_throttle import (
-    UNLIMITED,
-    ReplicationQuota,
-    ReplicationThrottles,
-)
+from tidelog.replication.replication_throttle import ReplicationThrottles
 
 RATE = 20_000  # bytes a second
 FETCH_BYTES = 10_000
 BACKLOG_BYTES = 200_000
-
-
-def quota_of(clock: FakeClock, bytes_per_s: int = 1000) -> ReplicationQuota:
-    quota = ReplicationQuota(clock, sample_count=11, sample_s=1)
-    quota.bytes_per_s = bytes_per_s
-    return quota
-
-
-# The average
-
-
-def test_a_burst_counts_until_the_time_it_should_have_taken_is_over() -> None:
-    clock = FakeClock()
-    quota = quota_of(clock)
-    assert not quota.is_exceeded
-    quota.record(5000)
-    assert quota.is_exceeded
-    assert quota.delay_s() == pytest.approx(4.0)
-    clock.advance(ms=4_900)
-    assert quota.is_exceeded
-    clock.advance(ms=100)
-    assert not quota.is_exceeded
-    assert quota.delay_s() == 0.0
-
-
-def test_the_rate_itself_is_not_too_much() -> None:
-    clock = FakeClock()
-    quota = quota_of(clock)
-    for _ in range(100):
-        quota.record(500)
-        clock.advance(ms=500)
-        assert not quota.is_exceeded
-
-
-def test_what_is_older_than_the_window_does_not_count() -> None:
-    clock = FakeClock()
-    quota = quota_of(clock)
-    quota.record(1_000_000)
-    assert quota.delay_s() == pytest.approx(11.0)
-    clock.advance(ms=10_999)
-    assert quota.is_exceeded
-    clock.advance(ms=1)
-    assert not quota.is_exceeded
-
-
-def test_a_rate_of_zero_lets_nothing_more_through_within_the_window() -> None:
-    clock = FakeClock()
-    quota = quota_of(clock, bytes_per_s=0)
-    assert not quota.is_exceeded
-    quota.record(1)
-    assert quota.is_exceeded
-    assert quota.delay_s() == pytest.approx(11.0)
-
-
-def test_without_a_rate_nothing_is_ever_too_much() -> None:
-    quota = quota_of(FakeClock(), UNLIMITED)
-    quota.record(1 << 60)
-    assert not quota.is_exceeded
 
 
 def test_rates_and_windows_are_kafkas_keys() -> None:
@@ -85,7 +24,7 @@ def test_rates_and_windows_are_kafkas_keys() -> None:
     throttles = ReplicationThrottles(
         BrokerConfig({"replication.quota.window.num": "2"}), broker_id=1, clock=clock
     )
-    assert throttles.leader.quota.bytes_per_s == UNLIMITED
+    assert throttles.leader.quota.rate == LONG_MAX
     throttles.configure(
         BrokerConfig(
             {
@@ -94,9 +33,9 @@ def test_rates_and_windows_are_kafkas_keys() -> None:
             }
         )
     )
-    assert throttles.leader.quota.bytes_per_s == 10
-    assert throttles.follower.quota.bytes_per_s == 20
-    throttles.leader.quota.record(10**6)
+    assert throttles.leader.quota.rate == 10
+    assert throttles.follower.quota.rate == 20
+    throttles.leader.quota.spend(10**6)
     clock.advance(ms=2_000)
     assert not throttles.leader.quota.is_exceeded
 
@@ -151,9 +90,9 @@ class Story:
 async def test_without_a_throttle_a_replica_catches_up_at_once(tmp_path: Path) -> None:
     story = Story(tmp_path)
     await story.begin()
-    story.cluster.leader.throttles.leader.quota.bytes_per_s = RATE
+    story.cluster.leader.throttles.leader.quota.rate = RATE
     story.return_of_3()
-    story.cluster.nodes[3].throttles.follower.quota.bytes_per_s = RATE
+    story.cluster.nodes[3].throttles.follower.quota.rate = RATE
     assert await story.seconds_until_3_has_all() < 2, "its topic names no replicas"
 
 
@@ -162,7 +101,7 @@ async def test_without_a_throttle_a_replica_catches_up_at_once(tmp_path: Path) -
 async def test_a_leader_withholds_what_is_over_its_rate(tmp_path: Path, replicas: str) -> None:
     story = Story(tmp_path, leader_replication_throttled_replicas=(replicas,))
     await story.begin()
-    story.cluster.leader.throttles.leader.quota.bytes_per_s = RATE
+    story.cluster.leader.throttles.leader.quota.rate = RATE
     story.return_of_3()
     taken_s = await story.seconds_until_3_has_all()
     assert 0.7 < taken_s / (BACKLOG_BYTES / RATE) < 1.3
@@ -173,7 +112,7 @@ async def test_a_follower_asks_for_no_more_than_its_rate(tmp_path: Path) -> None
     story = Story(tmp_path, follower_replication_throttled_replicas=("0:3",))
     await story.begin()
     story.return_of_3()
-    story.cluster.nodes[3].throttles.follower.quota.bytes_per_s = RATE
+    story.cluster.nodes[3].throttles.follower.quota.rate = RATE
     taken_s = await story.seconds_until_3_has_all()
     assert 0.7 < taken_s / (BACKLOG_BYTES / RATE) < 1.3
 
@@ -191,9 +130,9 @@ async def test_replicas_that_are_not_named_are_not_held_back(
 ) -> None:
     story = Story(tmp_path, **config)
     await story.begin()
-    story.cluster.leader.throttles.leader.quota.bytes_per_s = RATE
+    story.cluster.leader.throttles.leader.quota.rate = RATE
     story.return_of_3()
-    story.cluster.nodes[3].throttles.follower.quota.bytes_per_s = RATE
+    story.cluster.nodes[3].throttles.follower.quota.rate = RATE
     assert await story.seconds_until_3_has_all() < 2
 
 
@@ -208,10 +147,10 @@ async def test_a_replica_in_sync_is_never_held_back(tmp_path: Path) -> None:
     await story.begin()
     cluster = story.cluster
     for node in (cluster.nodes[1], cluster.nodes[2]):
-        node.throttles.leader.quota.bytes_per_s = 1
-        node.throttles.follower.quota.bytes_per_s = 1
-        node.throttles.leader.quota.record(1_000_000)
-        node.throttles.follower.quota.record(1_000_000)
+        node.throttles.leader.quota.rate = 1
+        node.throttles.follower.quota.rate = 1
+        node.throttles.leader.quota.spend(1_000_000)
+        node.throttles.follower.quota.spend(1_000_000)
     cluster.produce([b"y" * 4_900])
     await cluster.run(rounds=5)
     assert cluster.leader.partition.log.high_watermark == story.end_offset(1)
@@ -224,11 +163,11 @@ async def test_a_throttle_that_is_lifted_lets_a_replica_join_the_in_sync_set(
     story = Story(tmp_path, leader_replication_throttled_replicas=("*",))
     await story.begin()
     cluster = story.cluster
-    cluster.leader.throttles.leader.quota.bytes_per_s = 1
+    cluster.leader.throttles.leader.quota.rate = 1
     story.return_of_3()
     await cluster.run(rounds=100, advance_ms=100)
     assert set(cluster.state.isr) == {1, 2}
     assert LAG_MAX_MS < 10_000, "so long that 2 would have left, had it been held back"
-    cluster.leader.throttles.leader.quota.bytes_per_s = UNLIMITED
+    cluster.leader.throttles.leader.quota.rate = LONG_MAX
     await cluster.run(rounds=100, advance_ms=100)
     assert set(cluster.state.isr) == {1, 2, 3}

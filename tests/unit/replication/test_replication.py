@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,13 +19,18 @@ from tests.support.replica_cluster import (
     ReplicaCluster,
     values_in,
 )
+from tidelog.broker.follower_fetch import FINAL_EPOCH
+from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_errors import UnexpectedAppendOffset
 from tidelog.log.snapshot_files import SnapshotFiles
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
 )
 from tidelog.record.builder import batch_of
@@ -120,6 +125,27 @@ async def test_what_another_leads_is_not_resumed(tmp_path: Path) -> None:
     former.make_follower(cluster.state._replace(leader=2, leader_epoch=1))
     former.resume()
     assert not former.is_leader
+
+
+@in_loop
+async def test_an_answer_to_a_follower_is_bounded_by_fetch_max_bytes(tmp_path: Path) -> None:
+    config = BrokerConfig({"fetch.max.bytes": "1024"})
+    cluster = await started(tmp_path, broker_config=config)
+    for _ in range(5):
+        cluster.produce([bytes(400)])
+    row = FetchPartition(current_leader_epoch=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1 << 20,  # more than an answer may hold is not waited for
+        max_bytes=1 << 20,
+        session_epoch=FINAL_EPOCH,
+        topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[row])],
+    )
+    answer = cluster.leader.serve_fetch(request, cast(Any, None), 2, FETCH_VERSION)
+    assert isinstance(answer, FetchResponse)
+    assert len(answer.responses[0].partitions[0].records or b"") == 1024
+    await cluster.run(advance_ms=10)
+    assert values_on(cluster, 2) == [bytes(400)] * 5
 
 
 @in_loop

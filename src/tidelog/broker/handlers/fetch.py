@@ -193,7 +193,7 @@ class _Fetch:
         return rows + unknown if unknown else rows
 
     def _budget(self) -> int:
-        return min(self.request.max_bytes, self.broker.config.get_int("fetch.max.bytes"))
+        return min(self.request.max_bytes, self.broker.config.fetch_max_bytes)
 
     @property
     def bytes_missing(self) -> int:

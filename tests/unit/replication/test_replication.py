@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,9 @@ from tidelog.broker.follower_fetch import FINAL_EPOCH
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log import truncation_walk
 from tidelog.log.log_errors import UnexpectedAppendOffset
+from tidelog.log.segment_scan import SegmentScan
 from tidelog.log.snapshot_files import SnapshotFiles
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -787,6 +790,45 @@ async def test_no_error_ends_a_fetcher_that_is_out_of_range(
     monkeypatch.setattr(Link, "call", once(error, Link.call))
     await bring_back_broker_3(cluster)
     assert cluster.nodes[3].partition.log.log_end_offset == 2
+
+
+@pytest.mark.parametrize("has_epochs", [True, False])
+@in_loop
+async def test_a_thread_reads_what_a_large_truncation_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_epochs: bool
+) -> None:
+    monkeypatch.setattr(truncation_walk, "LOOP_BYTES_MAX", 0)
+    readers: list[threading.Thread] = []
+    scan = SegmentScan.__iter__
+
+    def noted(self: SegmentScan) -> Iterator[SegmentScan]:
+        readers.append(threading.current_thread())
+        return scan(self)
+
+    cluster = await started(tmp_path)
+    cluster.produce([b"kept"])
+    await cluster.run()
+    cluster.produce([b"lost"])
+    cluster.nodes[1].crash()
+    cluster.mail.clear()
+    cluster.fail_over()
+    cluster.tell()
+    cluster.produce([b"new"])
+    await cluster.run()
+    cluster.nodes[1].start()
+    log = cluster.nodes[1].partition.log
+    if not has_epochs:
+        log.epochs.clear()
+        log.update_high_watermark(1)
+    monkeypatch.setattr(SegmentScan, "__iter__", noted)
+    cluster.nodes[1].obey(cluster.state)
+    cluster.leader.host.set_alive({1, 2, 3})
+    while values_on(cluster, 1) != [b"kept", b"new"]:
+        await cluster.run(advance_ms=20)
+        await asyncio.sleep(0.001)  # a thread is at work
+    assert log.truncations == 1
+    assert readers
+    assert threading.main_thread() not in readers
 
 
 @in_loop

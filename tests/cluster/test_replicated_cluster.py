@@ -119,7 +119,7 @@ def test_a_returning_leader_gives_up_what_only_it_had(start_cluster: StartCluste
     leader.kill()
     for follower in followers:
         follower.signal(signal.SIGCONT)
-    eventually(lambda: cluster.view("t")[0].leader in (2, 3), within_s=30)
+    eventually(lambda: cluster.view("t")[0].leader in (2, 3))
     after = Writer(cluster, "t", 1).start()
     after.stop()
     leader.start()
@@ -157,7 +157,7 @@ def test_too_few_replicas_in_sync_refuse_acks_all_and_take_acks_1(
     eventually(lambda: cluster.view("t")[0].isr == (1, 2, 3))
     for number in (2, 3):
         cluster.brokers[number].kill()
-    eventually(lambda: cluster.view("t")[0].isr == (1,), within_s=30)
+    eventually(lambda: cluster.view("t")[0].isr == (1,))
     settings = {"bootstrap.servers": cluster.brokers[1].bootstrap, "log_level": 0}
     errors: list[object] = []
     strict = Producer({**settings, "acks": "all", "retries": 0, "message.timeout.ms": 60_000})
@@ -212,7 +212,7 @@ def test_a_group_survives_the_death_of_its_coordinator(start_cluster: StartClust
     coordinator = coordinator_of(cluster, "survivors")
     coordinator.kill()
     read_some(200)
-    eventually(commit, within_s=30)
+    eventually(commit)
     committed = consumer.committed([TopicPartition("t", n) for n in range(3)], timeout=60)
     positions = consumer.position([TopicPartition("t", n) for n in range(3)])
     assert [each.offset for each in committed] == [each.offset for each in positions]

@@ -252,7 +252,7 @@ def test_the_preferred_leader_returns(start_cluster: StartCluster) -> None:
     cluster.brokers[1].kill()
     eventually(lambda: [p.leader for p in cluster.view("t").values()] == [2, 2, 3])
     cluster.brokers[1].start()
-    eventually(lambda: [p.leader for p in cluster.view("t").values()] == [1, 2, 3], within_s=30)
+    eventually(lambda: [p.leader for p in cluster.view("t").values()] == [1, 2, 3])
     writer.stop()
     assert not writer.errors
     require_nothing_lost(writer.acks, read_all(cluster, "t", 3))

@@ -191,6 +191,8 @@ class ConsumerScenario:
         client.instance_id = options.get("instance", client.instance_id)
         owned = list(_places(options["owns"])) if "owns" in options else []
         metadata = subscription(options.get("topics", "t").split(","), owned)
+        if "cut" in options:
+            metadata = metadata[: int(options["cut"])]
         names = options.get("protocols", "range").split(",")
         joining = Joining(
             version=int(options.get("version", "9")),

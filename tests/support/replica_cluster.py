@@ -234,6 +234,7 @@ class Node:
         broker = SimpleNamespace(
             clock=self._cluster.clock,
             timer=self._cluster.clock,
+            config=self._cluster.broker_config,
             topics=SimpleNamespace(by_id={TOPIC_ID: SimpleNamespace(name=TOPIC_PARTITION.topic)}),
             replicas=SimpleNamespace(leader=self._leader),
         )
@@ -317,9 +318,11 @@ class ReplicaCluster:
         config: LogConfig | None = None,
         random: Random | None = None,
         fetch_bytes: int = 1 << 20,
+        broker_config: BrokerConfig | None = None,
     ) -> None:
         self.clock = FakeClock()
         self.fetch_bytes = fetch_bytes  # replica.fetch.max.bytes
+        self.broker_config = broker_config or BrokerConfig()
         self.config = config or LogConfig(min_insync_replicas=2)
         self.random_below = (random or Random(7)).randrange
         self.links: set[Link] = set()

@@ -2,7 +2,8 @@
 
 The offset a follower asks for says what it holds: it moves the high watermark and the in-sync set
 before anything is read, so the answer carries the newest high watermark. Without news the fetch
-waits, up to max_wait_ms. Records leave as slices of the segment file, as for consumers. A former
+waits, up to max_wait_ms. Records leave as slices of the segment file, as for consumers, and
+fetch.max.bytes bounds the answer as it does theirs: both as in Kafka. A former
 life of the follower, whose session is over and whose id another has by now, is not listened to:
 STALE_BROKER_EPOCH; Kafka over ZooKeeper would take its position for the other's.
 See `replication.follower_session` for what is looked at, and how.
@@ -108,6 +109,7 @@ class _FollowerFetch:
         "_broker",
         "_deadline",
         "_handle",
+        "_min_bytes",
         "_request",
         "_session",
         "max_bytes",
@@ -120,13 +122,14 @@ class _FollowerFetch:
         self._request = request
         self._session = session
         self._handle: TimerHandle | None = None
-        self.max_bytes = request.max_bytes
+        self.max_bytes = min(request.max_bytes, self._broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self.max_bytes)  # more would never come
 
     def is_satisfied(self, answer: FollowerAnswer) -> bool:
         return (
             answer.is_urgent
             or answer.is_full
-            or answer.bytes_read >= max(self._request.min_bytes, 1)
+            or answer.bytes_read >= max(self._min_bytes, 1)
             or self._request.max_wait_ms <= 0
             or not self._session.partitions
         )
@@ -145,7 +148,7 @@ class _FollowerFetch:
     def _park(self, bytes_read: int) -> None:
         remaining_s = max(self._deadline - self._broker.clock.monotonic(), 0.0)
         self._handle = self._broker.timer.call_later(remaining_s, self._look_again)
-        self._session.wait(self._request.min_bytes - bytes_read, self._wake)
+        self._session.wait(self._min_bytes - bytes_read, self._wake)
 
     def _wake(self) -> None:
         """On the next turn of the loop: a run of appends is answered once, its producers first."""

@@ -42,6 +42,7 @@ from tidelog.log.segment_swap import swap_in
 from tidelog.log.segment_walk import WalkDue
 from tidelog.log.snapshot_files import SnapshotFiles, producers_at
 from tidelog.log.time_lookup import TimestampOffset
+from tidelog.log.truncation_walk import TruncationWalk, walk_due
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.log.txn_index_check import TxnIndexCheck
 from tidelog.log.validator import AppendOrigin, validate_for_append
@@ -520,7 +521,18 @@ class PartitionLog:
         finally:
             self._host.delete_later(paths, self.config.file_delete_delay_ms)
 
-    def truncate_to(self, offset: int) -> bool:
+    def walk_before_truncation(
+        self, offset: int, made: TruncationWalk | None
+    ) -> TruncationWalk | None:
+        """For a thread to make before `truncate_to`; None if little has to be read, or the one that
+        has been made still holds.
+        """
+        try:
+            return walk_due(self, self._host, offset, made)
+        except OSError as error:
+            raise self._storage_error("read", error) from error
+
+    def truncate_to(self, offset: int, walk: TruncationWalk | None = None) -> bool:
         """Drop everything from `offset` on; False when there is nothing."""
         assert offset >= 0, offset
         if offset >= self.log_end_offset:
@@ -530,13 +542,17 @@ class PartitionLog:
             self.truncate_fully_and_start_at(offset)
             return True
         log_start_offset = min(self.log_start_offset, offset)
-        producers = self._producers_at(offset, log_start_offset)
+        max_timestamp = None
+        if walk is not None and walk.is_clean and walk.is_for(self, offset):
+            producers, max_timestamp = walk.producers, walk.max_timestamp
+        else:
+            producers = self._producers_at(offset, log_start_offset)
         kept = [segment for segment in self.segments if segment.base_offset <= offset]
         doomed = self.segments[len(kept) :]
         self._set_segments(kept)
         self._delete_files(doomed)
         try:
-            self._active.truncate_to(offset, self.config.segment_index_bytes)
+            self._active.truncate_to(offset, self.config.segment_index_bytes, max_timestamp)
         except OSError as error:
             raise self._storage_error("truncate", error) from error
         self.log_start_offset = log_start_offset

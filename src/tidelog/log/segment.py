@@ -313,8 +313,13 @@ class LogSegment:
         if self.file.is_open and self.file.size_on_disk() != self.size:
             self.file.truncate(self.size)
 
-    def truncate_to(self, offset: int, index_bytes_max: int) -> int:
-        """Drop the batch that holds `offset` and all after it; the number of bytes dropped."""
+    def truncate_to(
+        self, offset: int, index_bytes_max: int, max_timestamp: tuple[int, int] | None = None
+    ) -> int:
+        """Drop the batch that holds `offset` and all after it; the number of bytes dropped.
+
+        The largest timestamp of what is kept, with its offset, is looked for if it is not given.
+        """
         found = self.find_batch(offset)
         self.indexes_synced = False
         self._with_indexes(lambda: self.offset_index.keep_below(offset))
@@ -334,17 +339,23 @@ class LogSegment:
         self.max_timestamp = UNKNOWN if self.size else -1
         self.offset_of_max_timestamp = self.base_offset
         if self.size:
-            self._find_max_timestamp()
+            self.max_timestamp, self.offset_of_max_timestamp = (
+                max_timestamp or self._find_max_timestamp(offset)
+            )
         return dropped
 
-    def _find_max_timestamp(self) -> None:
-        """From the last time index entry on, the batches themselves tell."""
-        timestamp, offset = self.time_index.last_entry()
-        position = self.offset_index.lookup(offset)[1]
+    def timestamps_known_below(self, offset: int) -> tuple[tuple[int, int], int]:
+        """The last time index entry below `offset`, and the position from which on the batches
+        themselves tell."""
+        entry = self._with_indexes(lambda: self.time_index.last_entry_below(offset))
+        return entry, self.indexed_position_of(entry[1])
+
+    def _find_max_timestamp(self, below_offset: int) -> tuple[int, int]:
+        entry, position = self.timestamps_known_below(below_offset)
         scan = self.scan(verify_crc=False, position=position).run()
-        if scan.max_timestamp > timestamp:
-            timestamp, offset = scan.max_timestamp, scan.offset_of_max_timestamp
-        self.max_timestamp, self.offset_of_max_timestamp = timestamp, offset
+        if scan.max_timestamp > entry[0]:
+            return scan.max_timestamp, scan.offset_of_max_timestamp
+        return entry
 
     # Reading
 

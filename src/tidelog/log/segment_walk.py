@@ -1,10 +1,13 @@
-"""A walk over a whole old segment, made in a thread.
+"""Walks over large segments, made in a thread.
 
-What a start finds on disk is checked when it is first read (`unverified.py`), and before a
-read_committed reader sees transactional batches, the whole segment is walked over for its markers
-(`txn_index_check.py`). A large segment takes seconds if it is not in memory. So whoever asks on the
-event loop gets `WalkDue` instead of an answer, has a thread `run` the walk, calls `settle` on the
-loop, and asks again.
+A walk over a large segment takes seconds if it is not in memory. So whoever asks on the event loop
+for what takes one gets `WalkDue` instead of an answer, has a thread `run` the walk, calls `settle`
+on the loop, and asks again.
+
+    walk             is due
+    SegmentWalk      before a read_committed reader sees transactional batches of a segment that
+                     was there before this start: for its markers (`txn_index_check.py`)
+    TruncationWalk   before a follower cuts its log (`truncation_walk.py`)
 
 The thread touches nothing but files. A walk that meets anything unusual decides nothing: the loop
 then does all of it, with the means it has for damage. Whoever asks while a walk is under way gets
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,14 +38,44 @@ _TRANSACTIONAL_BIT = 0x10
 
 
 class WalkDue(Exception):
-    """A walk over an old segment comes first."""
+    """A walk over a segment comes first."""
 
-    def __init__(self, walk: SegmentWalk) -> None:
+    def __init__(self, walk: Walk) -> None:
         super().__init__(walk.path)
         self.walk = walk
 
 
-class _WalkedFile(NamedTuple):
+class Walk(ABC):
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_clean = False  # it has been made, and nothing was unusual
+        self._running = threading.Lock()
+        self._has_run = False
+
+    @property
+    def has_run(self) -> bool:
+        return self._has_run
+
+    def run(self) -> None:
+        """For any thread. If another one is at it, this waits until that one is done."""
+        with self._running:
+            if self._has_run:
+                return
+            try:
+                self.is_clean = self._walk()
+            except OSError:
+                self.is_clean = False  # the loop will meet it, and report it
+            self._has_run = True
+
+    @abstractmethod
+    def _walk(self) -> bool:
+        """In the thread; whether nothing was unusual."""
+
+    def settle(self) -> None:  # noqa: B027
+        """On the loop, after `run`; nothing for a walk whose asker takes what it found."""
+
+
+class WalkedFile(NamedTuple):
     file: LogFile  # held, so that it stays open
     descriptor: int
     base_offset: int
@@ -49,7 +83,7 @@ class _WalkedFile(NamedTuple):
     index_interval_bytes: int
 
     @classmethod
-    def of(cls, segment: LogSegment) -> _WalkedFile:
+    def of(cls, segment: LogSegment) -> WalkedFile:
         return cls(
             segment.file,
             segment.file.fileno(),
@@ -58,17 +92,18 @@ class _WalkedFile(NamedTuple):
             segment.index_interval_bytes,
         )
 
-    def scan(self, *, verify_crc: bool) -> SegmentScan:
+    def scan(self, *, verify_crc: bool, position: int = 0) -> SegmentScan:
         return SegmentScan(
             self.descriptor,
             self.base_offset,
             self.size,
             self.index_interval_bytes,
             verify_crc=verify_crc,
+            position=position,
         )
 
 
-class SegmentWalk:
+class SegmentWalk(Walk):
     """`evidence` and `next_offset` are there once it `is_clean`: up to `end`, the segment is."""
 
     def __init__(
@@ -83,11 +118,11 @@ class SegmentWalk:
         expiration_ms: int,
     ) -> None:
         assert segment.unverified is not None
-        self.path = segment.file.path
+        super().__init__(segment.file.path)
         self._segment = segment
         self._truncations = segment.unverified.truncations
         self._gaps_allowed = segment.unverified.gaps_allowed
-        self._file = _WalkedFile.of(segment)
+        self._file = WalkedFile.of(segment)
         self.end = self._file.size
         older = [
             offset
@@ -97,7 +132,7 @@ class SegmentWalk:
         self._snapshots = SnapshotFiles(snapshots.directory, older)
         known_offset = max(self._snapshots.latest_offset, log_start_offset)
         first = max(bisect_right([each.base_offset for each in earlier], known_offset) - 1, 0)
-        self._earlier = [_WalkedFile.of(each) for each in earlier[first:] if each.size]
+        self._earlier = [WalkedFile.of(each) for each in earlier[first:] if each.size]
         self._known_from = known_offset
         self._limit_offset = limit_offset
         self._log_start_offset = log_start_offset
@@ -107,21 +142,10 @@ class SegmentWalk:
         self.table = ProducerStateTable()
         self.evidence: AbortEvidence
         self.next_offset = -1
-        self.is_clean = False
         self.is_settled = False
-        self._running = threading.Lock()
-        self._has_run = False
 
-    def run(self) -> None:
-        """For any thread. If another one is at it, this waits until that one is done."""
-        with self._running:
-            if self._has_run:
-                return
-            try:
-                self.is_clean = self._load_producers() and self._walk()
-            except OSError:
-                self.is_clean = False  # the loop will meet it, and report it
-            self._has_run = True
+    def _walk(self) -> bool:
+        return self._load_producers() and self._look_over()
 
     def _load_producers(self) -> bool:
         """What is known of producers where the segment begins."""
@@ -140,7 +164,7 @@ class SegmentWalk:
                         table.replay(row)
         return True
 
-    def _walk(self) -> bool:
+    def _look_over(self) -> bool:
         file = self._file
         head = os.pread(file.descriptor, 8, 0)
         first_offset = int.from_bytes(head, "big", signed=True)
@@ -158,7 +182,6 @@ class SegmentWalk:
         return scan.position == file.size and scan.next_offset <= self._limit_offset
 
     def settle(self) -> None:
-        """On the loop, after `run`."""
         unverified = self._segment.unverified
         if self.is_settled or unverified is None or unverified.truncations != self._truncations:
             return

@@ -170,3 +170,5 @@ def replay_producers(
             for row in piece.producers:
                 if start_offset <= row[5] < end_offset:
                     table.replay(row)
+            if piece.next_offset >= end_offset:
+                break

@@ -13,6 +13,7 @@ It counts as full one entry early, so that the entry at roll always fits.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import islice
 from operator import ge, gt
 from struct import Struct
@@ -77,10 +78,15 @@ class TimeIndex(IndexFile):
 
     def keep_below(self, offset: int) -> None:
         """Drop the entries whose offset is at or above `offset`."""
-        count = self.entries
-        while count and self.entry(count - 1)[1] >= offset:
-            count -= 1
-        self.keep_entries(count)
+        self.keep_entries(self._count_below(offset))
+
+    def last_entry_below(self, offset: int) -> tuple[int, int]:
+        """The last one whose offset is below `offset`; (-1, base offset) when there is none."""
+        count = self._count_below(offset)
+        return self.entry(count - 1) if count else (-1, self.base_offset)
+
+    def _count_below(self, offset: int) -> int:
+        return bisect_left(range(self.entries), offset, key=lambda number: self.entry(number)[1])
 
     def check(self) -> None:
         assert self._map is not None

@@ -53,6 +53,7 @@ from tidelog.record.errors import (
     NotOneBatch,
     RecordsTooLarge,
     UndecodableRecords,
+    UnknownCodec,
     UnsupportedCodec,
 )
 from tidelog.record.kernel import check_batch
@@ -420,10 +421,9 @@ class _Append:
             return Codec.NONE
         from tidelog.record.compression import codec_of
 
-        codec = codec_of(attributes)
         if self.is_client:
             _require_known_codec(attributes, self.produce_version)
-        return codec
+        return codec_of(attributes)
 
     def _target_codec(self, source: Codec) -> Codec:
         return _TARGET_CODECS.get(self.config.compression_type, source)
@@ -575,10 +575,14 @@ def _require_batch(status: int) -> None:
 
 
 def _require_known_codec(attributes: int, produce_version: int) -> None:
-    # Kafka looks into the records of v3 and later only.
-    is_old = _V2_PRODUCE_VERSION <= produce_version < _ZSTD_PRODUCE_VERSION
-    if attributes & CODEC_MASK == Codec.ZSTD and is_old:
+    # Kafka looks into the records of v3 and later only, and from v7 on any codec may be there.
+    if not _V2_PRODUCE_VERSION <= produce_version < _ZSTD_PRODUCE_VERSION:
+        return
+    codec_id = attributes & CODEC_MASK
+    if codec_id == Codec.ZSTD:
         raise UnsupportedCodec(f"Produce v{produce_version} may not carry zstd.")
+    if codec_id > Codec.ZSTD:
+        raise UnknownCodec(f"Unknown compression type id: {codec_id}")
 
 
 def _require_nothing_follows(rest: memoryview) -> None:

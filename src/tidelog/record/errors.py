@@ -9,7 +9,8 @@
     ├── BatchAboveSegment    18   a batch above segment.bytes
     ├── UnsupportedCodec     76   the codec is not allowed in this version of the request
     └── UndecodableRecords   -1   compressed data that does not decompress, an unknown codec, or
-                                  a timestamp below -1 in records that must be rewritten
+        │                         a timestamp below -1 in records that must be rewritten
+        └── UnknownCodec     -1   in Produce v3-v6: refused before a log is asked for
 
 `RecordsTooLarge` also stands for compression bombs: the Java producer splits such a batch and sends
 the halves, so an honest but extremely compressible batch still gets through; the code for an
@@ -64,3 +65,7 @@ class UnsupportedCodec(KafkaError):
 class UndecodableRecords(KafkaError):
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
+class UnknownCodec(UndecodableRecords):
+    pass

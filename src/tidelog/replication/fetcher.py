@@ -8,7 +8,8 @@ it is left, and appended in the turns after; the next request leaves when all of
 
     the leader answers for a partition            then
     records, offsets                              append, take over high watermark and log start
-    diverging epoch                               truncate there, ask again
+    diverging epoch                               truncate there, ask again; if much has to be read
+                                                  first, let a thread read, and ask before as well
     OFFSET_OUT_OF_RANGE                           ask where its log begins and ends; truncate,
                                                   begin anew or go on
     FENCED_LEADER_EPOCH                           stop: LeaderAndIsr will tell of the new epoch
@@ -38,6 +39,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log.segment_walk import WalkDue
 from tidelog.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -59,6 +61,7 @@ from tidelog.types import Uuid
 
 if TYPE_CHECKING:
     from tidelog.clock import Timer, TimerHandle
+    from tidelog.log.segment_walk import Walk
     from tidelog.network.peer_connection import PeerConnection
     from tidelog.network.peer_directory import PeerDirectory
     from tidelog.replication.fetcher_settings import FetcherSettings
@@ -117,6 +120,7 @@ class ReplicaFetcher:
         self._backoff: TimerHandle | None = None
         self._failures = 0  # to reach the leader, one after another
         self._flushing = 0  # logs; the next Fetch waits for them
+        self._walking = asyncio.Lock()  # one at a time: flushes use the same threads
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -277,10 +281,16 @@ class ReplicaFetcher:
         return list(topics.values())
 
     def _is_ready(self, key: Key, followed: FollowedPartition) -> bool:
-        if attempt(f"following {followed.partition.topic_partition}", followed.prepare) is None:
-            return True
-        self._pause(key, followed)
-        return False
+        prepare = partial(self._prepare, key, followed)
+        if attempt(f"following {followed.partition.topic_partition}", prepare) is not None:
+            self._pause(key, followed)
+        return not followed.is_paused
+
+    def _prepare(self, key: Key, followed: FollowedPartition) -> None:
+        try:
+            followed.prepare()
+        except WalkDue as due:
+            self._walk_first(key, followed, due.walk)
 
     # Answers
 
@@ -378,6 +388,9 @@ class ReplicaFetcher:
                 followed.failures = 0
                 if size_bytes and self._throttle.covers(partition):
                     self._throttle.quota.spend(size_bytes)
+        except WalkDue as due:
+            self._walk_first(key, followed, due.walk)
+            return
         except KafkaError as error:
             logger.error(
                 "cannot follow",
@@ -415,6 +428,24 @@ class ReplicaFetcher:
             self._pause(key, followed)
 
     # Pauses
+
+    def _walk_first(self, key: Key, followed: FollowedPartition, walk: Walk) -> None:
+        """A thread reads what a cut needs. Then the leader is asked again, and if it still wants
+        the cut, there is no more to be read.
+        """
+        followed.is_paused = True
+        self._leave_out(key)
+        self._run(self._walk(key, followed, walk))
+
+    async def _walk(self, key: Key, followed: FollowedPartition, walk: Walk) -> None:
+        async def made() -> None:
+            async with self._walking:
+                await self._loop.run_in_executor(None, walk.run)
+
+        if await attempted(f"reading {walk.path} before it is cut", made) is None:
+            self._resume(key, followed)
+        elif self._followed.get(key) is followed:
+            self._pause(key, followed)
 
     def _pause(self, key: Key, followed: FollowedPartition) -> None:
         followed.is_paused = True
@@ -529,6 +560,9 @@ class ReplicaFetcher:
             else:  # it was out of range, and is not any more
                 self._pause(key, followed)
                 return
+        except WalkDue as due:
+            self._walk_first(key, followed, due.walk)
+            return
         except KafkaError:
             self._pause(key, followed)
             return

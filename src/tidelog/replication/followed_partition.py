@@ -3,7 +3,8 @@
 A follower asks for its log end and says of which epoch its last batch is. Where the leader's
 history parts from that, it answers with the epoch and offset at which it does; the follower cuts
 its log there and asks again (KIP-595, after KIP-101 and KIP-279). So a log is cut by epochs, not
-by the high watermark; only a log without any epoch is.
+by the high watermark; only a log without any epoch is. Where much has to be read before a cut,
+`WalkDue` is raised: the cut is to be asked for again once a thread has made the walk.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
+from tidelog.log.segment_walk import WalkDue
+from tidelog.log.truncation_walk import TruncationWalk
 from tidelog.protocol.messages.fetch import EpochEndOffset, PartitionData
 from tidelog.replication.partition import Partition
 
@@ -35,6 +38,7 @@ class FollowedPartition:
 
     __slots__ = (
         "_is_prepared",
+        "_walk",
         "failures",
         "is_behind",
         "is_paused",
@@ -51,6 +55,7 @@ class FollowedPartition:
         self.is_behind = True  # what the leader has committed is not all here yet
         self.failures = 0  # one after another
         self._is_prepared = False
+        self._walk: TruncationWalk | None = None  # for the next cut, due or made
 
     def prepare(self) -> None:
         """Before the leader is first told where the log ends. KafkaError passes."""
@@ -109,6 +114,11 @@ class FollowedPartition:
 
     def _truncate_to(self, offset: int, why: str) -> None:
         log = self.partition.log
+        due = log.walk_before_truncation(offset, self._walk)
+        if due is not None:
+            self._walk = due
+            raise WalkDue(due)
+        walk, self._walk = self._walk, None
         level = logging.WARNING if offset < log.high_watermark else logging.INFO
         logger.log(
             level,
@@ -121,7 +131,7 @@ class FollowedPartition:
                 "why": why,
             },
         )
-        log.truncate_to(offset)
+        log.truncate_to(offset, walk)
 
 
 def _holds_a_batch(records: memoryview) -> bool:

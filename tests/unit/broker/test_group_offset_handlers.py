@@ -204,6 +204,17 @@ async def test_unknown_topics_and_partitions_are_refused_one_by_one(stage: Handl
 
 
 @on_stage()
+async def test_a_partition_named_twice_in_version_1_is_answered_once(stage: HandlerStage) -> None:
+    """Version 1 is Kafka 3.9's alone; later ones are answered row by row, as by Kafka 4."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    twice = (("t", 0, 5), ("t", 1, 6), ("t", 9, 1), ("t", 0, 7), ("t", 9, 1))
+    assert commit(stage, *twice, version=1) == [0, unknown, 0, unknown]
+    assert offsets(fetch(stage)) == {("t", 0): (7, 0), ("t", 1): (6, 0)}
+    assert commit(stage, ("t", 0, 8), ("t", 0, 9), version=2) == [0, 0]
+    assert offsets(fetch(stage))["t", 0] == (9, 0)
+
+
+@on_stage()
 async def test_the_empty_group_id_may_commit(stage: HandlerStage) -> None:
     assert commit(stage, ("t", 0, 4), group_id="") == [0]
     assert offsets(fetch(stage, group_id=""))["t", 0] == (4, 0)

@@ -99,11 +99,14 @@ async def test_records_that_are_no_batch_are_told_before_bad_acks(tmp_path: Path
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t")
         zstd = simple_batch(1, codec=Codec.ZSTD)
+        unknown = with_fields(simple_batch(1), attributes=5)
         for records, version, code in (
             (b"", 9, ErrorCode.INVALID_RECORD),
             (simple_batch(1) + simple_batch(1), 9, ErrorCode.INVALID_RECORD),
             (zstd, 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
             (zstd, 7, ErrorCode.INVALID_REQUIRED_ACKS),
+            (unknown, 6, ErrorCode.UNKNOWN_SERVER_ERROR),
+            (unknown, 7, ErrorCode.INVALID_REQUIRED_ACKS),
             (b"", 2, ErrorCode.INVALID_REQUIRED_ACKS),
         ):
             row = send(stage, records, version=version, acks=2)
@@ -286,3 +289,19 @@ async def test_records_refused_by_the_log_are_answered_with_its_start(
         stage.partition("t").log.maybe_increment_log_start_offset(2)
         row = send(stage, bytearray(records))
         assert (row.error_code, row.log_start_offset) == (code, log_start_offset)
+
+
+@pytest.mark.parametrize(("version", "log_start_offset"), [(5, -1), (6, -1), (7, 2)])
+@in_loop
+async def test_an_unknown_codec_is_refused_before_the_log_is_asked_until_v6(
+    tmp_path: Path, version: int, log_start_offset: int
+) -> None:
+    """Kafka asks v3-v6 for zstd before it looks for a log, and fails on a codec it cannot name."""
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        send(stage, simple_batch(3))
+        stage.partition("t").log.maybe_increment_log_start_offset(2)
+        unknown = with_fields(simple_batch(3), attributes=5)
+        row = send(stage, bytearray(unknown), version=version)
+        assert row.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert row.log_start_offset == log_start_offset

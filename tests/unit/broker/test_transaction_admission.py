@@ -83,6 +83,21 @@ async def test_a_partition_that_was_led_elsewhere_meanwhile_is_asked_for_again(
 
 
 @in_loop
+async def test_offsets_of_a_topic_that_is_deleted_meanwhile_are_not_written(
+    tmp_path: Path,
+) -> None:
+    """They would outlive the topic, whose other offsets have gone with it."""
+    async with txn_stage(tmp_path) as stage:
+        producer = await open_transaction(stage)
+        remote, committing = await asked(stage, producer.commit_offset(5))
+        await stage.broker.topics.delete("t")
+        end = stage.log(0, "__consumer_offsets").log_end_offset
+        remote.agree()
+        assert await committing == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert stage.log(0, "__consumer_offsets").log_end_offset == end
+
+
+@in_loop
 async def test_offsets_are_written_when_the_coordinator_agrees(tmp_path: Path) -> None:
     async with txn_stage(tmp_path) as stage:
         producer = await open_transaction(stage)

@@ -16,7 +16,7 @@ from tidelog.errors import KafkaError
 from tidelog.log import log_reader, segment_walk, txn_index_check
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.segment_scan import SegmentScan
-from tidelog.log.segment_walk import SegmentWalk, WalkDue
+from tidelog.log.segment_walk import Walk, WalkDue
 from tidelog.log.txn_index import AbortedTxn
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
@@ -191,14 +191,14 @@ def test_readers_that_come_together_share_one_walk(
 
     monkeypatch.setattr(segment_walk, "SegmentScan", counted)
 
-    def a_reader_is_told_to_wait() -> SegmentWalk:
+    def a_reader_is_told_to_wait() -> Walk:
         with pytest.raises(WalkDue) as due:
             aborted_at(log, 0)
         return due.value.walk
 
     waiting = [a_reader_is_told_to_wait() for _ in range(3)]
     with ThreadPoolExecutor(3) as threads:
-        list(threads.map(SegmentWalk.run, waiting))
+        list(threads.map(Walk.run, waiting))
     assert len(scans) == 1
     waiting[0].settle()
     first = log.segments[0].unverified

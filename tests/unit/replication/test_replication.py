@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,13 +20,20 @@ from tests.support.replica_cluster import (
     ReplicaCluster,
     values_in,
 )
+from tidelog.broker.follower_fetch import FINAL_EPOCH
+from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log import truncation_walk
 from tidelog.log.log_errors import UnexpectedAppendOffset
+from tidelog.log.segment_scan import SegmentScan
 from tidelog.log.snapshot_files import SnapshotFiles
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
 )
 from tidelog.record.builder import batch_of
@@ -120,6 +128,27 @@ async def test_what_another_leads_is_not_resumed(tmp_path: Path) -> None:
     former.make_follower(cluster.state._replace(leader=2, leader_epoch=1))
     former.resume()
     assert not former.is_leader
+
+
+@in_loop
+async def test_an_answer_to_a_follower_is_bounded_by_fetch_max_bytes(tmp_path: Path) -> None:
+    config = BrokerConfig({"fetch.max.bytes": "1024"})
+    cluster = await started(tmp_path, broker_config=config)
+    for _ in range(5):
+        cluster.produce([bytes(400)])
+    row = FetchPartition(current_leader_epoch=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1 << 20,  # more than an answer may hold is not waited for
+        max_bytes=1 << 20,
+        session_epoch=FINAL_EPOCH,
+        topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[row])],
+    )
+    answer = cluster.leader.serve_fetch(request, cast(Any, None), 2, FETCH_VERSION)
+    assert isinstance(answer, FetchResponse)
+    assert len(answer.responses[0].partitions[0].records or b"") == 1024
+    await cluster.run(advance_ms=10)
+    assert values_on(cluster, 2) == [bytes(400)] * 5
 
 
 @in_loop
@@ -761,6 +790,45 @@ async def test_no_error_ends_a_fetcher_that_is_out_of_range(
     monkeypatch.setattr(Link, "call", once(error, Link.call))
     await bring_back_broker_3(cluster)
     assert cluster.nodes[3].partition.log.log_end_offset == 2
+
+
+@pytest.mark.parametrize("has_epochs", [True, False])
+@in_loop
+async def test_a_thread_reads_what_a_large_truncation_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_epochs: bool
+) -> None:
+    monkeypatch.setattr(truncation_walk, "LOOP_BYTES_MAX", 0)
+    readers: list[threading.Thread] = []
+    scan = SegmentScan.__iter__
+
+    def noted(self: SegmentScan) -> Iterator[SegmentScan]:
+        readers.append(threading.current_thread())
+        return scan(self)
+
+    cluster = await started(tmp_path)
+    cluster.produce([b"kept"])
+    await cluster.run()
+    cluster.produce([b"lost"])
+    cluster.nodes[1].crash()
+    cluster.mail.clear()
+    cluster.fail_over()
+    cluster.tell()
+    cluster.produce([b"new"])
+    await cluster.run()
+    cluster.nodes[1].start()
+    log = cluster.nodes[1].partition.log
+    if not has_epochs:
+        log.epochs.clear()
+        log.update_high_watermark(1)
+    monkeypatch.setattr(SegmentScan, "__iter__", noted)
+    cluster.nodes[1].obey(cluster.state)
+    cluster.leader.host.set_alive({1, 2, 3})
+    while values_on(cluster, 1) != [b"kept", b"new"]:
+        await cluster.run(advance_ms=20)
+        await asyncio.sleep(0.001)  # a thread is at work
+    assert log.truncations == 1
+    assert readers
+    assert threading.main_thread() not in readers
 
 
 @in_loop

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from tidelog.broker.broker import Broker
-    from tidelog.log.segment_walk import SegmentWalk
+    from tidelog.log.segment_walk import Walk
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -166,7 +166,7 @@ class _Fetch:
         self.bytes_withheld = 0  # pieces of batches for which there is no room
         self.failed = False  # a partition that is hosted here could not be read
         self.partitions: list[Partition] = []  # those that were read, and may be waited for
-        self.walks: list[SegmentWalk] = []  # to be made before all can be read
+        self.walks: list[Walk] = []  # to be made before all can be read
         self.hosted = -1  # how many they were at first; -1 before the first read
 
     def read_all(self) -> list[FetchedRow]:
@@ -193,7 +193,7 @@ class _Fetch:
         return rows + unknown if unknown else rows
 
     def _budget(self) -> int:
-        return min(self.request.max_bytes, self.broker.config.get_int("fetch.max.bytes"))
+        return min(self.request.max_bytes, self.broker.config.fetch_max_bytes)
 
     @property
     def bytes_missing(self) -> int:

@@ -12,7 +12,8 @@ Behaviour
 - In a generation that has begun, a member that rejoins unchanged gets the same answer again.
 Checks, in order: group id (24), coordinator (14, 16), session timeout within
 group.min/max.session.timeout.ms (26), group and member known (25), group.max.size (81), protocols
-(23: none, another type, none in common, or one named twice), instance id (82, 25).
+(23: none, another type, none in common, or one named twice), instance id (82, 25). In a consumer
+group (KIP-848) also a subscription that can be read (-1); a classic group takes any bytes.
 Versions: v1 rebalance timeout (v0: the session timeout), v2 throttle time, v4 member id required,
 v5 static members, v6 flexible, v7 protocol type and null protocol, v8 reason, v9 skip_assignment.
 Unlike Kafka

@@ -3,7 +3,8 @@
 Behaviour
 - Written to __consumer_offsets as one batch and answered when it is committed; a member's session
   begins anew. Rows are answered in the order asked for, each with its own error; a topic without
-  partitions is left out, unless it is unknown. A partition named twice is answered twice.
+  partitions is left out, unless it is unknown. A partition named twice is answered twice; in v1,
+  which Kafka 4 has no more, its last row counts and is answered once, as by Kafka 3.9.
 - A group without members takes commits from anybody (generation -1); that makes the group if need
   be. The empty group id is allowed. A member may commit while its group waits for joins, but not
   between join and sync (27).
@@ -44,6 +45,7 @@ from tidelog.replication.pending import Pending
 if TYPE_CHECKING:
     from tidelog.controller.topics import TopicImage
 
+VERSION_WITH_DISTINCT_ROWS = 1
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
@@ -51,10 +53,13 @@ def handle(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
     commit = _Commit(context, request)
+    topics = request.topics
+    if context.api_version == VERSION_WITH_DISTINCT_ROWS:
+        topics = [commit.distinct(topic) for topic in _by_name(topics)]
     response = OffsetCommitResponse(
         topics=[
             commit.topic(topic)
-            for topic in request.topics
+            for topic in topics
             if topic.partitions or not commit.is_known(topic)
         ]
     )
@@ -83,6 +88,13 @@ def handle(
 
     flushed.then(finished)
     return pending
+
+
+def _by_name(topics: list[OffsetCommitRequestTopic]) -> list[OffsetCommitRequestTopic]:
+    rows: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for topic in topics:
+        rows.setdefault(topic.name, []).extend(topic.partitions)
+    return [OffsetCommitRequestTopic(name=name, partitions=some) for name, some in rows.items()]
 
 
 class _Commit:
@@ -118,6 +130,20 @@ class _Commit:
         if self._by_id is None:
             return self._topics.get(topic.name)
         return self._by_id.get(topic.topic_id)
+
+    def distinct(self, topic: OffsetCommitRequestTopic) -> OffsetCommitRequestTopic:
+        """With the last row of each partition; those of partitions that do not exist all stay."""
+        image = self._image(topic)
+        count = 0 if image is None else len(image.partitions)
+        last = {row.partition_index: row for row in topic.partitions}
+        return OffsetCommitRequestTopic(
+            name=topic.name,
+            partitions=[
+                row
+                for row in topic.partitions
+                if row is last[row.partition_index] or not 0 <= row.partition_index < count
+            ],
+        )
 
     def topic(self, topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
         image = self._image(topic)

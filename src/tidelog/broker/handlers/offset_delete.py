@@ -10,6 +10,11 @@ Behaviour
   without partitions is left out of the answer.
 Checks, in order: topic and partition exist (3), group id (24), coordinator (14, 16), group known
 (69), group empty or a consumer group (68), not subscribed (86).
+Unlike Kafka
+- More than `OFFSETS_PER_STEP` offsets are deleted in steps, and other requests are served between
+  two of them. Where the group or its coordinator has changed meanwhile (68, 16), that is the answer
+  for all, and the offsets deleted so far stay deleted. The client may ask again for all of them:
+  one that is gone is no error.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ Behaviour
 - Each partition has its own error; a partition named twice is appended once (the last one). A topic
   without partitions is not in the answer.
 - Where the log refuses records, the answer carries its log start offset, except for damaged records
-  and ones that are too large: see `_WITHOUT_LOG_START`.
+  and ones that are too large: see `_WITHOUT_LOG_START`. Nor does it where the request is refused
+  before the log is asked: not one batch, or in v3-v6 zstd (76) or an unknown codec (-1).
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
 - Records that take long to check (inflate, compress anew, convert) are checked in a thread, and a
@@ -24,6 +25,7 @@ Unlike Kafka
   broker does not lead, or too few replicas are in sync, is refused likewise and is not out of order
   (45); see `broker.refused_sequences`.
 - Null records are INVALID_RECORD; Kafka never answers them.
+- An unknown codec in v3-v6 fails its own partition. Kafka fails all partitions of the request.
 - Every error has a message, not only those that name records.
 - Timestamps in the future are taken, as by Kafka 3.9: Kafka 4 has another default of
   message.timestamp.after.max.ms.
@@ -71,7 +73,7 @@ from tidelog.record.batch import (
     LOG_OVERHEAD,
     TRANSACTIONAL_BIT,
 )
-from tidelog.record.errors import InvalidRecords, InvalidTimestamps, NotOneBatch
+from tidelog.record.errors import InvalidRecords, InvalidTimestamps, NotOneBatch, UnknownCodec
 from tidelog.record.inflation import HeavyRecords, InflationBudget
 from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
@@ -107,6 +109,7 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
+_BEFORE_THE_LOG = (NotOneBatch, UnknownCodec)  # refused before a log is asked for
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending[Answer]:
@@ -409,7 +412,7 @@ class _Append:
             return self._leave_to_thread(topic, row, config)
         except KafkaError as error:
             failed = self._fail(topic, row, error, partition)
-            if error.code not in _WITHOUT_LOG_START and not isinstance(error, NotOneBatch):
+            if error.code not in _WITHOUT_LOG_START and not isinstance(error, _BEFORE_THE_LOG):
                 failed.log_start_offset = partition.log.log_start_offset
             return failed
         answer = PartitionProduceResponse(

@@ -8,6 +8,8 @@ Behaviour
 - A producer that names the member it consumes as (v3+, KIP-447) is refused if that member is gone
   or its generation is over.
 - A topic without partitions is left out of the answer.
+- Topics are looked at again when the transaction's coordinator has answered: offsets of one that
+  was deleted meanwhile are refused (3).
 Checks, in order: topic and partition exist (3), group id not empty (24), the transaction (see
 `coordinator.txn.admission`), metadata at most offset.metadata.max.bytes (12), coordinator (14, 16),
 group known (22), member (25), instance id (82), generation (22).
@@ -71,13 +73,18 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
         [partition],
     )
 
-    def go_on() -> Answer:
+    def go_on(commit: _Commit) -> Answer:
         if refused:
             code = refused[partition]
             return commit.failed(_ADMISSION_ERRORS.get(code, code))
         return commit.write()
 
-    return go_on() if written is None else _after(written, go_on, commit.failed)
+    def go_on_later() -> Answer:
+        # A topic may have been deleted meanwhile, and its offsets with it.
+        now = _Commit(context, request)
+        return go_on(now) if now.known else now.response
+
+    return go_on(commit) if written is None else _after(written, go_on_later, commit.failed)
 
 
 def _after(

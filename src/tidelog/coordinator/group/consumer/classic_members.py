@@ -76,9 +76,9 @@ class ClassicMembers:
         if joining.is_for_an_id:
             return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id), None
         joining.require_distinct_protocols()
-        subscription = _subscription_of(joining)
         draft = Draft(group)
         before = self._member(draft, member_id, joining, is_unknown)
+        subscription = _subscription_of(joining)
         after = _told_by(before, joining, subscription)
         self._membership.update(draft, before, after)
         draft.retarget(self._membership.assignors)
@@ -195,11 +195,13 @@ def _require_supported(group: ConsumerGroup, joining: Joining) -> None:
 
 
 def _subscription_of(joining: Joining) -> ConsumerProtocolSubscription:
-    """All protocols of a consumer have the same one."""
+    """All protocols of a consumer have the same one. For a malformed one Kafka has no better code
+    than this.
+    """
     try:
         return read_subscription(joining.protocols[0][1])
     except DecodeError as error:
-        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
 
 
 def _told_by(

@@ -2,20 +2,22 @@
 
 A handler gives the steps that make its answer. If they fit into one slice of a turn of the loop,
 the answer is there at once, as any other. If not, the loop serves others between slices, and a
-thread encodes the answer: that takes as long as making it.
+thread encodes the answer: that takes as long as making it. The answer may be one that has to wait,
+for a write to be committed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from tidelog.broker.context import RequestContext
 from tidelog.protocol.message import Message
 from tidelog.replication.pending import Pending
 
-Answer = TypeVar("Answer", bound=Message)
+MaybeLater = TypeVar("MaybeLater", bound=Message | Pending[Any])
 
 
 class EncodedAnswer:
@@ -29,22 +31,24 @@ class EncodedAnswer:
 
 
 def answer_in_slices(
-    context: RequestContext, steps: Iterator[object], answer: Callable[[], Answer]
-) -> Answer | Pending[EncodedAnswer]:
+    context: RequestContext, steps: Iterator[object], answer: Callable[[], MaybeLater]
+) -> MaybeLater | Pending[EncodedAnswer]:
     """The answer when all steps are done. A step that fails closes the connection."""
     pending: Pending[EncodedAnswer] | None = None
     is_done = False
 
     def work() -> Iterator[object]:
         nonlocal is_done
+        is_good = False
         try:
             yield from steps
             is_done = True
+            if pending is not None:
+                _complete_later(pending, answer(), context.api_version)
+            is_good = True
         finally:
-            if not is_done and pending is not None:
+            if not is_good and pending is not None:
                 pending.fail()
-        if pending is not None:
-            _complete_apart(pending, answer(), context.api_version)
 
     context.broker.work.start(work())
     if is_done:
@@ -59,7 +63,16 @@ async def encode_apart(answer: Message, version: int) -> EncodedAnswer:
     return EncodedAnswer(await loop.run_in_executor(None, answer.encode, version))
 
 
-def _complete_apart(pending: Pending[EncodedAnswer], answer: Message, version: int) -> None:
+def _complete_later(
+    pending: Pending[EncodedAnswer], answer: Message | Pending[Any], version: int
+) -> None:
+    if isinstance(answer, Pending):
+        answer.then(partial(_complete_apart, pending, version), pending.fail)
+    else:
+        _complete_apart(pending, version, answer)
+
+
+def _complete_apart(pending: Pending[EncodedAnswer], version: int, answer: Message) -> None:
     def finished(encoding: asyncio.Task[EncodedAnswer]) -> None:
         try:
             pending.complete(encoding.result())

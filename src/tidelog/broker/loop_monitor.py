@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
@@ -148,15 +149,19 @@ def stack_of(frame: FrameType | None) -> Stack:
 
 
 def common_part(samples: list[Stack]) -> Stack:
-    """The calls that all samples are in: the last of them is what held the loop."""
-    if not samples:
-        return ()
+    """The calls that most samples are in: the last of them is what held the loop.
+
+    Not all of them: while the machine is busy, a sample may show the loop before or after it.
+    """
+    agreeing = samples
     depth = 0
-    for calls in zip(*samples, strict=False):
-        if len({code for code, _ in calls}) > 1:
-            break
+    while True:
+        calls = Counter(stack[depth][0] for stack in agreeing if len(stack) > depth)
+        code, count = calls.most_common(1)[0] if calls else (None, 0)
+        if 2 * count <= len(samples):
+            return agreeing[0][:depth] if agreeing else ()
+        agreeing = [stack for stack in agreeing if len(stack) > depth and stack[depth][0] is code]
         depth += 1
-    return samples[0][:depth]
 
 
 def described(stack: Stack) -> str:

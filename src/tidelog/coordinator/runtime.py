@@ -32,6 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tidelog.coordinator.partition_hash import partition_for
+from tidelog.coordinator.stored_record import PreparedRecords
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError, EncodeError
 from tidelog.record.batch import NO_SEQUENCE, Codec
@@ -257,7 +258,7 @@ class CoordinatorRuntime(Generic[S]):
     def write(
         self,
         index: int,
-        records: Sequence[CoordinatorRecord],
+        records: Sequence[CoordinatorRecord] | PreparedRecords,
         *,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
@@ -272,7 +273,10 @@ class CoordinatorRuntime(Generic[S]):
         partition = hosted.partition
         now_ms = self._clock.time_ms()
         try:
-            encoded = [(*record.encoded(), (), now_ms) for record in records]
+            if isinstance(records, PreparedRecords):
+                encoded = [(*record, (), now_ms) for record in records.encoded()]
+            else:
+                encoded = [(*record.encoded(), (), now_ms) for record in records]
         except EncodeError as error:  # flexible requests have longer strings than records
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         batch = batch_of(

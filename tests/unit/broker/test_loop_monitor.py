@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.support.clock import FakeClock
 from tidelog.broker import loop_monitor
-from tidelog.broker.loop_monitor import MESSAGE, LoopMonitor, Reading, common_part, stack_of
+from tidelog.broker.loop_monitor import MESSAGE, LoopMonitor, Reading, Stack, common_part, stack_of
 
 WARN_MS = 40
 
@@ -137,18 +138,25 @@ def test_a_loop_that_ticks_in_time_is_not_held(
     assert not warnings
 
 
-def test_the_part_common_to_all_samples_ends_with_the_function_that_held_the_loop() -> None:
-    import sys
-
-    def holding(first: bool) -> object:
-        return one() if first else other()
-
-    def one() -> object:
+def holding(inner: str) -> Stack:
+    def one() -> Stack:
         return stack_of(sys._getframe())
 
-    def other() -> object:
+    def other() -> Stack:
         return stack_of(sys._getframe())
 
-    samples = [holding(True), holding(False)]
+    return one() if inner == "one" else other()
 
-    assert common_part(samples)[-1][0] is holding.__code__  # type: ignore[arg-type]
+
+def test_the_part_common_to_the_samples_ends_with_the_function_that_held_the_loop() -> None:
+    samples = [holding("one"), holding("other")]
+    assert common_part(samples)[-1][0] is holding.__code__
+
+
+def test_a_few_samples_beside_the_others_do_not_hide_what_held_the_loop() -> None:
+    samples = [stack_of(sys._getframe()), holding("one"), holding("other"), holding("one")]
+    assert common_part(samples)[-1][0] is holding.__code__
+
+
+def test_without_a_sample_nothing_is_named() -> None:
+    assert common_part([]) == ()

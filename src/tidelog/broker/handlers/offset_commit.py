@@ -2,9 +2,10 @@
 
 Behaviour
 - Written to __consumer_offsets as one batch and answered when it is committed; a member's session
-  begins anew. Rows are answered in the order asked for, each with its own error; a topic without
-  partitions is left out, unless it is unknown. A partition named twice is answered twice; in v1,
-  which Kafka 4 has no more, its last row counts and is answered once, as by Kafka 3.9.
+  begins anew. Before that, thousands of rows are looked at in slices.
+- Rows are answered in the order asked for, each with its own error; a topic without partitions is
+  left out, unless it is unknown. A partition named twice is answered twice; in v1, which Kafka 4
+  has no more, its last row counts and is answered once, as by Kafka 3.9.
 - A group without members takes commits from anybody (generation -1); that makes the group if need
   be. The empty group id is allowed. A member may commit while its group waits for joins, but not
   between join and sync (27).
@@ -26,11 +27,13 @@ Unlike Kafka
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.coordinator import NewOffset, commit_error
-from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset
+from tidelog.broker.offset_rows import OffsetRows
+from tidelog.coordinator.group.coordinator import commit_error
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -51,43 +54,8 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 def handle(
     context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
-    commit = _Commit(context, request)
-    topics = request.topics
-    if context.api_version == VERSION_WITH_DISTINCT_ROWS:
-        topics = [commit.distinct(topic) for topic in _by_name(topics)]
-    response = OffsetCommitResponse(
-        topics=[
-            commit.topic(topic)
-            for topic in topics
-            if topic.partitions or not commit.is_known(topic)
-        ]
-    )
-    if not commit.known:
-        return response
-    try:
-        flushed = context.broker.groups.commit_offsets(
-            request.group_id,
-            commit.offsets,
-            generation_id=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            version=context.api_version,
-        )
-    except KafkaError as error:
-        commit.fail(error.code)
-        return response
-    if flushed is None:
-        return response
-    pending: Pending[OffsetCommitResponse] = Pending()
-
-    def finished(code: ErrorCode) -> None:
-        if code is not ErrorCode.NONE:
-            commit.fail(commit_error(code))
-        pending.complete(response)
-
-    flushed.then(finished)
-    return pending
+) -> OffsetCommitResponse | Pending[OffsetCommitResponse] | Pending[EncodedAnswer]:
+    return _Commit(context, request).answer(request.topics)
 
 
 def _by_name(topics: list[OffsetCommitRequestTopic]) -> list[OffsetCommitRequestTopic]:
@@ -97,41 +65,35 @@ def _by_name(topics: list[OffsetCommitRequestTopic]) -> list[OffsetCommitRequest
     return [OffsetCommitRequestTopic(name=name, partitions=some) for name, some in rows.items()]
 
 
-class _Commit:
-    """One request's rows, and those of them that are to be written."""
-
-    __slots__ = (
-        "_by_id",
-        "_expire_timestamp_ms",
-        "_metadata_max",
-        "_now_ms",
-        "_topics",
-        "known",
-        "offsets",
-    )
+class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
+    __slots__ = ("_has_ids", "_request", "_response")
 
     def __init__(self, context: RequestContext, request: OffsetCommitRequest) -> None:
-        broker = context.broker
-        has_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-        self._topics = broker.topics.topics
-        self._by_id = broker.topics.by_id if has_ids else None
-        self._now_ms = broker.clock.time_ms()
-        self._metadata_max = broker.groups.settings.offset_metadata_max_bytes
-        self._expire_timestamp_ms = NO_EXPIRY
-        if request.retention_time_ms != -1:
-            self._expire_timestamp_ms = self._now_ms + request.retention_time_ms
-        self.known: list[OffsetCommitResponsePartition] = []  # of partitions that exist
-        self.offsets: list[NewOffset] = []
+        super().__init__(context, request.group_id, request.retention_time_ms)
+        self._request = request
+        self._response = OffsetCommitResponse()
+        self._has_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
 
-    def is_known(self, topic: OffsetCommitRequestTopic) -> bool:
-        return self._image(topic) is not None
+    def look(self) -> Iterator[None]:
+        answers = self._response.topics = []
+        topics = self._request.topics
+        if self.context.api_version == VERSION_WITH_DISTINCT_ROWS:
+            topics = [self._distinct(topic) for topic in _by_name(topics)]
+        for topic in topics:
+            image = self._image(topic)
+            if topic.partitions or image is None:
+                answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+                answers.append(answer)
+                for row in topic.partitions:
+                    answer.partitions.append(self._row(image, row))
+                    yield
+            yield
 
     def _image(self, topic: OffsetCommitRequestTopic) -> TopicImage | None:
-        if self._by_id is None:
-            return self._topics.get(topic.name)
-        return self._by_id.get(topic.topic_id)
+        topics = self.context.broker.topics
+        return topics.by_id.get(topic.topic_id) if self._has_ids else topics.topics.get(topic.name)
 
-    def distinct(self, topic: OffsetCommitRequestTopic) -> OffsetCommitRequestTopic:
+    def _distinct(self, topic: OffsetCommitRequestTopic) -> OffsetCommitRequestTopic:
         """With the last row of each partition; those of partitions that do not exist all stay."""
         image = self._image(topic)
         count = 0 if image is None else len(image.partitions)
@@ -145,42 +107,52 @@ class _Commit:
             ],
         )
 
-    def topic(self, topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
-        image = self._image(topic)
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if image is None and self._by_id is not None:
-            missing = ErrorCode.UNKNOWN_TOPIC_ID
-        return OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[self._partition(image, row, missing) for row in topic.partitions],
-        )
-
-    def _partition(
-        self, image: TopicImage | None, row: OffsetCommitRequestPartition, missing: ErrorCode
+    def _row(
+        self, image: TopicImage | None, row: OffsetCommitRequestPartition
     ) -> OffsetCommitResponsePartition:
         index = row.partition_index
-        if image is None or not 0 <= index < len(image.partitions):
-            return OffsetCommitResponsePartition(partition_index=index, error_code=missing)
         answer = OffsetCommitResponsePartition(partition_index=index)
-        self.known.append(answer)
-        metadata = row.committed_metadata or ""
-        if len(metadata) > self._metadata_max:
-            answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            return answer
-        commit_timestamp_ms = row.commit_timestamp
-        if commit_timestamp_ms == -1:
-            commit_timestamp_ms = self._now_ms
-        committed = CommittedOffset(
-            row.committed_offset,
-            row.committed_leader_epoch,
-            metadata,
-            commit_timestamp_ms,
-            self._expire_timestamp_ms,
-        )
-        self.offsets.append((image.name, index, committed))
+        if image is not None and 0 <= index < len(image.partitions):
+            self.add(
+                answer,
+                image,
+                index,
+                row.committed_offset,
+                row.committed_leader_epoch,
+                row.committed_metadata,
+                row.commit_timestamp,
+            )
+        elif image is None and self._has_ids:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return answer
 
-    def fail(self, code: ErrorCode) -> None:
-        for answer in self.known:
-            answer.error_code = code
+    def write(self) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
+        request, response = self._request, self._response
+        if not self.known:
+            return response
+        try:
+            flushed = self.context.broker.groups.commit_offsets(
+                request.group_id,
+                self.offsets,
+                generation_id=request.generation_id_or_member_epoch,
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                version=self.context.api_version,
+                prepared=self.prepared,
+            )
+        except KafkaError as error:
+            self.fail(error.code)
+            return response
+        if flushed is None:
+            return response
+        pending: Pending[OffsetCommitResponse] = Pending()
+
+        def finished(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                self.fail(commit_error(code))
+            pending.complete(response)
+
+        flushed.then(finished)
+        return pending

@@ -1,8 +1,9 @@
 """TxnOffsetCommit v0-v5: offsets that are committed with a transaction, or not at all.
 
 Behaviour
-- Written to __consumer_offsets under the producer's id; they wait there for the transaction's
-  marker. Until then OffsetFetch with require_stable answers UNSTABLE_OFFSET_COMMIT.
+- Written to __consumer_offsets under the producer's id, as one batch; they wait there for the
+  transaction's marker. Until then OffsetFetch with require_stable answers UNSTABLE_OFFSET_COMMIT.
+  Before that, thousands of rows are looked at in slices.
 - The partition of __consumer_offsets must have been added to the transaction (AddOffsetsToTxn);
   from v5 on it is added here.
 - A producer that names the member it consumes as (v3+, KIP-447) is refused if that member is gone
@@ -23,25 +24,28 @@ Unlike Kafka
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
 
+from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
+from tidelog.broker.offset_rows import OffsetRows
 from tidelog.broker.transaction_admission import admit_wherever
 from tidelog.broker.transactional import when_written
-from tidelog.coordinator.group.coordinator import NewOffset, commit_error
-from tidelog.coordinator.group.offsets import CommittedOffset
+from tidelog.coordinator.group.coordinator import commit_error
 from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from tidelog.replication.pending import Pending
+
+if TYPE_CHECKING:
+    from tidelog.controller.topics import TopicImage
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
 FIRST_VERSION_WITH_LOADING: Final = 2
@@ -54,37 +58,10 @@ _ADMISSION_ERRORS: Final = {
 }
 
 
-def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
-    commit = _Commit(context, request)
-    if not commit.known:
-        return commit.response
-    if not request.group_id:
-        return commit.failed(ErrorCode.INVALID_GROUP_ID)
-    try:
-        partition = context.broker.groups.offsets_partition(request.group_id)
-    except KafkaError as error:
-        return commit.failed(error.code)
-    refused, written = admit_wherever(
-        context.broker,
-        Admission.of(context.api_version, FIRST_VERSION_WITH_ABORTABLE),
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        [partition],
-    )
-
-    def go_on(commit: _Commit) -> Answer:
-        if refused:
-            code = refused[partition]
-            return commit.failed(_ADMISSION_ERRORS.get(code, code))
-        return commit.write()
-
-    def go_on_later() -> Answer:
-        # A topic may have been deleted meanwhile, and its offsets with it.
-        now = _Commit(context, request)
-        return go_on(now) if now.known else now.response
-
-    return go_on(commit) if written is None else _after(written, go_on_later, commit.failed)
+def handle(
+    context: RequestContext, request: TxnOffsetCommitRequest
+) -> Answer | Pending[EncodedAnswer]:
+    return _Commit(context, request).answer(request.topics)
 
 
 def _after(
@@ -105,73 +82,100 @@ def _after(
     return pending
 
 
-class _Commit:
-    """One request's rows, and those of them that are to be written."""
+class _Commit(OffsetRows[TxnOffsetCommitResponsePartition, TxnOffsetCommitResponse]):
+    __slots__ = ("_request", "_response")
 
     def __init__(self, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
-        self._context = context
+        super().__init__(context, request.group_id)
         self._request = request
-        self._topics = context.broker.topics.topics
-        self._now_ms = context.broker.clock.time_ms()
-        self._metadata_max = context.broker.groups.settings.offset_metadata_max_bytes
-        self.known: list[TxnOffsetCommitResponsePartition] = []  # of partitions that exist
-        self._offsets: list[NewOffset] = []
-        self.response = TxnOffsetCommitResponse(
-            topics=[self._topic(topic) for topic in request.topics if topic.partitions]
-        )
+        self._response = TxnOffsetCommitResponse()
 
-    def _topic(self, topic: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
-        image = self._topics.get(topic.name)
-        count = 0 if image is None else len(image.partitions)
-        return TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[self._partition(topic.name, count, row) for row in topic.partitions],
-        )
+    def look(self) -> Iterator[None]:
+        answers = self._response.topics = []
+        for topic in self._request.topics:
+            if topic.partitions:
+                answer = TxnOffsetCommitResponseTopic(name=topic.name)
+                answers.append(answer)
+                image = self.context.broker.topics.topics.get(topic.name)
+                for row in topic.partitions:
+                    answer.partitions.append(self._row(image, row))
+                    yield
+            yield
 
-    def _partition(
-        self, topic: str, partition_count: int, row: TxnOffsetCommitRequestPartition
+    def _row(
+        self, image: TopicImage | None, row: TxnOffsetCommitRequestPartition
     ) -> TxnOffsetCommitResponsePartition:
         index = row.partition_index
         answer = TxnOffsetCommitResponsePartition(partition_index=index)
-        if not 0 <= index < partition_count:
+        if image is not None and 0 <= index < len(image.partitions):
+            self.add(
+                answer,
+                image,
+                index,
+                row.committed_offset,
+                row.committed_leader_epoch,
+                row.committed_metadata,
+            )
+        else:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return answer
-        self.known.append(answer)
-        metadata = row.committed_metadata or ""
-        if len(metadata) > self._metadata_max:
-            answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            return answer
-        committed = CommittedOffset(
-            row.committed_offset, row.committed_leader_epoch, metadata, self._now_ms
-        )
-        self._offsets.append((topic, index, committed))
         return answer
 
     def write(self) -> Answer:
+        context, request = self.context, self._request
+        if not self.known:
+            return self._response
+        if not request.group_id:
+            return self._failed(ErrorCode.INVALID_GROUP_ID)
+        try:
+            partition = context.broker.groups.offsets_partition(request.group_id)
+        except KafkaError as error:
+            return self._failed(error.code)
+        refused, written = admit_wherever(
+            context.broker,
+            Admission.of(context.api_version, FIRST_VERSION_WITH_ABORTABLE),
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [partition],
+        )
+
+        def go_on() -> Answer:
+            if refused:
+                code = refused[partition]
+                return self._failed(_ADMISSION_ERRORS.get(code, code))
+            return self._append()
+
+        def go_on_later() -> Answer:
+            self.look_again()
+            return go_on() if self.known else self._response
+
+        return go_on() if written is None else _after(written, go_on_later, self._failed)
+
+    def _append(self) -> Answer:
         request = self._request
         try:
-            written = self._context.broker.groups.commit_transactional_offsets(
+            written = self.context.broker.groups.commit_transactional_offsets(
                 request.group_id,
-                self._offsets,
+                self.offsets,
                 producer_id=request.producer_id,
                 producer_epoch=request.producer_epoch,
                 generation_id=request.generation_id,
                 member_id=request.member_id,
                 group_instance_id=request.group_instance_id,
+                prepared=self.prepared,
             )
         except KafkaError as error:
-            return self.failed(error.code)
+            return self._failed(error.code)
         return when_written(written, self._answer)
 
     def _answer(self, code: ErrorCode) -> TxnOffsetCommitResponse:
-        return self.response if code is ErrorCode.NONE else self.failed(commit_error(code))
+        return self._response if code is ErrorCode.NONE else self._failed(commit_error(code))
 
-    def failed(self, code: ErrorCode) -> TxnOffsetCommitResponse:
+    def _failed(self, code: ErrorCode) -> TxnOffsetCommitResponse:
         if (
             code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            and self._context.api_version < FIRST_VERSION_WITH_LOADING
+            and self.context.api_version < FIRST_VERSION_WITH_LOADING
         ):
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        for answer in self.known:
-            answer.error_code = code
-        return self.response
+        self.fail(code)
+        return self._response

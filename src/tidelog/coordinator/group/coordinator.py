@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from tidelog.coordinator.group.member import Member
     from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
     from tidelog.coordinator.group.shard import AnyGroup
+    from tidelog.coordinator.stored_record import PreparedRecords
     from tidelog.protocol.messages.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
@@ -318,9 +319,10 @@ class GroupCoordinator:
         member_id: str,
         group_instance_id: str | None,
         version: int,
+        prepared: PreparedRecords | None = None,
     ) -> Pending[ErrorCode] | None:
         """None: committed; else the outcome, for `commit_error`, comes later. `version` is that of
-        OffsetCommit.
+        OffsetCommit; `prepared` are the records of all offsets, if they are many.
         """
         shard = self.runtime.shard_for(group_id)
         group = shard.groups.get(group_id)
@@ -335,7 +337,7 @@ class GroupCoordinator:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND if is_modern else ErrorCode.ILLEGAL_GENERATION
             )
-        return self._write_offsets(shard, group_id, offsets)
+        return self._write_offsets(shard, group_id, offsets, prepared)
 
     def _require_epoch(
         self,
@@ -345,7 +347,7 @@ class GroupCoordinator:
         epoch: int,
         version: int | None,
     ) -> None:
-        places = [(topic, partition) for topic, partition, _ in offsets]
+        places = ((topic, partition) for topic, partition, _ in offsets)
         offset_rules.require_commit(group, member_id, epoch, places, self._topics, version=version)
 
     def commit_transactional_offsets(
@@ -358,6 +360,7 @@ class GroupCoordinator:
         generation_id: int,
         member_id: str,
         group_instance_id: str | None,
+        prepared: PreparedRecords | None = None,
     ) -> Pending[ErrorCode] | None:
         """They count when the producer's transaction is committed; see `commit_offsets`.
 
@@ -377,7 +380,7 @@ class GroupCoordinator:
         elif group is not None and names_member and not _is_simple(group, generation_id):
             require_member(group, member_id, group_instance_id)
             require_generation(group, generation_id)
-        return self._write_offsets(shard, group_id, offsets, producer_id, producer_epoch)
+        return self._write_offsets(shard, group_id, offsets, prepared, producer_id, producer_epoch)
 
     def _require_transactional_epoch(
         self, group: ConsumerGroup, offsets: Sequence[NewOffset], member_id: str, epoch: int
@@ -394,10 +397,12 @@ class GroupCoordinator:
         shard: GroupShard,
         group_id: str,
         offsets: Sequence[NewOffset],
+        prepared: PreparedRecords | None,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> Pending[ErrorCode] | None:
-        batch = [
+        assert prepared is None or len(prepared) == len(offsets)
+        batch = prepared or [
             records.offset_commit(group_id, topic, partition, committed)
             for topic, partition, committed in offsets
         ]

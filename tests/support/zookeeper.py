@@ -23,8 +23,15 @@ from kazoo.client import KazooClient
 
 from tests.support.eventually import eventually
 from tidelog.errors import StartupError
-from tidelog.tools.zookeeper.distribution import ZooKeeperMissing, must_find_jars, must_find_java
-from tidelog.tools.zookeeper.server import Member, ServerSettings, ZooKeeperServer, free_port
+from tidelog.tools.zookeeper_server import (
+    Member,
+    ServerSettings,
+    ZooKeeperMissing,
+    ZooKeeperServer,
+    free_port,
+    must_find_jars,
+    must_find_java,
+)
 
 JVM_PROPERTIES = {"zookeeper.forceSync": "no"}
 START_TIMEOUT_S = 60.0

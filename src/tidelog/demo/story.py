@@ -8,6 +8,7 @@ the broker serves alone. Whatever happens, everything is stopped in the reverse 
 from __future__ import annotations
 
 import datetime
+import re
 import shutil
 import sys
 import time
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from tidelog.demo.broker_child import BrokerChild
+from tidelog.broker_process import BrokerProcess
 from tidelog.errors import StartupError
 from tidelog.stop_signals import interrupt_on_signals
 
@@ -39,8 +40,11 @@ DEAD_LETTER: Final = "dead-letter"
 SHORT_RUN: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+BROKER_STOP_TIMEOUT_S: Final = 15.0
 FAILED: Final = 1
 INTERRUPTED: Final = 130
+
+_LISTENER = re.compile(r"listeners=\w+://([^\s,]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,52 @@ class DemoSettings:
         return self.directory / "pipeline"
 
 
+class DemoBroker:
+    """In a process of its own. Its log is a file in the demo's directory."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.log_file = directory / "broker.log"
+        self.data_directory = directory / "log"
+        self.port = port
+        self.ready_line = ""
+        self.bootstrap = ""
+        self._process: BrokerProcess | None = None
+
+    def start(self) -> None:
+        """Returns when it serves; raises what it said when it cannot."""
+        self.data_directory.mkdir(parents=True, exist_ok=True)
+        overrides = {
+            "log.dirs": str(self.data_directory),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+        }
+        with self.log_file.open("w") as log:
+            self._process = BrokerProcess(overrides, stderr=log)
+        self.ready_line = self._process.wait_until_ready()
+        found = _LISTENER.search(self.ready_line)
+        if found is None:
+            self.stop()
+            raise StartupError(self._last_words())
+        self.bootstrap = found[1]
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.exit_code() is None
+
+    def stop(self) -> int:
+        """Its exit code."""
+        return 0 if self._process is None else self._process.stop(BROKER_STOP_TIMEOUT_S)
+
+    def _last_words(self) -> str:
+        words = self.log_file.read_text(errors="replace").strip().splitlines()
+        last = words[-1] if words else "the broker ended without a word"
+        return last.removeprefix("tidelog: error: ")
+
+
 class Demo:
     def __init__(self, settings: DemoSettings, out: TextIO) -> None:
         self.settings = settings
         self.out = out
-        self.broker = BrokerChild(settings.directory, settings.port)
+        self.broker = DemoBroker(settings.directory, settings.port)
         self.started_s = time.monotonic()
         self.feed: EventFeed | None = None
         self.spark: SparkSession | None = None

@@ -22,7 +22,7 @@ from tidelog.tools.cli.logging_setup import LEVELS
 from tidelog.tools.cli.serve import override
 
 if TYPE_CHECKING:
-    from tidelog.tools.dev.cluster import DevCluster
+    from tidelog.tools.dev_cluster import DevCluster
 
 POLL_S = 0.2
 
@@ -63,7 +63,7 @@ def _broker_count(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tidelog.tools.dev.cluster import DevCluster
+    from tidelog.tools.dev_cluster import DevCluster
 
     arguments.data.mkdir(parents=True, exist_ok=True)
     cluster = DevCluster(

@@ -15,20 +15,26 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from tidelog.clock import SystemClock
-from tidelog.tools.cli.bootstrap_server import (
+from tidelog.tools.cli.cluster_command import (
     add_bootstrap_server,
     add_bootstrap_server_of_verb,
+    table,
     with_cluster,
 )
-from tidelog.tools.table import table
+from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidelog.client.cluster import Cluster
     from tidelog.client.group_admin import GroupDescription
-    from tidelog.tools.groups.reset_plan import Target
-    from tidelog.types import TopicPartition
+    from tidelog.tools.offset_reset import Target
 
 MISSING: Final = "-"
+
+
+class BadChoice(ValueError):
+    """`--topic` does not name partitions."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,8 +86,7 @@ def _add_targets(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tidelog.tools.groups.reset_plan import BadPlan
-    from tidelog.tools.groups.topic_choice import BadChoice
+    from tidelog.tools.offset_reset import BadPlan
 
     verbs = {
         "list": _list,
@@ -222,8 +227,7 @@ def _offset_rows(cluster: Cluster, group: GroupDescription) -> list[tuple[object
 def _reset_offsets(cluster: Cluster, arguments: argparse.Namespace) -> int:
     from tidelog.client.group_admin import DEAD, EMPTY, committed_offsets, describe_group
     from tidelog.client.groups import commit_offsets
-    from tidelog.tools.groups.reset_plan import plan
-    from tidelog.tools.groups.topic_choice import chosen_partitions
+    from tidelog.tools.offset_reset import plan
 
     group_id = arguments.group
     state = describe_group(cluster, group_id).state
@@ -234,7 +238,7 @@ def _reset_offsets(cluster: Cluster, arguments: argparse.Namespace) -> int:
     committed = committed_offsets(cluster, group_id)
     places: list[TopicPartition] = sorted(committed)
     if not arguments.all_topics:
-        places = chosen_partitions(cluster, arguments.topic)
+        places = _chosen_partitions(cluster, arguments.topic)
     planned = plan(cluster, _target(arguments), places, committed)
     print(
         table(
@@ -250,7 +254,7 @@ def _reset_offsets(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _target(arguments: argparse.Namespace) -> Target:
-    from tidelog.tools.groups.reset_plan import Target, datetime_ms, duration_ms
+    from tidelog.tools.offset_reset import Target, datetime_ms, duration_ms
 
     if arguments.to_offset is not None:
         return Target("offset", arguments.to_offset)
@@ -263,6 +267,22 @@ def _target(arguments: argparse.Namespace) -> Target:
         return Target("timestamp", SystemClock().time_ms() - ago_ms)
     kinds = ("earliest", "latest", "current")
     return Target(next(kind for kind in kinds if getattr(arguments, f"to_{kind}")))
+
+
+def _chosen_partitions(cluster: Cluster, choices: Sequence[str]) -> list[TopicPartition]:
+    """By `--topic NAME:0,1,2`, or all of `--topic NAME`. Raises UnknownTopic."""
+    found: list[TopicPartition] = []
+    for choice in choices:
+        name, colon, indexes = choice.partition(":")
+        there = cluster.topic(name).partitions
+        if not colon:
+            found += [TopicPartition(name, index) for index in sorted(there)]
+            continue
+        for text in indexes.split(","):
+            if not text.isascii() or not text.isdigit() or int(text) not in there:
+                raise BadChoice(f"topic {name} has no partition {text or '(none given)'}")
+            found.append(TopicPartition(name, int(text)))
+    return found
 
 
 def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
@@ -283,9 +303,8 @@ def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
 def _delete_offsets(cluster: Cluster, arguments: argparse.Namespace) -> int:
     from tidelog.client.group_admin import delete_offsets
     from tidelog.errors import ErrorCode
-    from tidelog.tools.groups.topic_choice import chosen_partitions
 
-    places = chosen_partitions(cluster, arguments.topic)
+    places = _chosen_partitions(cluster, arguments.topic)
     outcome = delete_offsets(cluster, arguments.group, places)
     rows = [
         (*partition, "Successful" if code is ErrorCode.NONE else f"Error: {code.name}")

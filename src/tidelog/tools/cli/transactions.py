@@ -17,12 +17,12 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from tidelog.clock import SystemClock
-from tidelog.tools.cli.bootstrap_server import (
+from tidelog.tools.cli.cluster_command import (
     add_bootstrap_server,
     add_bootstrap_server_of_verb,
+    table,
     with_cluster,
 )
-from tidelog.tools.table import table
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -152,7 +152,7 @@ def _describe_producers(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _find_hanging(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    from tidelog.tools.transactions.hanging import find_hanging, partitions_of
+    from tidelog.tools.hanging_transactions import find_hanging, partitions_of
 
     if arguments.partition is not None and arguments.topic is None:
         return _fail("--partition needs --topic")

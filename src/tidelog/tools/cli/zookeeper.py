@@ -20,7 +20,7 @@ from tidelog.errors import StartupError
 from tidelog.stop_signals import end_at_the_next, stop_signals
 
 if TYPE_CHECKING:
-    from tidelog.tools.zookeeper.server import Member, ServerSettings
+    from tidelog.tools.zookeeper_server import Member, ServerSettings
 
 ENSEMBLE_START_TIMEOUT_S = 600.0
 START_TIMEOUT_S = 60.0
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def member(text: str) -> Member:
-    from tidelog.tools.zookeeper.server import Member
+    from tidelog.tools.zookeeper_server import Member
 
     number, _, ports = text.partition("=")
     peer_port, _, election_port = ports.partition(":")
@@ -60,7 +60,7 @@ def member(text: str) -> Member:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tidelog.tools.zookeeper.server import ZooKeeperServer
+    from tidelog.tools.zookeeper_server import ZooKeeperServer
 
     settings = settings_of(arguments)
     server = ZooKeeperServer(settings)
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> ServerSettings:
-    from tidelog.tools.zookeeper.server import ServerSettings, free_port
+    from tidelog.tools.zookeeper_server import ServerSettings, free_port
 
     members = tuple(arguments.server)
     if (arguments.myid is None) != (not members):

@@ -1,5 +1,6 @@
-"""`--bootstrap-server HOST:PORT[,...]` and `--timeout MS`, before a command's verb or after it.
+"""What commands that ask a cluster have in common: options, a client, tables.
 
+`--bootstrap-server HOST:PORT[,...]` and `--timeout MS` stand before a command's verb or after it.
 Without them: where a broker listens by default, and 5 seconds, as Kafka's own tools wait. A command
 that has to wait says what for.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -88,3 +89,13 @@ class _Waiting:
                 file=sys.stderr,
                 flush=True,
             )
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """As Kafka's own tools print them: columns padded to the widest cell, a tab after each."""
+    cells = [list(headers), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "".join(cell.ljust(width) + "\t" for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    )

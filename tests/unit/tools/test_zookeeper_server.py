@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.tools.zookeeper import distribution
-from tidelog.tools.zookeeper.server import Member, ServerSettings
+from tidelog.tools import zookeeper_server
+from tidelog.tools.zookeeper_server import Member, ServerSettings
 
 JARS = (
     "zookeeper-3.9.5.jar",
@@ -26,29 +26,29 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (jars / name).touch()
     spec = ModuleSpec("pyspark", None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path)]
-    monkeypatch.setattr(distribution, "find_spec", lambda name: spec)
+    monkeypatch.setattr(zookeeper_server, "find_spec", lambda name: spec)
     return jars
 
 
 def test_the_five_jars_are_found_whatever_their_versions(wheel: Path) -> None:
-    assert [jar.name for jar in distribution.must_find_jars()] == list(JARS)
+    assert [jar.name for jar in zookeeper_server.must_find_jars()] == list(JARS)
 
 
 def test_a_pyspark_without_jars_is_told_from_none_at_all(
     wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (wheel / "snappy-java-1.1.10.8.jar").unlink()
-    with pytest.raises(distribution.ZooKeeperMissing, match="the whole pyspark"):
-        distribution.must_find_jars()
-    monkeypatch.setattr(distribution, "find_spec", lambda name: None)
-    with pytest.raises(distribution.ZooKeeperMissing, match="pip install 'tidelog"):
-        distribution.must_find_jars()
+    with pytest.raises(zookeeper_server.ZooKeeperMissing, match="the whole pyspark"):
+        zookeeper_server.must_find_jars()
+    monkeypatch.setattr(zookeeper_server, "find_spec", lambda name: None)
+    with pytest.raises(zookeeper_server.ZooKeeperMissing, match="pip install 'tidelog"):
+        zookeeper_server.must_find_jars()
 
 
 def test_that_java_is_missing_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distribution, "java_command", lambda: None)
-    with pytest.raises(distribution.ZooKeeperMissing, match="there is no java on the PATH"):
-        distribution.must_find_java()
+    monkeypatch.setattr(zookeeper_server, "java_command", lambda: None)
+    with pytest.raises(zookeeper_server.ZooKeeperMissing, match="there is no java on the PATH"):
+        zookeeper_server.must_find_java()
 
 
 def test_the_configuration_binds_to_the_loopback_address(tmp_path: Path) -> None:

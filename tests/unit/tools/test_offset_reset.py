@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.tools.groups.reset_plan import BadPlan, datetime_ms, duration_ms
+from tidelog.tools.offset_reset import BadPlan, datetime_ms, duration_ms
 
 
 @pytest.mark.parametrize(

@@ -5,25 +5,29 @@
 
 Brokers are numbered from 1 on and listen on the first free ports from the one asked for on (0: any
 that are free); ZooKeeper takes the next one. Everything is started at once and stopped brokers
-first: they hand over their leaderships through ZooKeeper.
+first: they hand over their leaderships through ZooKeeper. What brokers log goes to one stream, each
+line under its broker's name.
 """
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
+from tidelog.broker_process import BrokerProcess
 from tidelog.errors import StartupError
-from tidelog.tools.dev.broker_process import BrokerProcess
-from tidelog.tools.zookeeper.server import ServerSettings, ZooKeeperServer
+from tidelog.tools.zookeeper_server import ServerSettings, ZooKeeperServer
 
 HOST: Final = "127.0.0.1"
 SESSION_TIMEOUT_MS: Final = 6_000
 REPLICATION_FACTOR_MAX: Final = 3
 PORTS_TRIED: Final = 1_000
+BROKER_STOP_TIMEOUT_S: Final = 30.0
 
 
 class DevCluster:
@@ -33,7 +37,7 @@ class DevCluster:
         *broker_ports, zookeeper_port = free_ports(first_port, broker_count + 1)
         self.zookeeper = ZooKeeperServer(ServerSettings(directory / "zookeeper", zookeeper_port))
         self.brokers = [
-            BrokerProcess(
+            DevBroker(
                 number,
                 port,
                 {
@@ -70,6 +74,60 @@ class DevCluster:
         codes = [broker.stop() for broker in self.brokers]
         self.zookeeper.stop()
         return codes
+
+
+class DevBroker:
+    """One of the cluster's brokers, in a process of its own."""
+
+    def __init__(self, broker_id: int, port: int, overrides: Mapping[str, str]) -> None:
+        self.broker_id = broker_id
+        self.port = port
+        self._overrides = overrides
+        self._process: BrokerProcess | None = None
+        self._copier: threading.Thread | None = None
+        self._last_words = ""
+
+    @property
+    def name(self) -> str:
+        return f"broker {self.broker_id}"
+
+    def spawn(self, log: IO[str], log_level: str) -> None:
+        self._process = BrokerProcess(
+            self._overrides, "--log-level", log_level, stderr=subprocess.PIPE
+        )
+        self._copier = threading.Thread(
+            target=self._copy, args=(self._process.log, log), daemon=True
+        )
+        self._copier.start()
+
+    def _copy(self, lines: IO[str], log: IO[str]) -> None:
+        for line in lines:
+            self._last_words = line.strip()
+            log.write(f"{self.name} | {line}")
+            log.flush()
+
+    def wait_until_ready(self) -> None:
+        """Raises what it said last when it cannot."""
+        assert self._process is not None
+        if not self._process.wait_until_ready():
+            self._process.wait()
+            assert self._copier is not None
+            self._copier.join()
+            words = self._last_words.removeprefix("tidelog: error: ")
+            raise StartupError(f"{self.name}: {words or 'it ended without a word'}")
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return None if self._process is None else self._process.exit_code()
+
+    def stop(self) -> int:
+        """Its exit code."""
+        if self._process is None:
+            return 0
+        code = self._process.stop(BROKER_STOP_TIMEOUT_S)
+        assert self._copier is not None
+        self._copier.join()
+        return code
 
 
 def broker_settings(broker_count: int) -> dict[str, str]:

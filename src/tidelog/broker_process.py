@@ -1,0 +1,71 @@
+"""A broker in a child process: `tidelog serve`, which dies with its parent.
+
+The child has a session of its own, so that Ctrl-C reaches only the parent, which stops it when
+everything that uses it has stopped.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import IO, Final
+
+# On Linux the kernel sends SIGTERM (15) when the parent is gone, however it went.
+_SERVE: Final = """\
+import sys
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 15)
+from tidelog.tools.cli.main import main
+sys.exit(main())
+"""
+
+
+class BrokerProcess:
+    """Starts when it is made. `stderr` takes what it logs: a file, or subprocess.PIPE."""
+
+    def __init__(self, overrides: Mapping[str, str], *options: str, stderr: int | IO[str]) -> None:
+        command = [sys.executable, "-c", _SERVE, "serve", *options]
+        for key, value in overrides.items():
+            command += ["--override", f"{key}={value}"]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+    @property
+    def log(self) -> IO[str]:
+        """What it logs, line by line; there is one with subprocess.PIPE."""
+        assert self._process.stderr is not None
+        return self._process.stderr
+
+    def wait_until_ready(self) -> str:
+        """The line that it says when it serves; empty when it ended instead."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def wait(self) -> int:
+        """For its end; its exit code."""
+        return self._process.wait()
+
+    def stop(self, timeout_s: float) -> int:
+        """SIGTERM, and SIGKILL if that does not help; the exit code."""
+        self._process.terminate()
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code

@@ -190,14 +190,17 @@ class TestLostConnection:
         self, link: CuttableLink, chroot: str
     ) -> None:
         observed = connect(link.address + chroot)
+
+        def lose_the_answer() -> None:
+            link.wait_until_answers_are_swallowed()
+            link.cut()
+            link.heal()
+
         link.swallow_answers()
-        write = asyncio.ensure_future(
-            asyncio.to_thread(observed.store.multi_now, [Create("/a", b"1"), Create("/a/b")])
-        )
-        await asyncio.to_thread(link.wait_until_answers_are_swallowed)
-        link.cut()
-        link.heal()
-        assert await write == ["/a", "/a/b"]
+        cutting = asyncio.ensure_future(asyncio.to_thread(lose_the_answer))
+        await asyncio.sleep(0)
+        assert observed.store.multi_now([Create("/a", b"1"), Create("/a/b")]) == ["/a", "/a/b"]
+        await cutting
         assert contents(observed.store) == {"/": b"", "/a": b"1", "/a/b": b""}
         await observed.store.close()
 
@@ -488,6 +491,25 @@ class TestExpiredSession:
         assert await made[0] == "/e"
         data, stat = await other.get("/e")
         assert (data, stat.ephemeral_owner) == (b"again", store.session_id)
+        await other.close()
+        await store.close()
+
+    @in_loop
+    async def test_a_loop_that_was_held_for_longer_than_that_goes_on_in_a_new_one(
+        self, zookeeper: ZooKeeperProcess, chroot: str
+    ) -> None:
+        """So do calls that block: at start-up the logs may take that long to load."""
+        other = connect(zookeeper.address + chroot).store
+        observed = connect(zookeeper.address + chroot, SHORT_MS)
+        store = observed.store
+        first_session = store.session_id
+        await store.create("/e", ephemeral=True)
+        while "/e" in contents(other):
+            time.sleep(0.1)
+        assert store.multi_now([Create("/a", b"1")]) == ["/a"]
+        assert store.session_id != first_session
+        assert await store.exists("/e") is None
+        assert observed.states == [DISCONNECTED, EXPIRED, CONNECTED]
         await other.close()
         await store.close()
 

@@ -15,27 +15,30 @@ A session that expires does so at the server: while there is no connection, nobo
 broker that must not act without its session counts from DISCONNECTED: by then up to two thirds of
 the session timeout have passed without a sign of the server.
 
-Threads: kazoo's one, which reads the connection and posts to the loop, in the order of the wire.
+The broker's loop drives the session (`zookeeper/session.py`), with no thread between them. A call
+that blocks drives it itself until it has its answer. While something else holds the loop, nobody
+pings: a broker whose loop is held for the session timeout is gone for the cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
+import select
 import socket
-import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from kazoo.protocol.serialization import Exists, GetChildren, GetData
-
-from tidelog.clock import Clock, SystemClock
+from tidelog.clock import Clock, SystemClock, TimerHandle
 from tidelog.controller.metadata_store import (
     ANY_VERSION,
     Create,
     Delete,
     NodeExists,
+    NoNode,
     Operation,
     Outcome,
     SessionState,
@@ -43,16 +46,19 @@ from tidelog.controller.metadata_store import (
     Stat,
     StoreClosed,
     StoreError,
+    WatchedEvent,
     Watcher,
     require_valid_path,
 )
-from tidelog.controller.zookeeper import requests
-from tidelog.controller.zookeeper.blocking_calls import BlockingCalls
+from tidelog.controller.zookeeper import jute
 from tidelog.controller.zookeeper.call_queue import CallQueue, ReadCall, WriteCall
-from tidelog.controller.zookeeper.connect_string import ConnectString, parse_connect_string
-from tidelog.controller.zookeeper.loop_bridge import LoopBridge, LoopLine
-from tidelog.controller.zookeeper.requests import Chroot
-from tidelog.controller.zookeeper.session import Connection, Read, ZooKeeperSession
+from tidelog.controller.zookeeper.connect_string import (
+    Chroot,
+    ConnectString,
+    parse_connect_string,
+)
+from tidelog.controller.zookeeper.jute import Exists, GetChildren, GetData, Read
+from tidelog.controller.zookeeper.session import ZooKeeperSession
 from tidelog.errors import StartupError
 from tidelog.supervisor import tell_each
 
@@ -67,35 +73,31 @@ SessionWatcher = Callable[[SessionState], None]
 
 
 class ZooKeeperStore:
-    """One session at a time. Touched only on the broker's loop."""
+    """One session at a time. Touched only on the broker's loop, and before it runs."""
 
     def __init__(
         self,
-        connect_string: ConnectString,
+        servers: ConnectString,
         *,
         session_timeout_ms: int,
         in_flight_max: int,
         clock: Clock,
     ) -> None:
-        self._chroot = Chroot(connect_string.chroot)
-        self._session_timeout_s = session_timeout_ms / 1000
-        self._in_flight_max = in_flight_max
+        self._servers = servers
+        self._chroot = Chroot(servers.chroot)
         self._clock = clock
-        self._bridge = LoopBridge(self._session_changed, self._session_closed)
-        self._session = ZooKeeperSession(connect_string.servers, session_timeout_ms, self._bridge)
-        self._blocking = BlockingCalls(
+        self._session = ZooKeeperSession(servers, session_timeout_ms, self, clock)
+        self._queue = CallQueue(
             self._session,
-            chroot=self._chroot,
-            timeout_s=self._session_timeout_s,
+            session_timeout_s=session_timeout_ms / 1000,
             in_flight_max=in_flight_max,
             clock=clock,
         )
-        self._queue: CallQueue | None = None  # made when the loop is known
+        self._driver = _LoopDriver(self._session, self._tick, self._deadline, clock)
         self._listeners: list[SessionWatcher] = []
-        self._session_id = 0
-        self._is_connected = False
+        self._session_id = 0  # of the last session that there was
         self._closed = False
-        self._ended: asyncio.Future[None]  # done when the connection's thread is
+        self._over: asyncio.Future[None] | None = None  # done when the closed session is over
 
     @classmethod
     def connect(
@@ -112,21 +114,20 @@ class ZooKeeperStore:
 
         Without a loop, events are kept until the first awaited call shows which one it is.
         """
-        parsed = parse_connect_string(connect_string)
         store = cls(
-            parsed,
+            parse_connect_string(connect_string),
             session_timeout_ms=session_timeout_ms,
             in_flight_max=in_flight_max,
             clock=clock or SystemClock(),
         )
         timeout_ms = session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms
         try:
-            store._open(parsed, timeout_ms)
+            store._open(timeout_ms)
         except BaseException:
-            store._end_session()
+            store._session.abandon()
             raise
         if loop is not None:
-            store._bind(loop)
+            store._driver.bind(loop)
         return store
 
     @property
@@ -135,7 +136,7 @@ class ZooKeeperStore:
 
     @property
     def is_connected(self) -> bool:
-        return self._is_connected
+        return self._session.is_connected
 
     def on_session(self, listener: SessionWatcher) -> None:
         """Called on the loop with every change from now on."""
@@ -155,7 +156,7 @@ class ZooKeeperStore:
         return made[0]
 
     async def get(self, path: str, *, watch: Watcher | None = None) -> tuple[bytes, Stat]:
-        found: tuple[bytes, Stat] = await self._read(GetData, path, watch, _data_and_stat)
+        found: tuple[bytes, Stat] = await self._read(GetData, path, watch)
         return found
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
@@ -167,137 +168,279 @@ class ZooKeeperStore:
         await self.multi([Delete(path, version)])
 
     async def exists(self, path: str, *, watch: Watcher | None = None) -> Stat | None:
-        found: Stat | None = await self._read(Exists, path, watch, _stat_or_none)
+        found: Stat | None = await self._read(Exists, path, watch)
         return found
 
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
-        names: list[str] = await self._read(GetChildren, path, watch, sorted)
+        names: list[str] = await self._read(GetChildren, path, watch)
         return names
 
     async def multi(self, operations: Sequence[Operation]) -> list[Outcome]:
-        queue = self._open_queue("/")
-        requests.require_valid(operations)
+        self._require_open("/")
+        jute.require_valid(operations)
         future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        queue.submit(WriteCall(future, operations, self._chroot))
+        self._submit(WriteCall(future, operations, self._chroot))
         return await future
 
     def multi_now(self, operations: Sequence[Operation]) -> list[Outcome]:
         self._require_open("/")
-        requests.require_valid(operations)
-        return self._blocking.write(operations)
+        jute.require_valid(operations)
+        return self._write_now(operations, self._chroot)
 
     def subtree(self, path: str) -> Iterator[tuple[str, bytes, Stat]]:
+        """Level by level from the server, parents first and siblings by name to the caller."""
         self._require_open(path)
         require_valid_path(path)
-        return self._blocking.subtree(path)
+        nodes: dict[str, tuple[bytes, Stat]] = {}
+        children: dict[str, list[str]] = {}
+        level = [path]
+        while level:
+            found: dict[str, tuple[bytes, Stat]] = self._read_now(GetData, level)
+            nodes |= found
+            parents = [each for each, (_, stat) in found.items() if stat.num_children]
+            level = []
+            for parent, names in self._read_now(GetChildren, parents).items():
+                prefix = "" if parent == "/" else parent
+                children[parent] = [f"{prefix}/{name}" for name in names]
+                level += children[parent]
+        return _in_order(path, nodes, children)
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._bind(asyncio.get_running_loop())
-        self._end_session()
-        if self._is_connected:
-            await asyncio.wait([self._ended], timeout=CLOSE_TIMEOUT_S)
+        self._driver.bind(asyncio.get_running_loop())
+        self._over = asyncio.get_running_loop().create_future()
+        self._session.close()
+        self._queue.closed()
+        self._driver.rearm()
+        await asyncio.wait([self._over], timeout=CLOSE_TIMEOUT_S)
+        self._session.abandon()
 
-    def _open(self, servers: ConnectString, timeout_ms: int) -> None:
-        self._session.start_async()
-        if not self._session.wait_until_connected(timeout_ms / 1000):
+    def _submit(self, call: ReadCall | WriteCall) -> None:
+        self._driver.bind(asyncio.get_running_loop())
+        self._queue.submit(call)
+        self._driver.rearm()
+
+    async def _read(self, kind: type[Read], path: str, watch: Watcher | None) -> Any:
+        self._require_open(path)
+        require_valid_path(path)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        read = kind(self._chroot.full(path), watch is not None)
+        self._submit(ReadCall(future, read, path, watch))
+        return await future
+
+    def _require_open(self, path: str) -> None:
+        if self._closed:
+            raise StoreClosed(path)
+
+    # What blocks
+
+    def _open(self, timeout_ms: int) -> None:
+        servers = self._servers
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        self._drive_until(lambda: self._session.is_connected, deadline)
+        if not self._session.is_connected:
             reasons = "; ".join(_diagnosis(host, port) for host, port in servers.hosts)
             raise StartupError(
                 f"zookeeper.connect: no session with ZooKeeper at {servers.servers} within "
                 f"{timeout_ms} ms (zookeeper.connection.timeout.ms): {reasons}"
             )
+        if not self._chroot.path:
+            return
         try:
-            self._make_chroot()
-            self._session_id = self._blocking.connection().session_id
+            with contextlib.suppress(NodeExists):
+                self._write_now([Create(self._chroot.path, make_parents=True)], Chroot(""))
         except StoreError as error:
             raise StartupError(
                 f"zookeeper.connect: the chroot {servers.chroot or '/'} at {servers.servers} "
                 f"cannot be used: {type(error).__name__}"
             ) from error
 
-    def _end_session(self) -> None:
-        """On a thread of its own: with no server to answer, it takes as long as it likes."""
-        threading.Thread(target=self._session.end, daemon=True).start()
+    def _write_now(self, operations: Sequence[Operation], chroot: Chroot) -> list[Outcome]:
+        future: concurrent.futures.Future[list[Outcome]] = concurrent.futures.Future()
+        self._queue.submit(WriteCall(future, operations, chroot))
+        self._drive_until(future.done)
+        return future.result()
 
-    def _make_chroot(self) -> None:
-        if not self._chroot.path:
+    def _read_now(self, kind: type[Read], paths: Sequence[str]) -> dict[str, Any]:
+        """Of those that are there."""
+        futures: dict[str, concurrent.futures.Future[Any]] = {}
+        for path in paths:
+            futures[path] = concurrent.futures.Future()
+            self._queue.submit(ReadCall(futures[path], kind(self._chroot.full(path)), path))
+        found: dict[str, Any] = {}
+        for path, future in futures.items():
+            self._drive_until(future.done)
+            with contextlib.suppress(NoNode):
+                found[path] = future.result()
+        return found
+
+    def _drive_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
+        """Instead of the loop, which may not run yet, and does not while this does."""
+        try:
+            while not done() and (deadline is None or self._clock.monotonic() < deadline):
+                self._wait_for_the_session(deadline)
+                self._tick()
+        finally:
+            self._driver.rearm()
+
+    def _wait_for_the_session(self, deadline: float | None) -> None:
+        deadlines = [each for each in (deadline, self._deadline()) if each is not None]
+        delay_s = max(min(deadlines) - self._clock.monotonic(), 0)
+        sock = self._session.socket
+        if sock is None:
+            time.sleep(delay_s)
             return
-        outside = BlockingCalls(
-            self._session,
-            chroot=Chroot(""),
-            timeout_s=self._session_timeout_s,
-            in_flight_max=1,
-            clock=self._clock,
-        )
-        with contextlib.suppress(NodeExists):
-            outside.write([Create(self._chroot.path, make_parents=True)])
+        poll = select.poll()
+        poll.register(sock, select.POLLIN | select.POLLOUT * self._session.wants_to_write)
+        for _, events in poll.poll(delay_s * 1000):
+            if events & (select.POLLOUT | select.POLLERR | select.POLLHUP):
+                self._session.writable()
+            if events & ~select.POLLOUT:
+                self._session.readable()
 
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._queue is None:
-            self._ended = loop.create_future()
-            self._queue = CallQueue(
-                LoopLine(self._session, self._bridge),
-                session_timeout_s=self._session_timeout_s,
-                in_flight_max=self._in_flight_max,
-                clock=self._clock,
-                timer=loop,
-            )
-            self._bridge.bind(loop)
+    def _tick(self) -> None:
+        self._session.tick()
+        self._queue.give_up()
 
-    def _open_queue(self, path: str) -> CallQueue:
-        self._require_open(path)
-        self._bind(asyncio.get_running_loop())
-        assert self._queue is not None
-        return self._queue
+    def _deadline(self) -> float | None:
+        """When `_tick` has something to do."""
+        deadlines = (self._session.deadline, self._queue.deadline)
+        return min((each for each in deadlines if each is not None), default=None)
 
-    def _require_open(self, path: str) -> None:
-        if self._closed:
-            raise StoreClosed(path)
+    # What the session tells
 
-    async def _read(
-        self, kind: type, path: str, watch: Watcher | None, decode: Callable[[Any], Any]
-    ) -> Any:
-        queue = self._open_queue(path)
-        require_valid_path(path)
-        watcher = None if watch is None else self._chroot.watcher(watch)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        read = Read(kind, self._chroot.full(path), watcher)
-        queue.submit(ReadCall(future, read, path, decode))
-        return await future
+    def session_connected(self) -> None:
+        self._session_id = self._session.session_id
+        logger.info("ZooKeeper session 0x%x connected", self._session_id & 2**64 - 1)
+        self._tell(SessionState.CONNECTED)
+        self._queue.connected()
 
-    def _session_changed(self, state: SessionState, connection: Connection) -> None:
-        assert self._queue is not None
-        self._is_connected = state is SessionState.CONNECTED
-        if state is SessionState.CONNECTED:
-            logger.info("ZooKeeper session 0x%x connected", connection.session_id & 2**64 - 1)
-            self._session_id = connection.session_id
-            self._queue.connected(connection)
-        elif state is SessionState.DISCONNECTED:
-            logger.warning("the connection to ZooKeeper is lost")
-            self._queue.disconnected()
-        else:
-            logger.warning("the ZooKeeper session has expired")
-            self._queue.ended()
+    def session_lost(self) -> None:
+        logger.warning("the connection to ZooKeeper is lost")
+        self._tell(SessionState.DISCONNECTED)
+        self._queue.disconnected()
+
+    def session_expired(self) -> None:
+        logger.warning("the ZooKeeper session has expired")
+        self._tell(SessionState.EXPIRED)
+        self._queue.expired()
+
+    def session_closed(self) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+    def watches_fired(self, watchers: Sequence[Watcher], event: WatchedEvent) -> None:
+        for watcher in watchers:
+            self._driver.post(watcher, event)
+
+    def socket_closing(self, sock: socket.socket) -> None:
+        self._driver.forget(sock)
+
+    def _tell(self, state: SessionState) -> None:
+        """Before those are answered whom it concerns."""
+        self._driver.post(self._tell_listeners, state)
+
+    def _tell_listeners(self, state: SessionState) -> None:
         tell_each(f"a listener to {state}", list(self._listeners), state)
 
-    def _session_closed(self) -> None:
-        assert self._queue is not None
-        self._is_connected = False
-        self._closed = True
-        self._queue.ended()
-        if not self._ended.done():
-            self._ended.set_result(None)
+
+class _LoopDriver:
+    """Has the broker's loop call the session. What is told before the loop is known is kept.
+
+    Watchers and listeners are called by the loop and not from within the session: they may block
+    for an answer of their own, and what one fails with is nobody else's.
+    """
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        tick: Callable[[], None],
+        deadline: Callable[[], float | None],
+        clock: Clock,
+    ) -> None:
+        self._session = session
+        self._tick = tick
+        self._deadline = deadline
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._backlog: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        self._registered: socket.socket | None = None
+        self._is_writing = False
+        self._timer: TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None:
+            return
+        self._loop = loop
+        backlog, self._backlog = self._backlog, []
+        for callback, arguments in backlog:
+            callback(*arguments)
+        self.rearm()
+
+    def post(self, callback: Callable[..., object], *arguments: object) -> None:
+        if self._loop is None:
+            self._backlog.append((callback, arguments))
+        else:
+            self._loop.call_soon(callback, *arguments)
+
+    def rearm(self) -> None:
+        """After anything that the session was asked or told."""
+        if self._loop is None:
+            return
+        sock = self._session.socket
+        if sock is not None:
+            if self._registered is None:
+                self._registered = sock
+                self._loop.add_reader(sock.fileno(), self._call, self._session.readable)
+            wants_to_write = self._session.wants_to_write
+            if wants_to_write and not self._is_writing:
+                self._loop.add_writer(sock.fileno(), self._call, self._session.writable)
+            elif self._is_writing and not wants_to_write:
+                self._loop.remove_writer(sock.fileno())
+            self._is_writing = wants_to_write
+        self._rearm_timer(self._loop)
+
+    def _rearm_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A timer that is early does no harm, and most that are set would never run."""
+        due_at = self._deadline()
+        if due_at is None or (self._timer is not None and self._timer_at <= due_at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due_at
+        self._timer = loop.call_later(max(due_at - self._clock.monotonic(), 0), self._timer_ran)
+
+    def forget(self, sock: socket.socket) -> None:
+        if self._registered is sock and self._loop is not None:
+            self._loop.remove_reader(sock.fileno())
+            if self._is_writing:
+                self._loop.remove_writer(sock.fileno())
+        self._registered = None
+        self._is_writing = False
+
+    def _timer_ran(self) -> None:
+        self._timer = None
+        self._call(self._tick)
+
+    def _call(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        finally:
+            self.rearm()
 
 
-def _data_and_stat(answer: Any) -> tuple[bytes, Stat]:
-    data, stat = answer
-    return data or b"", requests.stat_of(stat)
-
-
-def _stat_or_none(answer: Any) -> Stat | None:
-    return None if answer is None else requests.stat_of(answer)
+def _in_order(
+    path: str, nodes: dict[str, tuple[bytes, Stat]], children: dict[str, list[str]]
+) -> Iterator[tuple[str, bytes, Stat]]:
+    waiting = [path]
+    while waiting:
+        each = waiting.pop()
+        if each in nodes:
+            yield (each, *nodes[each])
+            waiting += reversed(children.get(each, ()))
 
 
 def _diagnosis(host: str, port: int) -> str:

@@ -17,24 +17,23 @@ How long a call waits
 - Without a connection: the session timeout, from the loss or from when it was made, whichever is
   later. Then StoreUnavailable, or OutcomeUnknown for a write that had been sent. One that is lost
   again and again counts from the first time: it may be what breaks the connection.
-- With one: for its answer. If the oldest has none after two thirds of the session timeout, the
-  connection is dropped, since the server is silent.
-When the session has expired, all calls made in it fail with StoreClosed.
+- With one: for its answer. A server that is silent loses the connection (`session.py`).
+When the session has expired, the loop's calls made in it fail with StoreClosed. Those of start-up
+go on in the next session: nobody has acted on the one that is gone.
 
-Touched only on the broker's loop. It learns of a loss after it happened, and so names the
-connection that it means: the session refuses requests that are meant for an earlier one. All that
-it took is answered, or failed, before the loss is told.
+All that was in flight is answered, as lost, before the queue is told that the connection is.
 """
 
 from __future__ import annotations
 
-from asyncio import Future
+import asyncio
+import concurrent.futures
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from tidelog.clock import Clock, Timer, TimerHandle
+from tidelog.clock import Clock
 from tidelog.controller.metadata_store import (
     Check,
     Create,
@@ -44,55 +43,58 @@ from tidelog.controller.metadata_store import (
     StoreClosed,
     StoreError,
     StoreUnavailable,
+    Watcher,
 )
-from tidelog.controller.zookeeper import requests, write_steps
-from tidelog.controller.zookeeper.requests import Chroot
-from tidelog.controller.zookeeper.session import Connection, Read
+from tidelog.controller.zookeeper import jute, write_steps
+from tidelog.controller.zookeeper.connect_string import Chroot
+from tidelog.controller.zookeeper.jute import Code, Read, Request
+from tidelog.controller.zookeeper.session import Answered
 from tidelog.controller.zookeeper.write_steps import LostAnswer, Steps
 
-SILENCE_SHARE: Final = 2 / 3  # of the session timeout, as ZooKeeper's clients have it
-
-Answered = Callable[[Any, Exception | None], None]
+Future = asyncio.Future[Any] | concurrent.futures.Future[Any]  # of the loop, or of start-up
 
 
 class Line(Protocol):
-    """The session, with answers brought to the loop."""
+    """The session, as far as the queue needs it."""
+
+    session_id: int
+    zxid_seen: int
 
     @property
-    def zxid_seen(self) -> int: ...
+    def is_connected(self) -> bool: ...
 
-    def send(self, request: Any, answered: Answered, connection_number: int) -> bool:
-        """False if that connection is gone: then nothing was sent."""
+    def send(
+        self, request: Request, answered: Answered, watcher: Watcher | None = None
+    ) -> None: ...
 
-    def drop_connection(self, connection_number: int) -> None: ...
+    def drop(self, reason: str) -> None: ...
 
 
 class ReadCall:
-    """One request; decode makes the result of its answer."""
+    """One request."""
 
     def __init__(
-        self, future: Future[Any], read: Read, path: str, decode: Callable[[Any], Any]
+        self, future: Future, read: Read, path: str, watcher: Watcher | None = None
     ) -> None:
         self.future = future
         self.path = path
+        self.watcher = watcher
         self.deadline = 0.0
-        self.sent_at = 0.0
         self.losses = 0
         self._read = read
-        self._decode = decode
 
     @property
     def written(self) -> frozenset[str]:
         return frozenset()
 
-    def request(self, line: Line) -> Any:
+    def request(self, line: Line) -> Request:
         return self._read
 
-    def steps_or_none(self, line: Line, session_id: int) -> None:
+    def steps_or_none(self, line: Line) -> None:
         return None
 
     def result(self, answer: Any) -> Any:
-        return self._decode(answer)
+        return answer
 
     def unavailable(self) -> StoreUnavailable:
         return StoreUnavailable(self.path)
@@ -101,13 +103,12 @@ class ReadCall:
 class WriteCall:
     """A multi."""
 
-    def __init__(
-        self, future: Future[Any], operations: Sequence[Operation], chroot: Chroot
-    ) -> None:
+    watcher = None
+
+    def __init__(self, future: Future, operations: Sequence[Operation], chroot: Chroot) -> None:
         self.future = future
         self.path = operations[0].path if operations else "/"
         self.deadline = 0.0
-        self.sent_at = 0.0
         self.losses = 0
         self._operations = operations
         self._chroot = chroot
@@ -115,31 +116,31 @@ class WriteCall:
         self._makes_parents = any(isinstance(o, Create) and o.make_parents for o in operations)
         self.written = frozenset(o.path for o in operations if not isinstance(o, Check))
 
-    def request(self, line: Line) -> Any:
+    def request(self, line: Line) -> Request:
         self._remember(line)
-        return requests.transaction(self._operations, self._chroot.full)
+        return write_steps.transaction(self._operations, self._chroot)
 
-    def steps_or_none(self, line: Line, session_id: int) -> Steps[list[Outcome]] | None:
+    def steps_or_none(self, line: Line) -> Steps[list[Outcome]] | None:
         if not self.losses and not self._makes_parents:
             return None
-        self._remember(line)
-        assert self._zxid_before is not None
-        lost = LostAnswer(session_id, self._zxid_before) if self.losses else None
+        zxid_before = self._remember(line)
+        lost = LostAnswer(line.session_id, zxid_before) if self.losses else None
         return write_steps.write(self._operations, self._chroot, lost)
 
     def result(self, answer: Any) -> list[Outcome]:
-        refused = requests.failure(answer)
+        refused = jute.refusal(answer)
         if refused is not None:
-            index, error = refused
-            raise requests.store_error(error, self._operations[index].path, index)
-        return requests.outcomes(answer, self._chroot.below)
+            index, code = refused
+            raise jute.store_error(code, self._operations[index].path, index)
+        return write_steps.outcomes(answer, self._chroot)
 
     def unavailable(self) -> StoreUnavailable:
         return OutcomeUnknown(self.path) if self.losses else StoreUnavailable(self.path)
 
-    def _remember(self, line: Line) -> None:
+    def _remember(self, line: Line) -> int:
         if self._zxid_before is None:
             self._zxid_before = line.zxid_seen
+        return self._zxid_before
 
 
 Call = ReadCall | WriteCall
@@ -147,69 +148,78 @@ Call = ReadCall | WriteCall
 
 class CallQueue:
     def __init__(
-        self,
-        line: Line,
-        *,
-        session_timeout_s: float,
-        in_flight_max: int,
-        clock: Clock,
-        timer: Timer,
+        self, line: Line, *, session_timeout_s: float, in_flight_max: int, clock: Clock
     ) -> None:
         self._line = line
         self._session_timeout_s = session_timeout_s
         self._in_flight_max = in_flight_max
         self._clock = clock
-        self._timer = timer
-        self._connection: Connection | None = None
         self._waiting: deque[Call] = deque()  # deadlines do not fall while there is no connection
         self._in_flight: deque[Call] = deque()  # in the order sent
         self._being_written: set[str] = set()  # by the calls in flight
         self._lost: deque[Call] = deque()  # in the order sent
         self._alone: Call | None = None  # the call whose steps are being made
-        self._give_up_timer: TimerHandle | None = None
-        self._silence_timer: TimerHandle | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        """When `give_up` has something to do."""
+        if self._line.is_connected:
+            return None
+        heads = [calls[0].deadline for calls in (self._lost, self._waiting) if calls]
+        return min(heads, default=None)
 
     def submit(self, call: Call) -> None:
         call.deadline = self._clock.monotonic() + self._session_timeout_s
         self._waiting.append(call)
-        if self._connection is None:
-            self._watch_deadlines()
-        else:
-            self._send_waiting()
+        self._send_waiting()
 
-    def connected(self, connection: Connection) -> None:
-        assert self._oldest_unanswered() is None, "it is lost before the connection is"
-        self._connection = connection
+    def connected(self) -> None:
+        assert not self._has_sent(), "it is lost before the connection is"
         self._waiting.extendleft(reversed(self._lost))
         self._lost.clear()
-        self._stop_give_up_timer()
         self._send_waiting()
 
     def disconnected(self) -> None:
-        assert self._oldest_unanswered() is None, "it is lost before the connection is"
-        self._connection = None
-        self._stop_silence_timer()
+        assert not self._has_sent(), "it is lost before the connection is"
         deadline = self._clock.monotonic() + self._session_timeout_s
         for call in (*self._lost, *self._waiting):
             if call.losses < 2:
                 call.deadline = deadline
-        self._watch_deadlines()
 
-    def ended(self) -> None:
-        """The session is over: with it all that was asked of it."""
-        self._connection = None
-        self._stop_silence_timer()
-        self._stop_give_up_timer()
-        calls = [*self._lost, *self._waiting]
-        self._lost.clear()
-        self._waiting.clear()
-        for call in calls:
+    def expired(self) -> None:
+        """The session is over: with it all that the loop asked of it."""
+        self._end(call for call in self._all_unsent() if _is_of_the_loop(call))
+
+    def closed(self) -> None:
+        """Nothing is sent any more; what is in flight may be answered still."""
+        self._end(self._all_unsent())
+
+    def give_up(self) -> None:
+        now = self._clock.monotonic()
+        if self._line.is_connected:
+            return
+        for calls in (self._lost, self._waiting):
+            while calls and calls[0].deadline <= now:
+                call = calls.popleft()
+                _fail(call, call.unavailable())
+
+    def _has_sent(self) -> bool:
+        return bool(self._in_flight) or self._alone is not None
+
+    def _all_unsent(self) -> list[Call]:
+        return [*self._lost, *self._waiting]
+
+    def _end(self, calls: Iterable[Call]) -> None:
+        ended = dict.fromkeys(calls)
+        self._lost = deque(call for call in self._lost if call not in ended)
+        self._waiting = deque(call for call in self._waiting if call not in ended)
+        for call in ended:
             _fail(call, StoreClosed(call.path))
 
     def _send_waiting(self) -> None:
-        while self._waiting and self._connection is not None and self._alone is None:
+        while self._waiting and self._line.is_connected and self._alone is None:
             call = self._waiting[0]
-            steps = call.steps_or_none(self._line, self._connection.session_id)
+            steps = call.steps_or_none(self._line)
             if steps is not None:
                 if self._in_flight:
                     return
@@ -218,35 +228,31 @@ class CallQueue:
             elif not self._has_room_for(call):
                 return
             else:
-                self._send(self._waiting.popleft(), self._connection)
+                self._send(self._waiting.popleft())
 
     def _has_room_for(self, call: Call) -> bool:
         return len(self._in_flight) < self._in_flight_max and self._being_written.isdisjoint(
             call.written
         )
 
-    def _send(self, call: Call, connection: Connection) -> None:
-        request = call.request(self._line)
-        if not self._line.send(request, partial(self._answered, call), connection.number):
-            self._back_to_the_head(call)
-            return
-        call.sent_at = self._clock.monotonic()
+    def _send(self, call: Call) -> None:
         self._in_flight.append(call)
         self._being_written |= call.written
-        self._watch_for_silence()
+        self._line.send(call.request(self._line), partial(self._answered, call), call.watcher)
 
-    def _answered(self, call: Call, answer: Any, error: Exception | None) -> None:
-        self._in_flight.remove(call)
+    def _answered(self, call: Call, answer: Any, code: int) -> None:
+        assert call is self._in_flight[0], "answers come in the order of the requests"
+        self._in_flight.popleft()
         self._being_written -= call.written
-        if isinstance(error, requests.LOST):
+        if code in jute.LOST:
             self._lose(call)
-        elif error is not None:
-            _fail(call, requests.store_error(error, call.path))
+        elif code != Code.OK:
+            _fail(call, jute.store_error(code, call.path))
         else:
             _settle(call, answer)
         self._send_waiting()
 
-    def _advance(self, steps: Steps[Any], answer: Any, error: Exception | None) -> None:
+    def _advance(self, steps: Steps[Any], answer: Any, error: StoreError | None) -> None:
         call = self._alone
         assert call is not None
         try:
@@ -257,98 +263,33 @@ class CallQueue:
         except StoreError as refused:
             self._alone = None
             _fail(call, refused)
-        except requests.ZOOKEEPER_ERROR as unexpected:
-            self._alone = None
-            _fail(call, requests.store_error(unexpected, call.path))
         else:
-            self._send_step(call, steps, request)
-            return
-        self._send_waiting()
+            self._line.send(request, partial(self._step_answered, steps))
 
-    def _send_step(self, call: Call, steps: Steps[Any], request: Any) -> None:
-        assert self._connection is not None
-        if not self._line.send(
-            request, partial(self._step_answered, steps), self._connection.number
-        ):
-            steps.close()
-            self._alone = None
-            self._back_to_the_head(call)
-            return
-        call.sent_at = self._clock.monotonic()
-        self._watch_for_silence()
-
-    def _step_answered(self, steps: Steps[Any], answer: Any, error: Exception | None) -> None:
+    def _step_answered(self, steps: Steps[Any], answer: Any, code: int) -> None:
         call = self._alone
         assert call is not None
-        if isinstance(error, requests.LOST + requests.ENDED):
+        if code in jute.LOST or code == Code.SESSION_EXPIRED:
             steps.close()
             self._alone = None
-            if isinstance(error, requests.LOST):
+            if code in jute.LOST:
                 self._lose(call)
             else:
-                _fail(call, requests.store_error(error, call.path))
+                _fail(call, jute.store_error(code, call.path))
         else:
+            error = None if code == Code.OK else jute.store_error(code, call.path)
             self._advance(steps, answer, error)
+        self._send_waiting()
 
     def _lose(self, call: Call) -> None:
         call.losses += 1
         self._lost.append(call)
-        if self._connection is not None:  # where only the session has moved, it goes with that
-            self._line.drop_connection(self._connection.number)
-            self._connection = None
+        if self._line.is_connected:  # where only the session has moved, it goes with that
+            self._line.drop("the session is served elsewhere")
 
-    def _back_to_the_head(self, call: Call) -> None:
-        """The connection is gone, as we are about to be told."""
-        self._waiting.appendleft(call)
-        self._connection = None
 
-    def _watch_deadlines(self) -> None:
-        if self._give_up_timer is None:
-            head = (self._lost or self._waiting or (None,))[0]
-            if head is not None:
-                delay = head.deadline - self._clock.monotonic()
-                self._give_up_timer = self._timer.call_later(max(delay, 0), self._give_up)
-
-    def _give_up(self) -> None:
-        self._give_up_timer = None
-        now = self._clock.monotonic()
-        for calls in (self._lost, self._waiting):
-            while calls and calls[0].deadline <= now:
-                call = calls.popleft()
-                _fail(call, call.unavailable())
-        self._watch_deadlines()
-
-    def _watch_for_silence(self) -> None:
-        if self._silence_timer is None:
-            oldest = self._oldest_unanswered()
-            if oldest is not None:
-                silent_at = oldest.sent_at + self._session_timeout_s * SILENCE_SHARE
-                delay = silent_at - self._clock.monotonic()
-                self._silence_timer = self._timer.call_later(max(delay, 0), self._judge_silence)
-
-    def _judge_silence(self) -> None:
-        self._silence_timer = None
-        oldest = self._oldest_unanswered()
-        if oldest is None or self._connection is None:
-            return
-        silent_s = self._clock.monotonic() - oldest.sent_at
-        if silent_s >= self._session_timeout_s * SILENCE_SHARE:
-            self._line.drop_connection(self._connection.number)
-        else:
-            self._watch_for_silence()
-
-    def _stop_give_up_timer(self) -> None:
-        if self._give_up_timer is not None:
-            self._give_up_timer.cancel()
-            self._give_up_timer = None
-
-    def _stop_silence_timer(self) -> None:
-        if self._silence_timer is not None:
-            self._silence_timer.cancel()
-            self._silence_timer = None
-
-    def _oldest_unanswered(self) -> Call | None:
-        return self._in_flight[0] if self._in_flight else self._alone
+def _is_of_the_loop(call: Call) -> bool:
+    return isinstance(call.future, asyncio.Future)
 
 
 def _settle(call: Call, answer: Any) -> None:

@@ -14,6 +14,19 @@ from tidelog.errors import StartupError
 DEFAULT_PORT: Final = 2181
 
 
+class Chroot:
+    """Paths as the broker says them and as the server knows them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def full(self, path: str) -> str:
+        return (self.path + path if path != "/" else self.path) or "/"
+
+    def below(self, full: str) -> str:
+        return full.removeprefix(self.path) or "/"
+
+
 class ConnectString(NamedTuple):
     hosts: tuple[tuple[str, int], ...]
     chroot: str  # empty, or a path without a slash at its end

@@ -1,8 +1,8 @@
 """What a write asks of the server, request by request, where one request is not enough.
 
-A generator yields a request, is sent its answer or thrown kazoo's error, and returns the outcomes
-or raises a StoreError. It knows no connection and no thread; a driver restarts it from the
-beginning when the connection is lost under it.
+A generator yields a request, is sent its answer or thrown a StoreError, and returns the outcomes or
+raises a StoreError. It knows no connection; the queue of calls restarts it from the beginning when
+the connection is lost under it.
 
 Two things need more than one request:
 - Parents to be made. Which are missing is read first; then they are made in the same multi. If
@@ -22,20 +22,31 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kazoo import exceptions
-from kazoo.protocol.serialization import Exists, GetChildren, GetData, Sync
-
 from tidelog.controller.metadata_store import (
     ANY_VERSION,
     Create,
     Delete,
+    NodeExists,
+    NoNode,
     Operation,
     Outcome,
     SetData,
+    Stat,
+    StoreError,
     parent_of,
 )
-from tidelog.controller.zookeeper import requests
-from tidelog.controller.zookeeper.requests import Chroot
+from tidelog.controller.zookeeper.connect_string import Chroot
+from tidelog.controller.zookeeper.jute import (
+    Exists,
+    GetChildren,
+    GetData,
+    Multi,
+    Refused,
+    Result,
+    Sync,
+    refusal,
+    store_error,
+)
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
@@ -59,16 +70,41 @@ def write(
             return found
     for attempt in range(1, PARENT_RACES_MAX + 1):
         expanded = yield from with_parents(operations, chroot)
-        results = yield requests.transaction([each.operation for each in expanded], chroot.full)
-        refused = requests.failure(results)
+        results = yield transaction([each.operation for each in expanded], chroot)
+        refused = refusal(results)
         if refused is None:
             made = [result for each, result in zip(expanded, results, strict=True) if each.asked]
-            return requests.outcomes(made, chroot.below)
-        position, error = refused
+            return outcomes(made, chroot)
+        position, code = refused
+        index = expanded[position].source
+        error = store_error(code, operations[index].path, index)
         if not _is_parent_race(expanded[position], error) or attempt == PARENT_RACES_MAX:
-            index = expanded[position].source
-            raise requests.store_error(error, operations[index].path, index)
+            raise error
     raise AssertionError("the last attempt returns or raises")
+
+
+def transaction(operations: Sequence[Operation], chroot: Chroot) -> Multi:
+    """A sequence node may have an empty name, and so a slash at the end of its path."""
+    return Multi(
+        [
+            each._replace(
+                path=chroot.path + each.path if isinstance(each, Create) else chroot.full(each.path)
+            )
+            for each in operations
+        ]
+    )
+
+
+def outcomes(results: Sequence[Result], chroot: Chroot) -> list[Outcome]:
+    """Of a multi that has happened."""
+    made: list[Outcome] = []
+    for result in results:
+        assert not isinstance(result, Refused), results
+        if isinstance(result, Stat):
+            made.append(result.version)
+        else:
+            made.append(None if result is None else chroot.below(result))
+    return made
 
 
 class Expanded(NamedTuple):
@@ -77,13 +113,13 @@ class Expanded(NamedTuple):
     asked: bool  # false for a parent that is made on the way
 
 
-def _is_parent_race(expanded: Expanded, error: Exception) -> bool:
+def _is_parent_race(expanded: Expanded, error: StoreError) -> bool:
     if not expanded.asked:
-        return isinstance(error, exceptions.NodeExistsError | exceptions.NoNodeError)
+        return isinstance(error, NodeExists | NoNode)
     return (
         isinstance(expanded.operation, Create)
         and expanded.operation.make_parents
-        and isinstance(error, exceptions.NoNodeError)
+        and isinstance(error, NoNode)
     )
 
 
@@ -120,8 +156,8 @@ def _siblings_present(operations: Sequence[Operation], chroot: Chroot) -> Steps[
         if len(parents) < SIBLINGS_MIN:
             continue
         try:
-            names = set((yield GetChildren(chroot.full(above), None)))
-        except exceptions.NoNodeError:
+            names = set((yield GetChildren(chroot.full(above))))
+        except NoNode:
             names = set()
         present.update((parent, parent.rpartition("/")[2] in names) for parent in parents)
     return present
@@ -133,7 +169,7 @@ def _missing_parents(path: str, present: dict[str, bool], chroot: Chroot) -> Ste
     parent = parent_of(path)
     while True:
         if parent not in present:
-            present[parent] = (yield Exists(chroot.full(parent), None)) is not None
+            present[parent] = (yield Exists(chroot.full(parent))) is not None
         if present[parent]:
             return missing[::-1]
         missing.append(parent)
@@ -169,18 +205,18 @@ class _Footprint:
             self.created = False
             self.data = None
 
-    def zxid_or_none(self, data: bytes, stat: Any, session_id: int) -> int | None:
+    def zxid_or_none(self, data: bytes, stat: Stat, session_id: int) -> int | None:
         """Of the write, if the node is as it leaves it."""
         if data != self.data:
             return None
         if self.created:
             owner = session_id if self.ephemeral else 0
-            matches = stat.ephemeralOwner == owner and stat.version == self.set_count
-            return int(stat.czxid) if matches else None
+            matches = stat.ephemeral_owner == owner and stat.version == self.set_count
+            return stat.czxid if matches else None
         known = self.version_before != ANY_VERSION
         if known and stat.version != self.version_before + self.set_count:
             return None
-        return int(stat.mzxid)
+        return stat.mzxid
 
 
 def find_write(
@@ -261,8 +297,8 @@ def _made_in_sequence(
     """Nodes of this name newer than the write, oldest first: path, data, owner, zxid."""
     parent, _, prefix = path.rpartition("/")
     try:
-        children = yield GetChildren(chroot.full(parent or "/"), None)
-    except exceptions.NoNodeError:
+        children = yield GetChildren(chroot.full(parent or "/"))
+    except NoNode:
         return []
     numbered = sorted(
         (child for child in children if _is_numbered(child, prefix)),
@@ -277,7 +313,7 @@ def _made_in_sequence(
         data, stat = node
         if stat.czxid <= lost.zxid_before:
             break
-        made.append((f"{parent}/{child}", data, stat.ephemeralOwner, stat.czxid))
+        made.append((f"{parent}/{child}", data, stat.ephemeral_owner, stat.czxid))
     return made[::-1]
 
 
@@ -286,9 +322,9 @@ def _is_numbered(child: str, prefix: str) -> bool:
     return len(number) >= SEQUENCE_DIGITS and number.isdecimal()
 
 
-def _node_or_none(path: str, chroot: Chroot) -> Steps[tuple[bytes, Any] | None]:
+def _node_or_none(path: str, chroot: Chroot) -> Steps[tuple[bytes, Stat] | None]:
     try:
-        data, stat = yield GetData(chroot.full(path), None)
-    except exceptions.NoNodeError:
+        node: tuple[bytes, Stat] = yield GetData(chroot.full(path))
+    except NoNode:
         return None
-    return data or b"", stat
+    return node

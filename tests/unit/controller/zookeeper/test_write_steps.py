@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kazoo.exceptions import NoNodeError
-from kazoo.protocol.serialization import Exists, GetChildren
-
 from tidelog.controller import znodes
-from tidelog.controller.metadata_store import Create
-from tidelog.controller.zookeeper.requests import Chroot
+from tidelog.controller.metadata_store import Create, NoNode
+from tidelog.controller.zookeeper.connect_string import Chroot
+from tidelog.controller.zookeeper.jute import Exists, GetChildren
 from tidelog.controller.zookeeper.write_steps import Expanded, with_parents
 
 PARTITIONS = znodes.partitions_path("t")
@@ -38,7 +36,7 @@ def expanded(
             if request.path in nodes:
                 answer = nodes[request.path]
             else:
-                error = NoNodeError()
+                error = NoNode(request.path)
         elif isinstance(request, Exists):
             answer = object() if request.path in nodes else None
 

@@ -13,7 +13,7 @@ import pytest
 
 from tidelog.record.builder import batch_of
 from tidelog.tools.cli.main import main
-from tidelog.tools.dump.progress import Progress
+from tidelog.tools.dump.dump_log_segments import Progress
 
 HOME = Path(__file__).resolve().parents[2] / "fixtures" / "kafka-3.9"
 EXPECTED = sorted((HOME / "expected").glob("*.txt"))

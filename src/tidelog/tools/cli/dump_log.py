@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tidelog.tools.cli.main import fail
-from tidelog.tools.dump.problems import DumpError, NothingToShow
+from tidelog.tools.dump.dump_errors import DumpError, NothingToShow
 
 if TYPE_CHECKING:
     from tidelog.tools.dump.decoders import Decoder
@@ -83,10 +83,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(arguments: argparse.Namespace, decoder: Decoder | None, deep: bool, output: Output) -> int:
-    from tidelog.tools.dump.dump import DumpOptions, dump_files
-    from tidelog.tools.dump.index_dump import IndexOptions
-    from tidelog.tools.dump.log_dump import LogOptions
-    from tidelog.tools.dump.progress import Progress
+    from tidelog.tools.dump.dump_log_segments import (
+        DumpOptions,
+        IndexOptions,
+        LogOptions,
+        Progress,
+        dump_files,
+    )
 
     options = DumpOptions(
         LogOptions(deep, decoder, arguments.max_bytes),

@@ -28,7 +28,7 @@ from tidelog.record.errors import InvalidRecords
 from tidelog.record.inflation import InflationBudget
 from tidelog.record.kernel import crc32c
 from tidelog.record.legacy import Message, inner_set, read_messages
-from tidelog.tools.dump.problems import DumpError
+from tidelog.tools.dump.dump_errors import DumpError
 
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADER_BYTES_UP_TO_MAGIC: Final = 17

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from tidelog.log.producer_snapshot import SnapshotRow
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.tools.dump.dump_errors import DumpError
 from tidelog.tools.dump.json_output import batch_fields
 from tidelog.tools.dump.output import Decoded
-from tidelog.tools.dump.problems import DumpError
 from tidelog.tools.dump.stored_batch import DumpedRecord, StoredBatch
 
 ROWS_MAX: Final = 1 << 16

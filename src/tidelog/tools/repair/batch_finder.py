@@ -28,7 +28,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from tidelog.record import kernel
-from tidelog.tools.verify.segment_walk import BATCH_BYTES_MAX, crc_holds
+from tidelog.tools.verify.good_batches import BATCH_BYTES_MAX, crc_holds
 
 OVERHEAD_BYTES: Final = 12
 HEADER_BYTES: Final = 61  # of format 2

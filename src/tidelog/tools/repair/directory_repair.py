@@ -32,8 +32,7 @@ from tidelog.log.index_file import fsync_path
 from tidelog.log.log_directory import LOCK_FILE, LogDirectory
 from tidelog.log.segment import LOG_SUFFIX
 from tidelog.tools.repair.backup import Backup
-from tidelog.tools.repair.partition_repair import PartitionRepair, RepairedOffsets
-from tidelog.tools.repair.salvage import carry_out
+from tidelog.tools.repair.partition_repair import PartitionRepair, RepairedOffsets, carry_out
 from tidelog.tools.repair.salvage_plan import SalvagePlan, SalvagePlanner
 from tidelog.tools.verify.directory_check import DirectoryCheck, DirectorySummary
 from tidelog.tools.verify.finding import Finding, Kind

@@ -31,8 +31,8 @@ from tidelog.record.control import ControlType, read_marker
 from tidelog.record.errors import InvalidRecords
 from tidelog.tools.repair.batch_finder import BatchFinder, FoundBatch
 from tidelog.tools.repair.offset_settlement import SegmentPlace, settle_epochs, settle_offsets
+from tidelog.tools.verify.good_batches import GoodBatches
 from tidelog.tools.verify.partition_check import Expectations
-from tidelog.tools.verify.segment_walk import SegmentWalk
 
 ALL_MAGICS: Final = frozenset((0, 1, 2))
 TRANSACTIONAL_BIT: Final = 0x10
@@ -178,7 +178,7 @@ class SalvagePlanner:
 
     def _walk(self, number: int) -> _Walked:
         base_offset = self._bases[number]
-        walk = SegmentWalk(self._path(base_offset), base_offset)
+        walk = GoodBatches(self._path(base_offset), base_offset)
         epochs: list[int] = []
         magics: set[int] = set()
         records, has_gaps, has_disorder, has_transactions = 0, False, False, False
@@ -289,11 +289,11 @@ class SalvagePlanner:
     def _belongs(self, walked: _Walked, base_offset: int) -> bool:
         """Whether all batches of the file are those of another segment, from its first on."""
         number = self._bases.index(base_offset)
-        walk = SegmentWalk(walked.path, base_offset)
+        walk = GoodBatches(walked.path, base_offset)
         first = next(iter(walk), None)
         if first is None or (first.base_offset != base_offset and not self._gaps_allowed):
             return False
-        for _ in (walk := SegmentWalk(walked.path, base_offset)):
+        for _ in (walk := GoodBatches(walked.path, base_offset)):
             pass
         return walk.position == walked.size and walk.next_offset <= self._limit(number)
 
@@ -363,7 +363,7 @@ class SalvagePlanner:
         planned, later = segments[number], segments[number + 1 :]
         staying = 0
         offset = planned.base_offset
-        walk = SegmentWalk(planned.path, planned.base_offset)
+        walk = GoodBatches(planned.path, planned.base_offset)
         for batch in walk:
             if batch.position >= position:
                 break
@@ -464,7 +464,7 @@ def _aborts_in(segment: PlannedSegment, loss: Loss) -> set[tuple[int, int]]:
 def _events(segments: list[PlannedSegment]) -> Iterator[_Seen | Loss]:
     for segment in segments:
         if segment.batches is None:
-            for batch in SegmentWalk(segment.path, segment.base_offset):
+            for batch in GoodBatches(segment.path, segment.base_offset):
                 if batch.producer_id >= 0:
                     yield _seen(batch.base_offset, batch.producer_id, batch.attributes, batch.view)
             continue

@@ -12,7 +12,7 @@ from tidelog.log.checkpoints import LEADER_EPOCH_FILE, read_epochs
 from tidelog.log.epoch_cache import EpochCache
 from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.tools.verify.finding import Finding, Kind, Report
-from tidelog.tools.verify.segment_walk import WalkedBatch
+from tidelog.tools.verify.good_batches import GoodBatch
 
 REWRITTEN = "it is written anew from the batches"
 
@@ -53,7 +53,7 @@ class EpochCheck:
         self._cache = EpochCache(entries or ())
         return entries is not None
 
-    def batch(self, path: str, batch: WalkedBatch) -> None:
+    def batch(self, path: str, batch: GoodBatch) -> None:
         epoch = batch.leader_epoch
         if batch.magic < 2 or epoch < 0 or batch.last_offset < self._log_start_offset:
             return

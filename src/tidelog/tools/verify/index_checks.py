@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tidelog.log.offset_index import ENTRY as OFFSET_ENTRY
 from tidelog.log.time_index import ENTRY as TIME_ENTRY
 from tidelog.tools.verify.finding import Finding, Kind, Report
-from tidelog.tools.verify.segment_walk import WalkedBatch
+from tidelog.tools.verify.good_batches import GoodBatch
 
 REBUILT = "it is rebuilt from the segment"
 
@@ -42,7 +42,7 @@ class OffsetIndexCheck:
         self._last_offset = -1
         self.is_bad = False
 
-    def batch(self, batch: WalkedBatch) -> None:
+    def batch(self, batch: GoodBatch) -> None:
         while self._next is not None and not self.is_bad and self._next[1] <= batch.position:
             relative, position = self._next
             offset = self._base_offset + relative
@@ -71,7 +71,7 @@ class TimeIndexCheck:
         self._last_timestamp = -1
         self.is_bad = False
 
-    def batch(self, batch: WalkedBatch) -> None:
+    def batch(self, batch: GoodBatch) -> None:
         is_new = batch.max_timestamp > self._largest
         self._largest = max(self._largest, batch.max_timestamp)
         while self._next is not None and not self.is_bad:

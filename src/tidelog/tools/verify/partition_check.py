@@ -24,9 +24,9 @@ from tidelog.log.segment import (
 )
 from tidelog.tools.verify.epoch_check import EpochCheck
 from tidelog.tools.verify.finding import Finding, Kind
+from tidelog.tools.verify.good_batches import GoodBatches
 from tidelog.tools.verify.index_checks import OffsetIndexCheck, SegmentFacts, TimeIndexCheck
 from tidelog.tools.verify.producer_check import ProducerCheck
-from tidelog.tools.verify.segment_walk import SegmentWalk
 
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 LEFTOVERS = {
@@ -153,7 +153,7 @@ class PartitionCheck:
     ) -> None:
         stem = os.path.join(self._folder, f"{base_offset:020d}")
         is_last = number == len(self._bases) - 1
-        walk = SegmentWalk(stem + LOG_SUFFIX, base_offset)
+        walk = GoodBatches(stem + LOG_SUFFIX, base_offset)
         size = os.path.getsize(walk.path)
         facts = SegmentFacts(stem, base_offset, size, self._expected.is_clean or not is_last)
         offset_index = OffsetIndexCheck(facts, self._report)
@@ -212,7 +212,7 @@ class PartitionCheck:
                 )
             )
 
-    def _say_damage(self, walk: SegmentWalk, number: int) -> None:
+    def _say_damage(self, walk: GoodBatches, number: int) -> None:
         later = len(self._bases) - 1 - number
         recovery = f"{walk.size - walk.position} bytes are cut off"
         if later:

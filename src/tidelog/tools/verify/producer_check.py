@@ -18,7 +18,7 @@ from tidelog.record.batch import CONTROL_BIT
 from tidelog.record.control import read_marker
 from tidelog.record.errors import InvalidRecords
 from tidelog.tools.verify.finding import Finding, Kind, Report
-from tidelog.tools.verify.segment_walk import WalkedBatch
+from tidelog.tools.verify.good_batches import GoodBatch
 
 REBUILT = "it is rebuilt from the segment"
 REPLAYED = "it is removed; an older snapshot is taken and the batches after it are replayed"
@@ -49,7 +49,7 @@ class ProducerCheck:
         self._txn_index = TxnIndex(f"{stem}.txnindex", base_offset)
         self._evidence.begin_segment()
 
-    def batch(self, batch: WalkedBatch) -> None:
+    def batch(self, batch: GoodBatch) -> None:
         if batch.producer_id < 0:
             return
         if self._waiting and self._waiting[0] <= batch.base_offset:
@@ -163,7 +163,7 @@ class ProducerCheck:
         self._report(Finding(Kind.LOG, self._txn_index.path, problem, REBUILT))
 
 
-def _marker_of(batch: WalkedBatch) -> tuple[int, int]:
+def _marker_of(batch: GoodBatch) -> tuple[int, int]:
     if not batch.attributes & CONTROL_BIT or batch.records_count < 1:
         return -1, -1
     try:

@@ -20,7 +20,7 @@ BATCH_BYTES_MAX: Final = 1 << 28
 _BATCHES_MAX: Final = 1 << 31
 
 
-class WalkedBatch(NamedTuple):
+class GoodBatch(NamedTuple):
     """The bytes of the batch, where it is, and the rest of the kernel's row for it."""
 
     view: memoryview
@@ -39,7 +39,7 @@ class WalkedBatch(NamedTuple):
     records_count: int
 
 
-class SegmentWalk:
+class GoodBatches:
     """Iterate once; afterwards the fields say how far it came and what stopped it."""
 
     def __init__(self, path: str, base_offset: int) -> None:
@@ -50,7 +50,7 @@ class SegmentWalk:
         self.size = 0
         self.problem: str | None = None
 
-    def __iter__(self) -> Iterator[WalkedBatch]:
+    def __iter__(self) -> Iterator[GoodBatch]:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self.size = os.fstat(descriptor).st_size
@@ -58,14 +58,14 @@ class SegmentWalk:
         finally:
             os.close(descriptor)
 
-    def _walk(self, descriptor: int) -> Iterator[WalkedBatch]:
+    def _walk(self, descriptor: int) -> Iterator[GoodBatch]:
         wanted = WINDOW_BYTES
         while self.position < self.size and self.problem is None:
             start = self.position
             window = memoryview(os.pread(descriptor, min(wanted, self.size - start), start))
             walked, why, rows = kernel.list_batches(window, 0, len(window), _BATCHES_MAX)
             for at, size, *fields in rows:
-                batch = WalkedBatch(window[at : at + size], start + at, size, *fields)
+                batch = GoodBatch(window[at : at + size], start + at, size, *fields)
                 self.problem = self._problem_of(batch)
                 if self.problem is not None:
                     return
@@ -85,7 +85,7 @@ class SegmentWalk:
             self.problem = WHY_STOPPED[kernel.INCOMPLETE]
         return size
 
-    def _problem_of(self, batch: WalkedBatch) -> str | None:
+    def _problem_of(self, batch: GoodBatch) -> str | None:
         if not crc_holds(batch.view, batch.magic):
             return WHY_STOPPED[kernel.BAD_CRC]
         if not self.next_offset <= batch.base_offset <= batch.last_offset:

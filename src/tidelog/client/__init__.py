@@ -5,8 +5,8 @@
     for batch in Fetcher(cluster).fetch_columns(partition, 0, end): ...
     with Producer(cluster, topic="copy") as producer: producer.write(batch)
 
-Works with Apache Kafka from 0.11 to 4.x. Only `Fetcher` and `Producer` need pyarrow (the `arrow`
-extra); they are imported when first asked for.
+Works with Apache Kafka from 0.11 to 4.x. `Fetcher`, `FetchRange` and `Producer` need pyarrow (the
+`arrow` extra); they are imported when first asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from tidelog.client.errors import (
     UnreadableAnswer,
     UnsupportedByBroker,
 )
-from tidelog.client.fetch_range import FetchRange
 from tidelog.client.groups import commit_offsets
 from tidelog.client.metadata import ClusterView, PartitionView, TopicView
 from tidelog.client.offsets import (
@@ -47,7 +46,7 @@ from tidelog.config.client import ClientConfig
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.client.fetcher import Fetcher
+    from tidelog.client.fetcher import Fetcher, FetchRange
     from tidelog.client.producer import Producer
 
 __all__ = [
@@ -87,10 +86,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Fetcher":
-        from tidelog.client.fetcher import Fetcher
+    if name in ("FetchRange", "Fetcher"):
+        from tidelog.client import fetcher
 
-        return Fetcher
+        return getattr(fetcher, name)
     if name == "Producer":
         from tidelog.client.producer import Producer
 

@@ -23,11 +23,14 @@ What can happen to a partition in an answer
     another error that may pass  metadata is refreshed, asked for again, at most
                                  default.api.timeout.ms without progress
 A lost connection is treated as the last of these; what was read stays read, nothing comes twice.
+
+How many bytes to ask for is guessed from a range's own records, so that a short range does not
+bring megabytes from beyond its end.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -47,7 +50,6 @@ from tidelog.client.errors import (
     UnknownTopic,
     refused,
 )
-from tidelog.client.fetch_range import FetchRange, RangeProgress
 from tidelog.client.offsets import earliest_offsets, latest_offsets
 from tidelog.client.versions import LAST_BY_NAME
 from tidelog.config.client import READ_COMMITTED
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 50_000
 BYTES_MAX: Final = 8 * 1024 * 1024
+FIRST_GUESS_BYTES_PER_OFFSET: Final = 1024
+REQUEST_BYTES_MIN: Final = 64 * 1024
 
 # How long a topic that was there may be missing from metadata, as it may be after a restart.
 MISSING_TOPIC_PATIENCE_S: Final = 3.0
@@ -83,6 +87,58 @@ _UNKNOWN_TOPIC_CODES = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     )
 )
+
+
+class FetchRange(NamedTuple):
+    """start_offset <= offset < end_offset"""
+
+    partition: TopicPartition
+    start_offset: int
+    end_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition} [{self.start_offset}, {self.end_offset})"
+
+
+class RangeProgress:
+    """How far the reading of one range has come, and how much to ask for next.
+
+    start_offset <= position; all offsets below position are dealt with. It moves over whole
+    batches, so over the gaps that compaction, control batches and aborted transactions leave, and
+    the range is done when it reaches the end, wherever the last record lies.
+    """
+
+    __slots__ = ("_bytes_read", "_offsets_read", "end_offset", "partition", "position", "size_min")
+
+    def __init__(self, wanted: FetchRange) -> None:
+        self.partition = wanted.partition
+        self.position = wanted.start_offset
+        self.end_offset = wanted.end_offset
+        # What the broker must be allowed to send for its next batch to be whole.
+        self.size_min = 0
+        self._bytes_read = 0
+        self._offsets_read = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= self.end_offset
+
+    def request_bytes(self, limit_bytes: int) -> int:
+        """What to ask for: a little more than the rest of the range is expected to take."""
+        left = self.end_offset - self.position
+        if self._offsets_read:
+            expected = left * self._bytes_read // self._offsets_read * 9 // 8
+        else:
+            expected = left * FIRST_GUESS_BYTES_PER_OFFSET
+        return max(self.size_min, min(limit_bytes, max(expected, REQUEST_BYTES_MIN)))
+
+    def advance(self, position: int, bytes_read: int) -> None:
+        """All offsets below `position` came, or are known not to be there."""
+        assert position > self.position, (position, self.position)
+        self._offsets_read += position - self.position
+        self._bytes_read += bytes_read
+        self.position = position
+        self.size_min = 0
 
 
 class Fetcher:

@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.fetch_range import FetchRange
 from tidelog.client.offsets import earliest_offsets, latest_offsets
 from tidelog.pipeline.dataframes import HEADER_PREFIX, build_dataframes
 from tidelog.types import TopicPartition
@@ -113,7 +112,7 @@ class LedgerCheck:
 
 def read_all(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     """Every record of a topic, as the client gives them; none if the topic is not there."""
-    from tidelog.client.fetcher import Fetcher
+    from tidelog.client.fetcher import Fetcher, FetchRange
 
     with Cluster({"bootstrap.servers": bootstrap}) as cluster:
         view = cluster.topics([topic])[topic]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog.client.cluster import Cluster
-    from tidelog.client.group_admin import GroupDescription
+    from tidelog.client.groups import GroupDescription
     from tidelog.tools.offset_reset import Target
 
 MISSING: Final = "-"
@@ -108,7 +108,7 @@ def _fail(message: str) -> int:
 
 
 def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    from tidelog.client.group_admin import list_groups
+    from tidelog.client.groups import list_groups
 
     found = list_groups(cluster, states=_words(arguments.state), types=_words(arguments.type))
     if arguments.state is None and arguments.type is None:
@@ -132,7 +132,7 @@ def _words(text: str | None) -> list[str]:
 
 
 def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    from tidelog.client.group_admin import DEAD, EMPTY, describe_group, list_groups
+    from tidelog.client.groups import DEAD, EMPTY, describe_group, list_groups
 
     names = arguments.group or [listing.group_id for listing in list_groups(cluster)]
     described = [describe_group(cluster, name) for name in names]
@@ -201,7 +201,7 @@ def _offsets(cluster: Cluster, groups: list[GroupDescription]) -> str:
 
 
 def _offset_rows(cluster: Cluster, group: GroupDescription) -> list[tuple[object, ...]]:
-    from tidelog.client.group_admin import committed_offsets
+    from tidelog.client.groups import committed_offsets
     from tidelog.client.offsets import latest_offsets
 
     committed = committed_offsets(cluster, group.group_id)
@@ -225,8 +225,13 @@ def _offset_rows(cluster: Cluster, group: GroupDescription) -> list[tuple[object
 
 
 def _reset_offsets(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    from tidelog.client.group_admin import DEAD, EMPTY, committed_offsets, describe_group
-    from tidelog.client.groups import commit_offsets
+    from tidelog.client.groups import (
+        DEAD,
+        EMPTY,
+        commit_offsets,
+        committed_offsets,
+        describe_group,
+    )
     from tidelog.tools.offset_reset import plan
 
     group_id = arguments.group
@@ -287,7 +292,7 @@ def _chosen_partitions(cluster: Cluster, choices: Sequence[str]) -> list[TopicPa
 
 def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
     from tidelog.client import BrokerRefused
-    from tidelog.client.group_admin import delete_group
+    from tidelog.client.groups import delete_group
 
     code = 0
     for group_id in arguments.group:
@@ -301,7 +306,7 @@ def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _delete_offsets(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    from tidelog.client.group_admin import delete_offsets
+    from tidelog.client.groups import delete_offsets
     from tidelog.errors import ErrorCode
 
     places = _chosen_partitions(cluster, arguments.topic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.client.fetch_range import REQUEST_BYTES_MIN, FetchRange, RangeProgress
+from tidelog.client.fetcher import REQUEST_BYTES_MIN, FetchRange, RangeProgress
 from tidelog.types import TopicPartition
 
 TP = TopicPartition("t", 0)

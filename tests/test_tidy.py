@@ -42,6 +42,7 @@ FOREIGN_WORDS = re.compile(
     )
 )
 BROAD_EXCEPT_FILES = {
+    "network/channel.py",
     "network/connection.py",
     "supervisor.py",
     "broker/log_cleaner.py",

@@ -16,8 +16,7 @@ from io import FileIO
 from typing import Any
 
 from tests.support.clock import FakeClock
-from tidelog.network.connection import Connection
-from tidelog.network.request import IncomingRequest
+from tidelog.network.connection import Connection, IncomingRequest
 from tidelog.network.settings import Endpoint, NetworkSettings
 from tidelog.network.socket_server import SocketServer
 

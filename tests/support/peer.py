@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from typing import Any
 
@@ -23,8 +24,8 @@ class PeerStage:
         self.host = "127.0.0.1"
         self.port = 0
 
-    async def start(self) -> PeerStage:
-        self._server = await asyncio.start_server(self._on_connect, self.host, self.port)
+    async def start(self, tls: ssl.SSLContext | None = None) -> PeerStage:
+        self._server = await asyncio.start_server(self._on_connect, self.host, self.port, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -37,6 +37,7 @@ from tidelog.protocol.message import Message, RecordsMessage
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
+from tidelog.transport import PlainTransport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tidelog.client.versions import _Range
     from tidelog.clock import Clock
     from tidelog.config.client import Address, ClientConfig
+    from tidelog.transport import Transport
 
 API_VERSIONS_FIRST_TRY: Final = 3
 
@@ -75,8 +77,8 @@ class Connection:
         "_clock",
         "_next_correlation_id",
         "_request_timeout_s",
-        "_socket",
         "_spares",
+        "_transport",
         "address",
         "broker",
         "in_flight",
@@ -84,10 +86,9 @@ class Connection:
     )
 
     def __init__(
-        self, sock: socket.socket, address: Address, config: ClientConfig, clock: Clock
+        self, transport: Transport, address: Address, config: ClientConfig, clock: Clock
     ) -> None:
-        """Takes over a connected socket."""
-        self._socket: socket.socket | None = sock
+        self._transport: Transport | None = transport
         self._client_id = config.text("client.id")
         self._clock = clock
         self._request_timeout_s = config.integer("request.timeout.ms") / 1000
@@ -97,7 +98,6 @@ class Connection:
         self.broker = str(address)
         self.in_flight: deque[InFlight] = deque()
         self.versions = BrokerVersions(self.broker, {})
-        sock.settimeout(self._request_timeout_s)
 
     @classmethod
     def open(cls, address: Address, config: ClientConfig, clock: Clock) -> Connection:
@@ -121,16 +121,19 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        return self._socket is not None
+        return self._transport is not None
 
     def fileno(self) -> int:
-        assert self._socket is not None, "the connection is closed"
-        return self._socket.fileno()
+        return self._must_be_open().fileno()
+
+    def _must_be_open(self) -> Transport:
+        assert self._transport is not None, "the connection is closed"
+        return self._transport
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
 
     def negotiate(self, version: int) -> None:
         rows = self._ask_versions(version)
@@ -177,11 +180,11 @@ class Connection:
         self._send_all([bytearray(_LENGTH.pack(size)), header, *body], deadline)
 
     def _send_all(self, parts: list[bytearray | memoryview], deadline: float) -> None:
-        assert self._socket is not None, "the connection is closed"
+        transport = self._must_be_open()
         rest = [memoryview(part) for part in parts]
         try:
             while rest:
-                sent = self._socket.sendmsg(rest[:_SEND_PARTS_MAX])
+                sent = transport.send_parts(rest[:_SEND_PARTS_MAX])
                 rest = _after(rest, sent)
                 if rest and self._clock.monotonic() > deadline:
                     raise TimeoutError
@@ -190,8 +193,11 @@ class Connection:
 
     def is_readable(self, timeout_s: float) -> bool:
         """Whether an answer, or the end of the connection, has begun to arrive."""
+        transport = self._must_be_open()
+        if transport.buffered:
+            return True
         poll = select.poll()
-        poll.register(self.fileno(), select.POLLIN)
+        poll.register(transport.fileno(), select.POLLIN)
         return bool(poll.poll(max(0, round(timeout_s * 1000))))
 
     def receive(self) -> Answer:
@@ -248,10 +254,10 @@ class Connection:
             ) from problem
 
     def _receive_into(self, view: memoryview, deadline: float, name: str) -> None:
-        assert self._socket is not None, "the connection is closed"
+        transport = self._must_be_open()
         try:
             while view:
-                received = self._socket.recv_into(view)
+                received = transport.recv_into(view)
                 if received == 0:
                     raise ConnectionResetError("closed by the broker")
                 view = view[received:]
@@ -273,7 +279,8 @@ class Connection:
         return ConnectionFailed(f"broker {self.broker}: connection lost {doing}: {problem}")
 
 
-def connect(address: Address, config: ClientConfig) -> socket.socket:
+def connect(address: Address, config: ClientConfig) -> Transport:
+    """Ready to carry requests, each of whose sends and receives may take request.timeout.ms."""
     timeout_ms = config.integer("socket.connection.setup.timeout.ms")
     try:
         sock = socket.create_connection(address, timeout_ms / 1000)
@@ -292,10 +299,13 @@ def connect(address: Address, config: ClientConfig) -> socket.socket:
         ):
             if config.integer(key) >= 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, config.integer(key))
+        transport = PlainTransport(sock)
+        transport.handshake()
+        sock.settimeout(config.integer("request.timeout.ms") / 1000)
     except OSError as problem:
         sock.close()
         raise ConnectionFailed(f"broker {address}: cannot connect: {problem}") from problem
-    return sock
+    return transport
 
 
 def _after(parts: list[memoryview], sent: int) -> list[memoryview]:

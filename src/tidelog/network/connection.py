@@ -1,21 +1,19 @@
-"""One client connection: frames in, answers out, in order.
+"""The request half of a connection: takes frames, calls the handler, collects answers in order.
 
-A connection has two halves, which run on one thread when the broker loop is its processor:
+A connection has two halves. This one runs on the broker loop. The channel (channel.py) runs on its
+processor's loop, which is the broker loop too when there is one processor.
 
-- the socket half, on the processor's loop: receives, queues and sends, mutes and unmutes, closes;
-- the request half, on the broker loop: takes frames, calls the handler, collects answers.
-
-The *turn* says which half may touch the frame reader. The socket half receives, then passes the
-turn (`_pass_turn`); the request half handles complete frames one after another and gives the turn
-back with the answers collected (`_deliver`):
+The *turn* says which half may touch the frame reader. The channel receives, then passes the turn
+(`Channel._pass_turn`, `Connection.serve`); this half handles complete frames one after another and
+gives the turn back with the answers collected (`Connection._deliver`, `Channel.take_answers`):
 
 | the request half stops because            | turn is then | what happens next                   |
 |-------------------------------------------|--------------|-------------------------------------|
-| no complete frame is left                 | socket half  | receive                             |
+| no complete frame is left                 | channel      | receive                             |
 | a request is not answered yet (muted)     | request half | its answer brings the turn back     |
 | a frame may not pass one that is in hand  | request half | the last answer owed brings it back |
-| REQUESTS_PER_TURN, or enough answer bytes | socket half  | send, then the turn is passed again |
-| the connection is to close                | socket half  | send what is queued, then close     |
+| REQUESTS_PER_TURN, or enough answer bytes | channel      | send, then the turn is passed again |
+| the connection is to close                | channel      | send what is queued, then close     |
 
 An answer that comes later is sent at once, but further frames are handled from the loop and not
 from inside that call: handlers that complete each other's requests would nest without end.
@@ -24,47 +22,20 @@ So one request is in hand at a time and nothing is received until it is answered
 is one exception: a request that has had its effect and only waits to be answered (a Produce, for
 other replicas) may let others of its api key pass. They are handled, up to OWED_MAX of them, and
 their answers kept: answers leave in the order of the requests, those that became ready in one turn
-of the loop together.
-
-Muting is lazy: the socket stays watched, and is unwatched only when it turns readable while it
-may not be read. The processor's sweep finds out whether a peer has gone meanwhile. A peer that only
-ends its stream gets its answers.
-
-The first answer of a turn leaves at once if more frames wait, the others in one vectored write.
-A file part leaves by sendfile, its header held back with MSG_MORE so that both share a segment;
-if all that is to be sent is small, several file parts are read and leave with the rest in one
-write.
-Sending is tried at once; only when the socket is full is it watched for room. While unsent
-answers exceed `connection_bytes_in_flight_max` the turn is not passed: a slow reader is not read.
-
-Not here: TLS, SASL, quotas on bytes and requests.
+of the loop together. The first answer of a turn leaves at once if more frames wait.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
-from tidelog.network.counters import CloseReason
-from tidelog.network.framing import LENGTH_BYTES, FrameReader, InvalidFrame
-from tidelog.network.request import (
-    CLOSE,
-    NOTHING,
-    FileSend,
-    FileSlice,
-    IncomingRequest,
-    Outcome,
-    Outgoing,
-    Part,
-)
-from tidelog.network.settings import KIB, MIB
+from tidelog.network.channel import Channel, CloseReason, FileSend, FileSlice, Outgoing, Part
+from tidelog.network.framing import LENGTH_BYTES, InvalidFrame
+from tidelog.network.settings import KIB
 from tidelog.supervisor import tell_each
 
 if TYPE_CHECKING:
@@ -73,83 +44,107 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_PER_TURN = 128
-TURN_ANSWER_BYTES = 64 * KIB  # answers of a turn are sent when they reach this
-SEND_BYTES_PER_TURN = 4 * MIB  # then other connections have theirs
-JOIN_BYTES_MAX = 64 * KIB  # up to this, copying the parts together beats a call for each
-VECTOR_PARTS_MAX = 1024  # IOV_MAX
-OWED_MAX = 128  # requests in hand that let others pass
+REQUESTS_PER_TURN: Final = 128
+TURN_ANSWER_BYTES: Final = 64 * KIB  # answers of a turn are sent when they reach this
+OWED_MAX: Final = 128  # requests in hand that let others pass
+API_KEY_BYTES: Final = 2  # a frame begins with the api key of its request
 
 _MEMORY_TYPES = frozenset((bytes, bytearray, memoryview))
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _pack_length = Struct(">i").pack
 _NO_FRAME = memoryview(b"")
 
 
-class FileTruncated(Exception):
-    """A file part is shorter than it was when the answer was made."""
+class Outcome(NamedTuple):
+    """An answer as it is sent, its length in front; or nothing, or the end of the connection."""
+
+    parts: list[Outgoing]
+    size_bytes: int
+    file_bytes: int
+    closes: bool = False
+
+
+NOTHING: Final = Outcome([], 0, 0)
+CLOSE: Final = Outcome([], 0, 0, closes=True)
+
+
+class IncomingRequest:
+    """Must be answered exactly once, inside `handle` or later on the broker loop, by `respond`,
+    `respond_nothing` or `close`. Answers after the connection has closed go nowhere.
+    """
+
+    __slots__ = ("connection", "frame", "outcome", "passed_by", "received_at")
+
+    def __init__(self, connection: Connection, frame: memoryview, received_at: float) -> None:
+        self.connection = connection
+        self.frame = frame  # writable, without its length; emptied when `handle` returns
+        self.received_at = received_at  # clock.monotonic()
+        self.outcome: Outcome | None = None  # kept while an earlier request is not answered
+        self.passed_by: bytes | None = None  # the api key of requests that need not wait for it
+
+    def let_others_pass(self) -> None:
+        """Called inside `handle`: the request has had its effect and its answer comes later, so
+        further requests of this connection with the same api key may be handled before that.
+        """
+        self.passed_by = bytes(self.frame[:API_KEY_BYTES])
+
+    def respond(self, parts: Sequence[Part]) -> None:
+        """The parts in turn are the answer; its frame length is put before them."""
+        self.connection.answer(self, parts)
+
+    def respond_nothing(self) -> None:
+        """For requests without an answer (Produce with acks=0): the next one may come."""
+        self.connection.answer_nothing(self)
+
+    def close(self, reason: str) -> None:
+        """Closes the connection once earlier answers are sent: the request cannot be answered."""
+        self.connection.answer_by_closing(self, reason)
+
+
+class RequestHandler(Protocol):
+    def handle(self, request: IncomingRequest) -> None:
+        """Called on the broker loop. An exception closes the connection."""
+
+    def half_closed(self, connection: Connection) -> None:
+        """Called on the broker loop: the peer has ended its stream while requests of it wait.
+
+        It may have gone, or wait for its answers: those that can be had early should come now.
+        """
 
 
 class Connection:
-    """Made by the acceptor, owned by one processor until it closes."""
+    """Made by the processor for a client that was accepted. Its end is told on the broker loop."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        processor: Processor,
-        connection_id: str,
-        session: Session,
-    ) -> None:
-        self.id = connection_id
+    def __init__(self, channel: Channel, processor: Processor, session: Session) -> None:
+        self.id = channel.id
         self.session = session
-        self.open = True
         self.half_closed = False  # the peer has ended its stream while a request of it waited
-        self._close_callbacks: list[Callable[[Connection], object]] = []
-
+        self.channel = channel
+        channel.connection = self
         self._processor = processor
         self._handle = processor.handler.handle
-        self._reader = FrameReader(processor.buffers, processor.settings.request_max_bytes)
-        self._out_bytes_max = processor.settings.connection_bytes_in_flight_max
+        self._close_callbacks: list[Callable[[Connection], object]] = []
 
-        # The request half.
-        self._turn_here = False  # the request half may touch the reader and give the turn back
+        self._has_turn = False  # this half may touch the reader and give the turn back
         self._request: IncomingRequest | None = None  # in hand, and nothing passes it
         self._owed: deque[IncomingRequest] = deque()  # handled, not answered; or behind such
         self._is_blocked = False  # the next frame waits until nothing is owed
         self._delivers_soon = False
-        self._serving = False  # inside _serve, which will notice an answer by itself
-        self._received_at = 0.0
+        self._serving = False  # inside `serve`, which will notice an answer by itself
         self._answers: list[Outgoing] = []  # of this turn, each after its length
         self._answer_bytes = 0
         self._answer_file_bytes = 0
         self._close_after_answers: CloseReason | None = None
 
-        # The socket half.
-        self._socket = sock
-        self._fd = sock.fileno()
-        self._recv_into = sock.recv_into
-        self._send = sock.send
-        self._has_turn = True  # the socket half may touch the reader and pass the turn
-        self._owes = False  # an answer will come, whoever has the turn
-        self._frames_wait = False  # _pass_turn_again will be called; nothing is received before
-        self._reader_watched = False
-        self._writer_watched = False
-        self._out: list[Outgoing] = []
-        self._out_bytes = 0
-        self._out_file_bytes = 0  # part of _out_bytes that is not memory
-        self._parked = False  # the memory pool does not let it read
-        self._closing: CloseReason | None = None  # close when all is sent
-        self.held_bytes = 0  # as the memory pool knows it
-        self.last_active = processor.clock.monotonic()
-
     def __repr__(self) -> str:
         return f"<Connection {self.id}>"
+
+    @property
+    def open(self) -> bool:
+        return self.channel.open
 
     def add_close_callback(self, callback: Callable[[Connection], object]) -> None:
         """Called once on the broker loop when the connection has closed."""
         self._close_callbacks.append(callback)
-
-    # The request half.
 
     def answer(self, request: IncomingRequest, parts: Sequence[Part]) -> None:
         if self._request is not request and request not in self._owed:
@@ -188,7 +183,7 @@ class Connection:
         if self._request is not request and request not in self._owed:
             self._refuse_answer()
             return
-        self._processor.log_closing(self, reason)
+        self._processor.log_closing(self.id, reason)
         self._close_after_answers = CloseReason.BAD_REQUEST
         if self._owed:
             self._settle(request, CLOSE)
@@ -232,14 +227,15 @@ class Connection:
     def _refuse_answer(self) -> None:
         assert not self.open, f"a request of {self.id} was answered twice"
 
-    def _serve(self) -> None:
-        """Handles frames while the turn lasts; a handler may close this very connection."""
-        reader = self._reader
+    def serve(self) -> None:
+        """The turn has come. A handler may close this very connection."""
+        channel = self.channel
+        reader = channel.reader
         handle = self._handle
-        received_at = self._received_at
+        received_at = channel.received_at
         owed = self._owed
         count = 0
-        self._serving = self._turn_here = True
+        self._serving = self._has_turn = True
         self._is_blocked = False
         try:
             while self._close_after_answers is None:
@@ -263,7 +259,7 @@ class Connection:
                 if count == 1 and reader.has_frame():
                     self._send_first()
         except InvalidFrame as error:
-            self._processor.log_closing(self, str(error))
+            self._processor.log_closing(self.id, str(error))
             self._close_after_answers = CloseReason.INVALID_FRAME
         except Exception:
             logger.exception("closing %s: its request could not be handled", self.id)
@@ -279,7 +275,7 @@ class Connection:
         return (
             passed_by is not None
             and len(self._owed) < OWED_MAX
-            and self._reader.next_starts_with(passed_by)
+            and self.channel.reader.next_starts_with(passed_by)
         )
 
     def _send_first(self) -> None:
@@ -288,21 +284,14 @@ class Connection:
         If all answers left together, a client with a few requests in flight and the broker would
         sleep in turn, and each wake-up of an idle processor costs more than a small request.
         """
-        if self._out or self._answer_file_bytes:
+        if self._answer_file_bytes:
             return
-        self._out, self._answers = self._answers, []
-        self._out_bytes, self._answer_bytes = self._answer_bytes, 0
-        if self._out:
-            self._send_queued()
+        if self.channel.send_ahead(self._answers, self._answer_bytes):
+            self._answers, self._answer_bytes = [], 0
 
     def _deliver(self) -> None:
-        """Hands the answers, and the turn if it is here and may go, to the socket half."""
-        if self.open:
-            self._reader.settle()
-        self._take_answers(*self._collect())
-
-    def _collect(self) -> tuple[list[Outgoing], int, int, bool, bool, CloseReason | None]:
-        # The list itself is handed over; the request half must not keep it, empty or not.
+        """Hands the answers, and the turn if it is here and may go, to the channel."""
+        # The list itself is handed over; this half must not keep it, empty or not.
         answers, self._answers = self._answers, []
         answer_bytes = self._answer_bytes
         file_bytes = self._answer_file_bytes
@@ -310,77 +299,13 @@ class Connection:
         self._delivers_soon = False
         owes = bool(self._owed)
         waits = self._request is not None or (self._is_blocked and owes)
-        gives_turn = self._turn_here and not waits
+        gives_turn = self._has_turn and not waits
         if gives_turn:
-            self._turn_here = False
+            self._has_turn = False
         close_reason = None if owes else self._close_after_answers
-        return answers, answer_bytes, file_bytes, gives_turn, owes, close_reason
+        self._hand_over(answers, answer_bytes, file_bytes, gives_turn, owes, close_reason)
 
-    def run_close_callbacks(self) -> None:
-        """From the socket server, on the broker loop, once the connection has closed."""
-        self._owed.clear()
-        if self._turn_here and not self._serving:
-            self._request = None
-            self._deliver()  # the turn, so that the reader lets its memory go
-        callbacks, self._close_callbacks = self._close_callbacks, []
-        tell_each(f"telling that {self.id} has closed", callbacks, self)
-
-    # The socket half.
-
-    def start(self) -> None:
-        if self.open:
-            self._watch_reader()
-
-    def _on_readable(self) -> None:
-        try:
-            self._receive()
-        except Exception:
-            logger.exception("closing %s: unexpected error", self.id)
-            self.close(CloseReason.INTERNAL_ERROR)
-
-    def _receive(self) -> None:
-        if (
-            not self._has_turn
-            or self._frames_wait
-            or self._out_bytes > self._out_bytes_max
-            or self._closing is not None
-        ):
-            self._unwatch_reader()
-            return
-        processor = self._processor
-        now = processor.clock.monotonic()
-        pool = processor.pool
-        most: int | None = None
-        if pool.used > pool.limit:
-            most = pool.allowance(self, now)
-            if most == 0:
-                self._parked = True
-                self._unwatch_reader()
-                return
-        reader = self._reader
-        try:
-            space = reader.space()
-            count = self._recv_into(space if most is None else space[:most])
-        except (BlockingIOError, InterruptedError):
-            reader.settle()
-            return
-        except OSError as error:
-            self._close_on_error(error)
-            return
-        if not count:
-            reader.settle()
-            self._close_when_sent(CloseReason.PEER_CLOSED)
-            return
-        reader.received(count)
-        processor.counters.bytes_in += count
-        self.last_active = self._received_at = now
-        self._pass_turn()
-
-    def _pass_turn(self) -> None:
-        self._has_turn = False
-        self._serve()
-
-    def _take_answers(
+    def _hand_over(
         self,
         answers: list[Outgoing],
         answer_bytes: int,
@@ -389,253 +314,22 @@ class Connection:
         owes: bool,
         close_reason: CloseReason | None,
     ) -> None:
-        """From the request half: answers to send and, if `turn`, the turn."""
-        self._owes = owes
-        if turn:
-            self._has_turn = True
-        if not self.open:
-            if self._has_turn:
-                self._reader.clear()
-            return
-        if self._has_turn:
-            self._reader.settle()
-        if close_reason is not None:
-            self._closing = close_reason
-        if answers:
-            self._out += answers
-            self._out_bytes += answer_bytes
-            self._out_file_bytes += file_bytes
-            if not self._writer_watched:
-                self._send_queued()
-        self._go_on()
+        channel = self.channel
+        if channel.open:
+            channel.reader.settle()  # others receive while this one waits
+        channel.take_answers(answers, answer_bytes, file_bytes, turn, owes, close_reason)
 
-    def _go_on(self) -> None:
-        """After any change: close if it is time, account, and see to it that reading goes on."""
-        if not self.open:
-            return
-        if self._closing is not None and self._has_turn and not self._owes and not self._out:
-            self.close(self._closing)
-            return
-        self._account()
-        if self._has_turn and self._closing is None and self._out_bytes <= self._out_bytes_max:
-            if self._reader.end and self._reader.has_frame():
-                if not self._frames_wait:
-                    self._frames_wait = True
-                    self._processor.loop.call_soon(self._pass_turn_again)
-            elif not self._reader_watched:
-                self._watch_reader()
+    # What the channel and the socket server say.
 
-    def _account(self) -> None:
-        held_bytes = self._reader.held_bytes + self._out_bytes - self._out_file_bytes
-        if held_bytes != self.held_bytes:
-            self._processor.pool.hold(self, held_bytes, self._processor.clock.monotonic())
+    def stop_serving(self, reason: CloseReason) -> None:
+        """No further frame is handled; may be called while this half has the turn, or inside it."""
+        self._close_after_answers = reason
 
-    def _pass_turn_again(self) -> None:
-        self._frames_wait = False
-        if self.open and self._has_turn and self._closing is None:
-            self._pass_turn()
-
-    def _on_writable(self) -> None:
-        try:
-            self._send_queued()
-            self._go_on()
-        except Exception:
-            logger.exception("closing %s: unexpected error", self.id)
-            self.close(CloseReason.INTERNAL_ERROR)
-
-    def _send_queued(self) -> None:
-        """Sends until all is gone or the socket is full, and then watches it for room."""
-        try:
-            if self._out_bytes <= JOIN_BYTES_MAX and self._is_worth_joining():
-                self._send_joined()
-            else:
-                self._send_parts()
-        except (BlockingIOError, InterruptedError):
-            pass
-        except FileTruncated:
-            logger.error("closing %s: a file became shorter while it was being sent", self.id)
-            self.close(CloseReason.FILE_TRUNCATED)
-            return
-        except OSError as error:
-            self._close_on_error(error)
-            return
-        if self._out:
-            self._watch_writer()
-        elif self._writer_watched:
-            self._unwatch_writer()
-
-    def _is_worth_joining(self) -> bool:
-        """One file part is two calls either way, and then the kernel need not copy it to us."""
-        if not self._out_file_bytes:
-            return True
-        return sum(1 for part in self._out if part.__class__ is FileSend) > 1
-
-    def _send_joined(self) -> None:
-        if self._out_file_bytes:
-            self._out = [
-                _must_read(part) if isinstance(part, FileSend) else part for part in self._out
-            ]
-            self._out_file_bytes = 0
-        data = b"".join(cast("list[bytes]", self._out))
-        sent = self._send(data)
-        self._note_sent(sent)
-        if sent == len(data):
-            self._out.clear()
-        else:
-            self._out = [memoryview(data)[sent:]]
-
-    def _send_parts(self) -> None:
-        budget = SEND_BYTES_PER_TURN
-        while self._out and budget > 0:
-            head = self._out[0]
-            if isinstance(head, FileSend):
-                budget -= self._send_file(head)
-            else:
-                budget -= self._send_vector()
-
-    def _send_file(self, head: FileSend) -> int:
-        sent = os.sendfile(self._fd, head.part.fileno(), head.position, head.remaining)
-        if not sent:
-            raise FileTruncated
-        counters = self._processor.counters
-        counters.sendfile_calls += 1
-        counters.sendfile_bytes += sent
-        self._out_file_bytes -= sent
-        self._note_sent(sent)
-        head.position += sent
-        head.remaining -= sent
-        if not head.remaining:
-            del self._out[0]
-        return sent
-
-    def _send_vector(self) -> int:
-        vector: list[bytes | bytearray | memoryview] = []
-        flags = 0
-        for part in self._out:
-            if isinstance(part, FileSend):
-                flags = _MSG_MORE
-                break
-            if len(vector) == VECTOR_PARTS_MAX:
-                break
-            vector.append(part)
-        sent = self._socket.sendmsg(vector, (), flags)
-        self._note_sent(sent)
-        left = sent
-        for index, part in enumerate(vector):
-            if left < len(part):
-                self._out[:index] = []
-                self._out[0] = memoryview(part)[left:]
-                return sent
-            left -= len(part)
-        self._out[: len(vector)] = []
-        return sent
-
-    def _note_sent(self, sent: int) -> None:
-        self._out_bytes -= sent
-        self._processor.counters.bytes_out += sent
-        if self._writer_watched:
-            self.last_active = self._processor.clock.monotonic()
-
-    def _watch_reader(self) -> None:
-        self._reader_watched = True
-        self._processor.loop.add_reader(self._fd, self._on_readable)
-
-    def _unwatch_reader(self) -> None:
-        if self._reader_watched:
-            self._reader_watched = False
-            self._processor.loop.remove_reader(self._fd)
-
-    def _watch_writer(self) -> None:
-        if not self._writer_watched:
-            self._writer_watched = True
-            self._processor.loop.add_writer(self._fd, self._on_writable)
-
-    def _unwatch_writer(self) -> None:
-        if self._writer_watched:
-            self._writer_watched = False
-            self._processor.loop.remove_writer(self._fd)
-
-    # What the processor and the memory pool ask.
-
-    def wake(self) -> None:
-        self._parked = False
-        self.last_active = self._processor.clock.monotonic()
-        self._go_on()
-
-    def waits_for_peer(self) -> bool:
-        return bool(self._out) or (
-            self._has_turn and not self._owes and not self._frames_wait and not self._parked
-        )
-
-    def evict(self) -> None:
-        self._processor.log_closing(self, "it holds memory and does not move while memory is short")
-        self.close(CloseReason.MEMORY_STALL)
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def is_unread(self) -> bool:
-        """It may not be received from, so only the sweep can see that the peer ends its stream."""
-        return not self._has_turn or self._parked
-
-    def is_beyond_completion(self) -> bool:
-        """Of a connection whose peer has ended its stream: no request is left to be answered.
-
-        A parked one holds a part of a frame. The rest may lie in the socket, or nowhere.
-        """
-        return self._parked and self._has_turn and not self._owes and not self._bytes_to_receive()
-
-    def _bytes_to_receive(self) -> bool:
-        try:
-            return bool(self._socket.recv(1, socket.MSG_PEEK))
-        except OSError:
-            return False
-
-    def is_idle(self, since: float) -> bool:
-        """No byte has moved since then, and none was due from the broker."""
-        return self.last_active < since and self.waits_for_peer()
-
-    def drain(self) -> None:
-        """Takes no further request; closes when what is in hand is answered and sent."""
-        self._close_after_answers = CloseReason.SHUTDOWN
-        self._close_when_sent(CloseReason.SHUTDOWN)
-
-    def _close_when_sent(self, reason: CloseReason) -> None:
-        if self._closing is None:
-            self._closing = reason
-        self._unwatch_reader()
-        self._go_on()
-
-    def _close_on_error(self, error: OSError) -> None:
-        if error.errno == errno.ENOMEM:
-            self._processor.log_closing(self, f"no memory for its bytes: {error}")
-            self.close(CloseReason.OUT_OF_MEMORY)
-        else:
-            self.close(CloseReason.PEER_RESET)
-
-    def close_soon(self, reason: CloseReason) -> None:
-        """From the broker loop: `close` on the processor's."""
-        self._processor.call(partial(self.close, reason))
-
-    def close(self, reason: CloseReason) -> None:
-        """At once: queued answers are dropped."""
-        if not self.open:
-            return
-        self.open = False
-        self._close_after_answers = reason  # if inside _serve, no further frame is handled
-        self._unwatch_reader()
-        self._unwatch_writer()
-        self._socket.close()
-        if self._has_turn:
-            self._reader.clear()
-        self._out.clear()
-        self._out_bytes = self._out_file_bytes = 0
-        self._processor.pool.leave(self, self._processor.clock.monotonic())
-        self._processor.forget(self, reason)
-
-
-def _must_read(part: FileSend) -> bytes:
-    data = os.pread(part.part.fileno(), part.remaining, part.position)
-    if len(data) < part.remaining:
-        raise FileTruncated
-    return data
+    def run_close_callbacks(self) -> None:
+        """From the socket server, on the broker loop, once the connection has closed."""
+        self._owed.clear()
+        if self._has_turn and not self._serving:
+            self._request = None
+            self._deliver()  # the turn, so that the reader lets its memory go
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        tell_each(f"telling that {self.id} has closed", callbacks, self)

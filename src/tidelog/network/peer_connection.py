@@ -7,14 +7,13 @@ and must be used, or copied, before `answered` returns.
 A request that is not answered in time closes the connection, as in Kafka: what comes after it
 could not be told apart. When the connection closes, everything that waits fails, each request once.
 
-Not here: TLS and SASL; finding and reconnecting peers (`peer_directory`).
+Not here: SASL; finding and reconnecting peers (`peer_directory`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from tidelog.protocol.message import Message
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
 from tidelog.supervisor import attempt
+from tidelog.transport import PlainTransport, Transport, Want
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class PeerConnection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        transport: Transport,
         name: str,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -81,8 +81,8 @@ class PeerConnection:
     ) -> None:
         self.name = name
         self.open = True
-        self._socket = sock
-        self._fd = sock.fileno()
+        self._transport = transport
+        self._fd = transport.fileno()
         self._loop = loop
         self._clock = clock
         self._timer = timer
@@ -148,50 +148,61 @@ class PeerConnection:
             self._out += frame
             return
         try:
-            sent = self._socket.send(frame)
+            sent = self._transport.send(frame)
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
             self._fail_soon(error)
             return
-        if sent < len(frame):
-            self._out += frame[sent:]
+        self._out += frame[sent:]
+        self._watch_what_is_unsent()
+
+    def _watch_what_is_unsent(self) -> None:
+        if self._out or self._transport.unsent:
             self._loop.add_writer(self._fd, self._on_writable)
 
     def _on_writable(self) -> None:
+        transport = self._transport
         try:
-            sent = self._socket.send(self._out)
+            transport.flush()
+            sent = transport.send(self._out) if self._out else 0
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._fail(_as_connection_error(self.name, error))
             return
         del self._out[:sent]
-        if not self._out:
+        if not self._out and not transport.unsent:
             self._loop.remove_writer(self._fd)
 
     # Receiving
 
     def _on_readable(self) -> None:
-        buffer = self._buffer
+        transport = self._transport
         try:
-            count = self._socket.recv_into(buffer.space())
-            if not count:
-                self._fail(ConnectionResetError(f"{self.name} was closed by the peer"))
-                return
-            buffer.received(count)
-            while self.open and (frame := buffer.next_frame()) is not None:
-                self._answer(frame)
+            self._receive()
+            while self.open and transport.buffered:
+                self._receive()
             # uvloop reports an error once, and these bytes may have been what there was before it.
-            if self.open and (code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
-                raise OSError(code, os.strerror(code))
+            if self.open and (failure := transport.failure()) is not None:
+                raise failure
         except (BlockingIOError, InterruptedError):
-            return
+            self._watch_what_is_unsent()
         except OSError as error:
             self._fail(_as_connection_error(self.name, error))
         except (InvalidFrame, DecodeError) as error:
             logger.error("closing %s: %s", self.name, error)
             self._fail(ConnectionError(f"{self.name} sent what cannot be read: {error}"))
+
+    def _receive(self) -> None:
+        buffer = self._buffer
+        count = self._transport.recv_into(buffer.space())
+        if not count:
+            self._fail(ConnectionResetError(f"{self.name} was closed by the peer"))
+            return
+        buffer.received(count)
+        while self.open and (frame := buffer.next_frame()) is not None:
+            self._answer(frame)
 
     def _answer(self, frame: memoryview) -> None:
         if not self._waiting:
@@ -230,7 +241,7 @@ class PeerConnection:
         self.open = False
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        self._socket.close()
+        self._transport.close()
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
@@ -263,13 +274,36 @@ async def connect(
             if receive_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
             await loop.sock_connect(sock, address)
+            transport = PlainTransport(sock)
+            await _shake_hands(loop, transport)
     except BaseException as error:
         if sock is not None:
             sock.close()
         if isinstance(error, OSError) and not isinstance(error, TimeoutError):
             raise _as_connection_error(name, error) from error
         raise
-    return PeerConnection(sock, name, loop=loop, clock=clock, timer=timer, client_id=client_id)
+    return PeerConnection(transport, name, loop=loop, clock=clock, timer=timer, client_id=client_id)
+
+
+async def _shake_hands(loop: asyncio.AbstractEventLoop, transport: Transport) -> None:
+    descriptor = transport.fileno()
+    while (want := transport.handshake()) is not Want.NOTHING:
+        ready: asyncio.Future[None] = loop.create_future()
+        wake = partial(_set_unless_done, ready)
+        try:
+            if want is Want.READ:
+                loop.add_reader(descriptor, wake)
+            else:
+                loop.add_writer(descriptor, wake)
+            await ready
+        finally:
+            loop.remove_reader(descriptor)
+            loop.remove_writer(descriptor)
+
+
+def _set_unless_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _resolve(

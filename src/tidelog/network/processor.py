@@ -18,22 +18,29 @@ from __future__ import annotations
 import logging
 import select
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidelog.network.channel import Channel, CloseReason
 from tidelog.network.connection import Connection
-from tidelog.network.counters import CloseReason, Counters
 from tidelog.network.framing import ReceiveBuffers
 from tidelog.network.memory_pool import MemoryPool
+from tidelog.network.request_channel import (
+    Mailbox,
+    QueuedChannel,
+    QueuedConnection,
+    RequestChannel,
+)
 
 if TYPE_CHECKING:
-    import socket
     from asyncio import AbstractEventLoop
 
     from tidelog.clock import Clock, TimerHandle
-    from tidelog.network.request import RequestHandler
+    from tidelog.network.connection import RequestHandler
     from tidelog.network.session import Session
     from tidelog.network.settings import NetworkSettings
+    from tidelog.transport import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +48,44 @@ SWEEP_SECONDS = 1.0
 CLOSING_LINES_PER_SWEEP = 20
 _STREAM_ENDED = getattr(select, "POLLRDHUP", 0)
 _RESET = select.POLLERR | select.POLLHUP  # reported whether asked for or not
+
+
+class Counters:
+    """What the network layer did: totals since the start, except `connections`, which is how many
+    are open. Each object is written by one thread only.
+    """
+
+    __slots__ = (
+        "accepted",
+        "bytes_in",
+        "bytes_out",
+        "closed_by",
+        "connections",
+        "requests",
+        "sendfile_bytes",
+        "sendfile_calls",
+    )
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.accepted = 0
+        self.requests = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.sendfile_calls = 0
+        self.sendfile_bytes = 0
+        self.closed_by: dict[CloseReason, int] = dict.fromkeys(CloseReason, 0)
+
+    def add(self, other: Counters) -> None:
+        self.connections += other.connections
+        self.accepted += other.accepted
+        self.requests += other.requests
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+        self.sendfile_calls += other.sendfile_calls
+        self.sendfile_bytes += other.sendfile_bytes
+        for reason, count in other.closed_by.items():
+            self.closed_by[reason] += count
 
 
 class Processor:
@@ -69,7 +114,7 @@ class Processor:
             settings.memory_stall_ms,
             settings.memory_favour_ms,
         )
-        self.connections: set[Connection] = set()
+        self.channels: set[Channel] = set()
         # Told, on this loop, of every connection that has closed, and of those that wait for an
         # answer when the peer ends its stream.
         self._closed = closed
@@ -85,23 +130,23 @@ class Processor:
         action()
 
     def new_connection(
-        self, sock: socket.socket, connection_id: str, session: Session
+        self, transport: Transport, connection_id: str, session: Session
     ) -> Connection:
-        return Connection(sock, self, connection_id, session)
+        return Connection(Channel(transport, self, connection_id), self, session)
 
     def adopt(self, connection: Connection) -> None:
-        self.connections.add(connection)
+        self.channels.add(connection.channel)
         self.counters.accepted += 1
         self.counters.connections += 1
-        connection.start()
+        connection.channel.start()
 
-    def forget(self, connection: Connection, reason: CloseReason) -> None:
-        """A connection has closed itself."""
-        self.connections.discard(connection)
+    def forget(self, channel: Channel, reason: CloseReason) -> None:
+        """A channel has closed itself."""
+        self.channels.discard(channel)
         self.counters.connections -= 1
         self.counters.closed_by[reason] += 1
-        logger.debug("closed %s: %s", connection.id, reason)
-        self._closed(connection)
+        logger.debug("closed %s: %s", channel.id, reason)
+        self._closed(channel.connection)
 
     def sweep(self) -> None:
         now = self.clock.monotonic()
@@ -112,50 +157,50 @@ class Processor:
             )
         self._closing_lines = 0
         if self.pool.used > self.pool.limit:
-            self.pool.evict_stalled(list(self.connections), now)
+            self.pool.evict_stalled(list(self.channels), now)
         self._look_for_deserted()
         if self.settings.connections_max_idle_ms >= 0:
             self._close_idle(now - self.settings.connections_max_idle_ms / 1000)
 
     def drain(self) -> None:
-        """Every connection closes as soon as it owes nothing; see Connection.drain."""
-        for connection in list(self.connections):
-            connection.drain()
+        """Every connection closes as soon as it owes nothing; see Channel.drain."""
+        for channel in list(self.channels):
+            channel.drain()
 
     def stop(self) -> None:
         """Closes all connections at once."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
-        for connection in list(self.connections):
-            connection.close(CloseReason.SHUTDOWN)
+        for channel in list(self.channels):
+            channel.close(CloseReason.SHUTDOWN)
 
-    def log_closing(self, connection: Connection, why: str) -> None:
+    def log_closing(self, connection_id: str, why: str) -> None:
         """A line that says why a connection is closed, unless too many say so already."""
         self._closing_lines += 1
         if self._closing_lines <= CLOSING_LINES_PER_SWEEP:
-            logger.warning("closing %s: %s", connection.id, why)
+            logger.warning("closing %s: %s", connection_id, why)
 
     def _look_for_deserted(self) -> None:
-        if not self.connections:
+        if not self.channels:
             return
-        open_ones = {each.fileno(): each for each in self.connections}
+        open_ones = {each.fileno(): each for each in self.channels}
         poll = select.poll()
-        for descriptor, connection in open_ones.items():
-            poll.register(descriptor, _STREAM_ENDED if connection.is_unread() else 0)
+        for descriptor, channel in open_ones.items():
+            poll.register(descriptor, _STREAM_ENDED if channel.is_unread() else 0)
         for descriptor, event in poll.poll(0):
-            connection = open_ones[descriptor]
+            channel = open_ones[descriptor]
             if event & _RESET:
-                connection.close(CloseReason.PEER_RESET)
-            elif connection.is_beyond_completion():
-                connection.close(CloseReason.PEER_CLOSED)
-            elif not connection.half_closed:
-                connection.half_closed = True
-                self._half_closed(connection)
+                channel.close(CloseReason.PEER_RESET)
+            elif channel.is_beyond_completion():
+                channel.close(CloseReason.PEER_CLOSED)
+            elif not channel.connection.half_closed:
+                channel.connection.half_closed = True
+                self._half_closed(channel.connection)
 
     def _close_idle(self, since: float) -> None:
-        for connection in [each for each in self.connections if each.is_idle(since)]:
-            connection.close(CloseReason.IDLE)
+        for channel in [each for each in self.channels if each.is_idle(since)]:
+            channel.close(CloseReason.IDLE)
 
     def _arm_sweep(self) -> None:
         self._sweep_timer = self.loop.call_later(SWEEP_SECONDS, self._sweep_and_arm)
@@ -163,3 +208,59 @@ class Processor:
     def _sweep_and_arm(self) -> None:
         self.sweep()
         self._arm_sweep()
+
+
+class ProcessorThread(Processor):
+    """A processor on a thread and an event loop of its own, for num.network.threads > 1.
+
+    The loop is of the broker loop's kind. Other threads reach it by `call` only.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        broker_loop: AbstractEventLoop,
+        channel: RequestChannel,
+        handler: RequestHandler,
+        settings: NetworkSettings,
+        clock: Clock,
+        request_counters: Counters,
+        closed: Callable[[Connection], None],
+        half_closed: Callable[[Connection], None],
+    ) -> None:
+        loop = type(broker_loop)()
+        super().__init__(
+            index, loop, handler, settings, clock, request_counters, closed, half_closed
+        )
+        self.channel = channel
+        self.mailbox = Mailbox(loop)
+        self._thread = threading.Thread(target=self._run, name=f"network-{index}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def call(self, action: Callable[[], object]) -> None:
+        self.mailbox.post(action)
+
+    def stop(self) -> None:
+        """Closes all connections and waits for the thread to end."""
+        if self._thread.is_alive():
+            self.mailbox.post(self.loop.stop)
+            self._thread.join()
+            self.mailbox.close()
+        elif not self.loop.is_closed():
+            self.loop.close()
+
+    def new_connection(
+        self, transport: Transport, connection_id: str, session: Session
+    ) -> Connection:
+        channel = QueuedChannel(transport, self, connection_id)
+        return QueuedConnection(channel, self, session)
+
+    def _run(self) -> None:
+        super().start()
+        try:
+            self.loop.run_forever()
+        finally:
+            super().stop()
+            self.loop.close()

@@ -8,8 +8,8 @@
 `Mailbox` carries calls to another loop, and wakes that loop once for all calls that are waiting.
 `RequestChannel` is the bounded way to the broker loop: a connection that finds it full waits on
 its processor, unread, until the broker loop has caught up; the processor goes on sending
-meanwhile, so the two cannot wait for each other. `ChannelConnection` is a connection whose two
-halves live on two threads; what it passes is the turn (see connection.py), not single requests.
+meanwhile, so the two cannot wait for each other. `QueuedChannel` and `QueuedConnection` are the two
+halves of a connection on two threads; they pass the turn (see connection.py), not single requests.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from tidelog.network.channel import Channel, CloseReason, Outgoing
 from tidelog.network.connection import Connection
 
 if TYPE_CHECKING:
-    import socket
     from asyncio import AbstractEventLoop
 
-    from tidelog.network.processor_thread import ProcessorThread
+    from tidelog.network.processor import ProcessorThread
     from tidelog.network.session import Session
+    from tidelog.transport import Transport
 
 
 class Mailbox:
@@ -75,7 +76,7 @@ class RequestChannel:
         self._queued = 0
         self._refused: list[Callable[[], object]] = []
 
-    def offer(self, connection: ChannelConnection, retry: Callable[[], object]) -> bool:
+    def offer(self, connection: Connection, retry: Callable[[], object]) -> bool:
         """False if the channel is full; `retry` is then called, once, on the broker loop."""
         with self._lock:
             if self._queued >= self._queued_max:
@@ -85,9 +86,9 @@ class RequestChannel:
         self._mailbox.post(partial(self._take, connection))
         return True
 
-    def _take(self, connection: ChannelConnection) -> None:
+    def _take(self, connection: Connection) -> None:
         try:
-            connection.serve_turn()
+            connection.serve()
         finally:
             self._give_place_back()
 
@@ -101,38 +102,43 @@ class RequestChannel:
             retry()
 
 
-class ChannelConnection(Connection):
-    """Socket half on the processor's thread, request half on the broker loop."""
+class QueuedChannel(Channel):
+    """The socket half on its processor's thread; it passes the turn through the request channel."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        processor: ProcessorThread,
-        connection_id: str,
-        session: Session,
-    ) -> None:
-        super().__init__(sock, processor, connection_id, session)
-        self._channel = processor.channel
+    def __init__(self, transport: Transport, processor: ProcessorThread, channel_id: str) -> None:
+        super().__init__(transport, processor, channel_id)
+        self._request_channel = processor.channel
         self._mailbox = processor.mailbox
 
-    def serve_turn(self) -> None:
-        """On the broker loop: the turn has come."""
-        if self.open:
-            self._serve()
-        else:
-            self._turn_here = True
-            self._deliver()
-
     def _pass_turn(self) -> None:
-        self._reader.settle()
-        if not self._reader.has_frame():
+        self.reader.settle()
+        if not self.reader.has_frame():
             self._go_on()
             return
         self._account()
         self._has_turn = False
-        if not self._channel.offer(self, partial(self._mailbox.post, self._pass_turn_again)):
+        retry = partial(self._mailbox.post, self._pass_turn_again)
+        if not self._request_channel.offer(self.connection, retry):
             self._has_turn = True
             self._frames_wait = True
+
+
+class QueuedConnection(Connection):
+    """The request half on the broker loop; what it hands over is posted to the other thread."""
+
+    def __init__(
+        self, channel: QueuedChannel, processor: ProcessorThread, session: Session
+    ) -> None:
+        super().__init__(channel, processor, session)
+        self._mailbox = processor.mailbox
+
+    def serve(self) -> None:
+        """The turn has come, perhaps after the end."""
+        if self.open:
+            super().serve()
+        else:
+            self._has_turn = True
+            self._deliver()
 
     def _send_first(self) -> None:
         """The socket belongs to another thread: answers go there together."""
@@ -141,5 +147,23 @@ class ChannelConnection(Connection):
         """The mailbox wakes the other thread once for what is posted in a row."""
         self._deliver()
 
-    def _deliver(self) -> None:
-        self._mailbox.post(partial(self._take_answers, *self._collect()))
+    def _hand_over(
+        self,
+        answers: list[Outgoing],
+        answer_bytes: int,
+        file_bytes: int,
+        turn: bool,
+        owes: bool,
+        close_reason: CloseReason | None,
+    ) -> None:
+        self._mailbox.post(
+            partial(
+                self.channel.take_answers,
+                answers,
+                answer_bytes,
+                file_bytes,
+                turn,
+                owes,
+                close_reason,
+            )
+        )

@@ -19,19 +19,19 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from tidelog.errors import StartupError
+from tidelog.network.channel import CloseReason
 from tidelog.network.connection_quotas import ConnectionQuotas, look_up
-from tidelog.network.counters import CloseReason, Counters
-from tidelog.network.processor import Processor
+from tidelog.network.processor import Counters, Processor, ProcessorThread
 from tidelog.network.request_channel import Mailbox, RequestChannel
 from tidelog.network.session import Session
 from tidelog.network.settings import Endpoint, NetworkSettings
+from tidelog.transport import PlainTransport
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
     from tidelog.clock import Clock, TimerHandle
-    from tidelog.network.connection import Connection
-    from tidelog.network.request import RequestHandler
+    from tidelog.network.connection import Connection, RequestHandler
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +142,6 @@ class SocketServer:
                     0, self.loop, handler, settings, clock, requests, self._closed, half_closed
                 )
             ]
-        from tidelog.network.processor_thread import ProcessorThread
-
         channel = RequestChannel(self._mailbox, settings.queued_max_requests)
 
         def post_half_closed(connection: Connection) -> None:
@@ -251,7 +249,7 @@ class SocketServer:
         connection_id = f"{_plain_host(local_host)}:{local_port}-{host}:{address[1]}-{number}"
         processor = self.processors[number % len(self.processors)]
         session = Session(endpoint.name, host, address[1])
-        connection = processor.new_connection(sock, connection_id, session)
+        connection = processor.new_connection(PlainTransport(sock), connection_id, session)
         self.quotas.increment(endpoint.name, host)
         self.connections.add(connection)
         processor.call(partial(processor.adopt, connection))
@@ -265,8 +263,8 @@ class SocketServer:
             if not self.quotas.is_protected(connection.session.listener_name)
         ]
         if candidates:
-            oldest = min(candidates, key=lambda connection: connection.last_active)
-            oldest.close_soon(CloseReason.TOO_MANY)
+            oldest = min(candidates, key=lambda connection: connection.channel.last_active)
+            oldest.channel.close_soon(CloseReason.TOO_MANY)
 
     def _post_closed(self, connection: Connection) -> None:
         """From a processor's thread."""

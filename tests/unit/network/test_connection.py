@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.network import Client, FileSlice, Network, frame, length, running_network
-from tidelog.network.connection import OWED_MAX
-from tidelog.network.counters import CloseReason
-from tidelog.network.request import IncomingRequest
+from tidelog.network.channel import CloseReason
+from tidelog.network.connection import OWED_MAX, IncomingRequest
 
 MIB = 1024 * 1024
 
@@ -284,7 +283,7 @@ def test_a_connection_that_is_owed_answers_is_not_idle(network: Network) -> None
 
 def test_owed_answers_of_a_closed_connection_go_nowhere(network: Network) -> None:
     _, waiting = passing(network, b"pass 0", b"pass 1")
-    network.handler.connections[0].close_soon(CloseReason.IDLE)
+    network.handler.connections[0].channel.close_soon(CloseReason.IDLE)
     network.until(lambda: not network.server.connections)
 
     for request in waiting:
@@ -431,7 +430,7 @@ def test_an_answer_to_a_closed_connection_goes_nowhere(network: Network) -> None
     client.send(frame(b"wait"))
     network.until(lambda: network.handler.waiting)
     connection = network.handler.connections[0]
-    connection.close_soon(CloseReason.IDLE)
+    connection.channel.close_soon(CloseReason.IDLE)
     network.until(lambda: not network.server.connections)
 
     network.handler.waiting[0].respond([b"too late"])

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.network import Client, Network, frame, length, running_network
+from tidelog.network.channel import CloseReason
 from tidelog.network.connection import Connection
-from tidelog.network.counters import CloseReason
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -11,19 +11,20 @@ from typing import cast
 import pytest
 
 from tests.support.network import frame, running_network
-from tidelog.network.request_channel import ChannelConnection, Mailbox, RequestChannel
+from tidelog.network.connection import Connection
+from tidelog.network.request_channel import Mailbox, RequestChannel
 
 
 class StubConnection:
     def __init__(self) -> None:
         self.turns = 0
 
-    def serve_turn(self) -> None:
+    def serve(self) -> None:
         self.turns += 1
 
 
 def offer(channel: RequestChannel, connection: StubConnection, retries: list[str]) -> bool:
-    return channel.offer(cast("ChannelConnection", connection), lambda: retries.append("retry"))
+    return channel.offer(cast("Connection", connection), lambda: retries.append("retry"))
 
 
 def test_calls_from_another_thread_are_made_in_order() -> None:
@@ -68,7 +69,7 @@ def test_a_call_that_raises_does_not_hold_up_those_behind_it() -> None:
 
 def test_a_turn_that_raises_gives_its_place_back() -> None:
     class Failing(StubConnection):
-        def serve_turn(self) -> None:
+        def serve(self) -> None:
             raise ValueError("the test says so")
 
     loop = asyncio.new_event_loop()

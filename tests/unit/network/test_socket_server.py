@@ -14,7 +14,7 @@ from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
 from tests.support.network import EchoHandler, Network, frame, running_network
 from tidelog.errors import StartupError
-from tidelog.network.counters import CloseReason
+from tidelog.network.channel import CloseReason
 from tidelog.network.settings import Endpoint, NetworkSettings
 from tidelog.network.socket_server import PortTaken, SocketServer
 

@@ -1,0 +1,483 @@
+"""The socket half of a connection: receives, queues and sends, mutes and unmutes, closes.
+
+A channel belongs to one processor and is touched on its loop only. It receives into its frame
+reader, passes the turn to the request half (connection.py, which explains the turn) and takes
+answers and turn back by `take_answers`.
+
+Muting is lazy: the socket stays watched, and is unwatched only when it turns readable while it
+may not be read. The processor's sweep finds out whether a peer has gone meanwhile. A peer that only
+ends its stream gets its answers.
+
+Answers that are ready together leave in one write. A file part leaves by the transport's
+`send_file`, its header held back so that both share a segment; if all that is to be sent is small,
+several file parts are read and leave with the rest in one write. Sending is tried at once; only
+when the socket is full is it watched for room. While unsent answers exceed
+`connection_bytes_in_flight_max` the turn is not passed: a slow reader is not read.
+
+Not here: SASL, quotas on bytes and requests.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
+
+from tidelog.network.framing import FrameReader
+from tidelog.network.settings import KIB, MIB
+from tidelog.transport import Memory, Want
+
+if TYPE_CHECKING:
+    from tidelog.network.connection import Connection
+    from tidelog.network.processor import Processor
+    from tidelog.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+SEND_BYTES_PER_TURN: Final = 4 * MIB  # then other connections have theirs
+JOIN_BYTES_MAX: Final = 64 * KIB  # up to this, copying the parts together beats a call for each
+VECTOR_PARTS_MAX: Final = 1024  # IOV_MAX
+
+
+class CloseReason(StrEnum):
+    PEER_CLOSED = "peer closed"
+    PEER_RESET = "peer reset"
+    INVALID_FRAME = "invalid frame length"
+    BAD_REQUEST = "bad request"
+    HANDLER_ERROR = "handler error"
+    INTERNAL_ERROR = "internal error"
+    FILE_TRUNCATED = "file truncated"
+    IDLE = "idle"
+    MEMORY_STALL = "stalled while memory is short"
+    OUT_OF_MEMORY = "out of memory"
+    TOO_MANY_PER_IP = "too many connections of one address"
+    TOO_MANY = "too many connections"
+    SHUTDOWN = "shutdown"
+
+
+class FileSlice(Protocol):
+    """Part of a file that is sent without being read, such as record.file_records.FileRecords."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    def fileno(self) -> int: ...
+    def __len__(self) -> int: ...
+
+
+Part: TypeAlias = "Memory | FileSlice"
+
+
+class FileSend:
+    """What is left of a file part; holds the part, and so its file open, until it is sent."""
+
+    __slots__ = ("part", "position", "remaining")
+
+    def __init__(self, part: FileSlice) -> None:
+        self.part = part
+        self.position = part.position
+        self.remaining = part.length
+
+
+Outgoing: TypeAlias = "Memory | FileSend"
+
+
+class FileTruncated(Exception):
+    """A file part is shorter than it was when the answer was made."""
+
+
+class Channel:
+    """Made by the processor that owns it until it closes, and then given to its connection."""
+
+    connection: Connection  # set by it
+
+    def __init__(self, transport: Transport, processor: Processor, channel_id: str) -> None:
+        self.id = channel_id
+        self.open = True
+        self.reader = FrameReader(processor.buffers, processor.settings.request_max_bytes)
+        self.received_at = 0.0
+        self.held_bytes = 0  # as the memory pool knows it
+        self.last_active = processor.clock.monotonic()
+
+        self._processor = processor
+        self._transport = transport
+        self._fd = transport.fileno()
+        self._recv_into = transport.recv_into
+        self._send = transport.send
+        self._has_turn = True  # the channel may touch the reader and pass the turn
+        self._owes = False  # an answer will come, whoever has the turn
+        self._frames_wait = False  # _pass_turn_again will be called; nothing is received before
+        self._reader_watched = False
+        self._writer_watched = False
+        self._out: list[Outgoing] = []
+        self._out_bytes = 0
+        self._out_file_bytes = 0  # part of _out_bytes that is not memory
+        self._out_bytes_max = processor.settings.connection_bytes_in_flight_max
+        self._parked = False  # the memory pool does not let it read
+        self._closing: CloseReason | None = None  # close when all is sent
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.id}>"
+
+    def start(self) -> None:
+        if self.open:
+            self._shake_hands()
+
+    def _shake_hands(self) -> None:
+        """Requests come once the transport is through with its handshake."""
+        self._unwatch_reader()
+        self._unwatch_writer()
+        try:
+            want = self._transport.handshake()
+        except OSError as error:
+            self._close_on_error(error)
+            return
+        if want is Want.NOTHING:
+            self._go_on()
+        elif want is Want.READ:
+            self._reader_watched = True
+            self._processor.loop.add_reader(self._fd, self._shake_hands)
+        else:
+            self._writer_watched = True
+            self._processor.loop.add_writer(self._fd, self._shake_hands)
+
+    def _on_readable(self) -> None:
+        try:
+            self._receive()
+        except Exception:
+            logger.exception("closing %s: unexpected error", self.id)
+            self.close(CloseReason.INTERNAL_ERROR)
+
+    def _receive(self) -> None:
+        if (
+            not self._has_turn
+            or self._frames_wait
+            or self._out_bytes > self._out_bytes_max
+            or self._closing is not None
+        ):
+            self._unwatch_reader()
+            return
+        processor = self._processor
+        now = processor.clock.monotonic()
+        pool = processor.pool
+        most: int | None = None
+        if pool.used > pool.limit:
+            most = pool.allowance(self, now)
+            if most == 0:
+                self._parked = True
+                self._unwatch_reader()
+                return
+        reader = self.reader
+        try:
+            space = reader.space()
+            count = self._recv_into(space if most is None else space[:most])
+        except (BlockingIOError, InterruptedError):
+            reader.settle()
+            if self._transport.unsent:
+                self._watch_writer()
+            return
+        except OSError as error:
+            self._close_on_error(error)
+            return
+        if not count:
+            reader.settle()
+            self._close_when_sent(CloseReason.PEER_CLOSED)
+            return
+        reader.received(count)
+        processor.counters.bytes_in += count
+        self.last_active = self.received_at = now
+        self._pass_turn()
+
+    def _pass_turn(self) -> None:
+        self._has_turn = False
+        self.connection.serve()
+
+    def send_ahead(self, answers: list[Outgoing], answer_bytes: int) -> bool:
+        """From the request half while it has the turn: sends answers from memory before the others.
+
+        False: earlier ones have not left yet, and these have to wait for their turn.
+        """
+        if self._out:
+            return False
+        self._out, self._out_bytes = answers, answer_bytes
+        if answers:
+            self._send_queued()
+        return True
+
+    def take_answers(
+        self,
+        answers: list[Outgoing],
+        answer_bytes: int,
+        file_bytes: int,
+        turn: bool,
+        owes: bool,
+        close_reason: CloseReason | None,
+    ) -> None:
+        """From the request half: answers to send and, if `turn`, the turn."""
+        self._owes = owes
+        if turn:
+            self._has_turn = True
+        if not self.open:
+            if self._has_turn:
+                self.reader.clear()
+            return
+        if self._has_turn:
+            self.reader.settle()
+        if close_reason is not None:
+            self._closing = close_reason
+        if answers:
+            self._out += answers
+            self._out_bytes += answer_bytes
+            self._out_file_bytes += file_bytes
+            if not self._writer_watched:
+                self._send_queued()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """After any change: close if it is time, account, and see to it that reading goes on."""
+        if not self.open:
+            return
+        if self._transport.unsent:
+            self._watch_writer()
+        elif self._closing is not None and self._has_turn and not self._owes and not self._out:
+            self.close(self._closing)
+            return
+        self._account()
+        if self._has_turn and self._closing is None and self._out_bytes <= self._out_bytes_max:
+            if self.reader.end and self.reader.has_frame():
+                if not self._frames_wait:
+                    self._frames_wait = True
+                    self._processor.loop.call_soon(self._pass_turn_again)
+                return
+            if not self._reader_watched:
+                self._watch_reader()
+            if self._transport.buffered:
+                self._processor.loop.call_soon(self._receive_buffered)
+
+    def _account(self) -> None:
+        held_bytes = self.reader.held_bytes + self._out_bytes - self._out_file_bytes
+        if held_bytes != self.held_bytes:
+            self._processor.pool.hold(self, held_bytes, self._processor.clock.monotonic())
+
+    def _pass_turn_again(self) -> None:
+        self._frames_wait = False
+        if self.open and self._has_turn and self._closing is None:
+            self._pass_turn()
+
+    def _receive_buffered(self) -> None:
+        if self.open:
+            self._on_readable()
+
+    def _on_writable(self) -> None:
+        try:
+            self._send_queued()
+            self._go_on()
+        except Exception:
+            logger.exception("closing %s: unexpected error", self.id)
+            self.close(CloseReason.INTERNAL_ERROR)
+
+    def _send_queued(self) -> None:
+        """Sends until all is gone or the socket is full, and then watches it for room."""
+        transport = self._transport
+        try:
+            if transport.unsent:
+                transport.flush()
+            if self._out_bytes <= JOIN_BYTES_MAX and self._is_worth_joining():
+                self._send_joined()
+            else:
+                self._send_parts()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except FileTruncated:
+            logger.error("closing %s: a file became shorter while it was being sent", self.id)
+            self.close(CloseReason.FILE_TRUNCATED)
+            return
+        except OSError as error:
+            self._close_on_error(error)
+            return
+        if self._out or transport.unsent:
+            self._watch_writer()
+        elif self._writer_watched:
+            self._unwatch_writer()
+
+    def _is_worth_joining(self) -> bool:
+        """One file part is two calls either way, and then the kernel need not copy it to us."""
+        if not self._out_file_bytes:
+            return True
+        return sum(1 for part in self._out if part.__class__ is FileSend) > 1
+
+    def _send_joined(self) -> None:
+        if self._out_file_bytes:
+            self._out = [
+                _must_read(part) if isinstance(part, FileSend) else part for part in self._out
+            ]
+            self._out_file_bytes = 0
+        data = b"".join(cast("list[bytes]", self._out))
+        if not data:
+            return  # the transport alone had something to send
+        sent = self._send(data)
+        self._note_sent(sent)
+        if sent == len(data):
+            self._out.clear()
+        else:
+            self._out = [memoryview(data)[sent:]]
+
+    def _send_parts(self) -> None:
+        budget = SEND_BYTES_PER_TURN
+        while self._out and budget > 0:
+            head = self._out[0]
+            if isinstance(head, FileSend):
+                budget -= self._send_file(head)
+            else:
+                budget -= self._send_vector()
+
+    def _send_file(self, head: FileSend) -> int:
+        transport = self._transport
+        sent = transport.send_file(head.part.fileno(), head.position, head.remaining)
+        if not sent:
+            raise FileTruncated
+        if transport.sends_files:
+            counters = self._processor.counters
+            counters.sendfile_calls += 1
+            counters.sendfile_bytes += sent
+        self._out_file_bytes -= sent
+        self._note_sent(sent)
+        head.position += sent
+        head.remaining -= sent
+        if not head.remaining:
+            del self._out[0]
+        return sent
+
+    def _send_vector(self) -> int:
+        vector: list[Memory] = []
+        more = False
+        for part in self._out:
+            if isinstance(part, FileSend):
+                more = True
+                break
+            if len(vector) == VECTOR_PARTS_MAX:
+                break
+            vector.append(part)
+        sent = self._transport.send_parts(vector, more=more)
+        self._note_sent(sent)
+        left = sent
+        for index, part in enumerate(vector):
+            if left < len(part):
+                self._out[:index] = []
+                self._out[0] = memoryview(part)[left:]
+                return sent
+            left -= len(part)
+        self._out[: len(vector)] = []
+        return sent
+
+    def _note_sent(self, sent: int) -> None:
+        self._out_bytes -= sent
+        self._processor.counters.bytes_out += sent
+        if self._writer_watched:
+            self.last_active = self._processor.clock.monotonic()
+
+    def _watch_reader(self) -> None:
+        self._reader_watched = True
+        self._processor.loop.add_reader(self._fd, self._on_readable)
+
+    def _unwatch_reader(self) -> None:
+        if self._reader_watched:
+            self._reader_watched = False
+            self._processor.loop.remove_reader(self._fd)
+
+    def _watch_writer(self) -> None:
+        if not self._writer_watched:
+            self._writer_watched = True
+            self._processor.loop.add_writer(self._fd, self._on_writable)
+
+    def _unwatch_writer(self) -> None:
+        if self._writer_watched:
+            self._writer_watched = False
+            self._processor.loop.remove_writer(self._fd)
+
+    # What the processor and the memory pool ask.
+
+    def wake(self) -> None:
+        self._parked = False
+        self.last_active = self._processor.clock.monotonic()
+        self._go_on()
+
+    def waits_for_peer(self) -> bool:
+        return bool(self._out) or (
+            self._has_turn and not self._owes and not self._frames_wait and not self._parked
+        )
+
+    def evict(self) -> None:
+        self._processor.log_closing(
+            self.id, "it holds memory and does not move while memory is short"
+        )
+        self.close(CloseReason.MEMORY_STALL)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def is_unread(self) -> bool:
+        """It may not be received from, so only the sweep can see that the peer ends its stream."""
+        return not self._has_turn or self._parked
+
+    def is_beyond_completion(self) -> bool:
+        """Of a connection whose peer has ended its stream: no request is left to be answered.
+
+        A parked one holds a part of a frame. The rest may lie in the socket, or nowhere.
+        """
+        return (
+            self._parked and self._has_turn and not self._owes and not self._transport.has_arrived()
+        )
+
+    def is_idle(self, since: float) -> bool:
+        """No byte has moved since then, and none was due from the broker."""
+        return self.last_active < since and self.waits_for_peer()
+
+    def drain(self) -> None:
+        """Takes no further request; closes when what is in hand is answered and sent."""
+        self.connection.stop_serving(CloseReason.SHUTDOWN)
+        self._close_when_sent(CloseReason.SHUTDOWN)
+
+    def _close_when_sent(self, reason: CloseReason) -> None:
+        if self._closing is None:
+            self._closing = reason
+        self._unwatch_reader()
+        self._go_on()
+
+    def _close_on_error(self, error: OSError) -> None:
+        if error.errno == errno.ENOMEM:
+            self._processor.log_closing(self.id, f"no memory for its bytes: {error}")
+            self.close(CloseReason.OUT_OF_MEMORY)
+        else:
+            self.close(CloseReason.PEER_RESET)
+
+    def close_soon(self, reason: CloseReason) -> None:
+        """From the broker loop: `close` on the processor's."""
+        self._processor.call(partial(self.close, reason))
+
+    def close(self, reason: CloseReason) -> None:
+        """At once: queued answers are dropped."""
+        if not self.open:
+            return
+        self.open = False
+        self.connection.stop_serving(reason)
+        self._unwatch_reader()
+        self._unwatch_writer()
+        self._transport.close()
+        if self._has_turn:
+            self.reader.clear()
+        self._out.clear()
+        self._out_bytes = self._out_file_bytes = 0
+        self._processor.pool.leave(self, self._processor.clock.monotonic())
+        self._processor.forget(self, reason)
+
+
+def _must_read(part: FileSend) -> bytes:
+    data = os.pread(part.part.fileno(), part.remaining, part.position)
+    if len(data) < part.remaining:
+        raise FileTruncated
+    return data

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tidelog.pipeline.declaration import DECODED_FORMATS, RAW, PipelineError, Place, Problem
 from tidelog.pipeline.formats import PARSED, REASON, judged
 from tidelog.pipeline.record_codecs import missing_codec
-from tidelog.pipeline.spark_errors import sql_error, summary
+from tidelog.pipeline.spark_errors import spark_exception, sql_error, summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ def read_topic(
         if streaming:
             return spark.readStream.format("tidelog").options(**options).load()
         return spark.read.format("tidelog").options(**options).load()
-    except _spark_error() as error:
+    except spark_exception() as error:
         told = f"[source.{source.name}]: {summary(error)}"
         raise pipeline.error(source.line, told) from None
 
@@ -84,7 +84,7 @@ def parsed_schema(spark: SparkSession, pipeline: Pipeline, source: Source) -> St
 
     try:
         schema = StructType.fromDDL(source.format.schema)
-    except _spark_error() as error:
+    except spark_exception() as error:
         told = f"[source.{source.name}] schema: {summary(error)}"
         raise pipeline.error(source.line, told) from None
     assert isinstance(schema, StructType), schema
@@ -148,7 +148,7 @@ def _dead_letters(broken: DataFrame, source: Source) -> DataFrame:
 def _from_sql(spark: SparkSession, view: View, known: list[str]) -> DataFrame:
     try:
         return spark.sql(view.sql)
-    except _spark_error() as error:
+    except spark_exception() as error:
         raise sql_error(view, error, known) from None
 
 
@@ -183,9 +183,3 @@ def _line_in(view: View, error: BaseException) -> int:
             line = trace.tb_lineno
         trace = trace.tb_next
     return line
-
-
-def _spark_error() -> type[Exception]:
-    from pyspark.errors import PySparkException
-
-    return PySparkException

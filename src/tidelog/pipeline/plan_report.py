@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidelog.pipeline.dataframes import DataFrames, build_dataframes
 from tidelog.pipeline.declaration import PARQUET, TOPIC
 from tidelog.pipeline.queries import sink_rows
-from tidelog.pipeline.spark_errors import summary
+from tidelog.pipeline.spark_errors import spark_exception, summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +41,6 @@ def plan_report(spark: SparkSession, pipeline: Pipeline) -> list[str]:
 def check_streams(pipeline: Pipeline, sink: Sink, rows: DataFrame) -> None:
     """Raises for what Spark would refuse when the query starts, such as an aggregation that never
     ends for want of a watermark. Only a session in this process has such a check."""
-    from pyspark.errors import PySparkException
-
     jvm: Any = rows.sparkSession._jvm
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
@@ -50,7 +48,7 @@ def check_streams(pipeline: Pipeline, sink: Sink, rows: DataFrame) -> None:
     analyzed = rows._jdf.queryExecution().analyzed()
     try:
         checker.checkForStreaming(analyzed, mode())
-    except PySparkException as error:
+    except spark_exception() as error:
         told = summary(error)
         if "without watermark" in told:
             told += " Give its source a watermark and group by a window of that column."

@@ -18,7 +18,7 @@ from tidelog.pipeline.dataframes import DataFrames
 from tidelog.pipeline.declaration import AVAILABLE_NOW, DECODED_FORMATS, PARQUET, RAW, TOPIC
 from tidelog.pipeline.formats import value_column
 from tidelog.pipeline.record_codecs import missing_codec
-from tidelog.pipeline.spark_errors import summary
+from tidelog.pipeline.spark_errors import spark_exception, summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,7 +127,7 @@ class RunningPipeline:
         for name, query in self.queries.items():
             try:
                 query.processAllAvailable()
-            except _spark_error() as error:
+            except spark_exception() as error:
                 raise self._failure(name, error) from None
 
     def stop(self) -> None:
@@ -179,7 +179,7 @@ def sink_rows(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> DataFrame:
         raise pipeline.error(sink.line, f"[sink.{sink.name}] {reason}")
     try:
         return _records(sink, frame)
-    except _spark_error() as error:
+    except spark_exception() as error:
         raise pipeline.error(sink.line, f"[sink.{sink.name}] {summary(error)}") from None
 
 
@@ -216,7 +216,7 @@ def _start(pipeline: Pipeline, name: str, rows: DataFrame, sink: Sink | None) ->
         writer = writer.options(**sink.options)
     try:
         query: StreamingQuery = writer.start()
-    except _spark_error() as error:
+    except spark_exception() as error:
         line = 0 if sink is None else sink.line
         raise pipeline.error(line, f"[sink.{name}] {summary(error)}") from None
     return query
@@ -228,9 +228,3 @@ def _to_topic(writer: Any, pipeline: Pipeline, sink: Sink | None) -> Any:
     for name, text in pipeline.kafka.items():
         writer = writer.option(f"kafka.{name}", text)
     return writer if sink is None else writer.option("topic", sink.target)
-
-
-def _spark_error() -> type[Exception]:
-    from pyspark.errors import PySparkException
-
-    return PySparkException

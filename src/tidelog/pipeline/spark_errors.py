@@ -18,6 +18,13 @@ _TAIL = re.compile(r"\s*(SQLSTATE: \w+|;?\s*line \d+ pos \d+;?).*$", re.DOTALL)
 _RAISED = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w+): (.+)$")
 
 
+def spark_exception() -> type[Exception]:
+    """What Spark raises; pyspark is imported when it is asked for."""
+    from pyspark.errors import PySparkException
+
+    return PySparkException
+
+
 def summary(error: BaseException) -> str:
     """What a person needs of it: the last line of a worker's traceback, else the first sentence."""
     text = str(error)

@@ -26,8 +26,8 @@ from tidelog.protocol.messages.consumer_protocol import (
 )
 from tidelog.protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
 from tidelog.tools.dump.dump_errors import DumpError
+from tidelog.tools.dump.message_json import to_json
 from tidelog.tools.dump.output import Decoded, JsonValue
-from tidelog.tools.dump.schema_json import to_json
 from tidelog.tools.dump.stored_batch import DumpedRecord
 
 Decoder = Callable[[DumpedRecord], Decoded]

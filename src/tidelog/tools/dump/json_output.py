@@ -12,8 +12,8 @@ from typing import TextIO
 
 from tidelog.log.producer_snapshot import SnapshotRow
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.tools.dump.message_json import camel_case
 from tidelog.tools.dump.output import Decoded, JsonValue
-from tidelog.tools.dump.schema_json import camel_case
 from tidelog.tools.dump.stored_batch import DumpedRecord, StoredBatch
 from tidelog.tools.dump.text_output import control_text
 

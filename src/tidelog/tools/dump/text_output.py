@@ -16,8 +16,8 @@ from tidelog.protocol.messages.control_records import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
+from tidelog.tools.dump.message_json import to_json
 from tidelog.tools.dump.output import Decoded, JsonValue
-from tidelog.tools.dump.schema_json import to_json
 from tidelog.tools.dump.stored_batch import DumpedRecord, StoredBatch
 
 CONTROL_NAMES = {

@@ -297,9 +297,10 @@ def values_in(batches: bytes) -> list[tuple[int, bytes]]:
 
     data = memoryview(batches)
     found: list[tuple[int, bytes]] = []
-    for row in kernel.list_batches(data, 0, len(data), 1 << 31)[2]:
-        batch = data[row[0] : row[0] + row[1]]
-        columns = columns_of([part_of(batch, row[3], row[4], row[12])])
+    _, _, rows = kernel.list_batches(data, 0, len(data), 1 << 31)
+    for row in rows:
+        batch = data[row.position : row.position + row.size]
+        columns = columns_of([part_of(batch, row.attributes, row.base_offset, row.records_count)])
         for index in range(len(columns)):
             value = columns.value(index)
             assert value is not None

@@ -31,7 +31,7 @@ from tidelog.record import kernel
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tidelog.record.kernel import ColumnsTuple, RecordsPart
+    from tidelog.record.kernel import RecordColumns, RecordsPart
     from tidelog.types import TopicPartition
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -74,9 +74,9 @@ class BatchAssembler:
     def __init__(self, *, with_headers: bool) -> None:
         self.schema = SCHEMA_WITH_HEADERS if with_headers else SCHEMA
         self._constants: dict[tuple[Any, Any], Any] = {}
-        self._decoded: deque[ColumnsTuple] = deque()
+        self._decoded: deque[RecordColumns] = deque()
 
-    def decode(self, parts: Sequence[RecordsPart]) -> ColumnsTuple:
+    def decode(self, parts: Sequence[RecordsPart]) -> RecordColumns:
         """The kernel's columns of the parts; raises ValueError for malformed records."""
         is_full = len(self._decoded) == _BATCHES_IN_USE
         columns = kernel.records_to_columns(parts, self._decoded.popleft() if is_full else None)
@@ -84,24 +84,24 @@ class BatchAssembler:
         return columns
 
     def assemble(
-        self, columns: ColumnsTuple, runs: Sequence[Run], rows_max: int
+        self, columns: RecordColumns, runs: Sequence[Run], rows_max: int
     ) -> Iterator[pa.RecordBatch]:
         """The wanted rows in order, in batches of at most `rows_max` (slices of one whole)."""
         whole = self._record_batch(columns, runs)
-        for start, stop in wanted_stretches(memoryview(columns[1]).cast("q"), runs):
+        for start, stop in wanted_stretches(memoryview(columns.offsets).cast("q"), runs):
             for first in range(start, stop, rows_max):
                 rows = min(rows_max, stop - first)
                 yield whole if rows == whole.num_rows else whole.slice(first, rows)
 
-    def _record_batch(self, columns: ColumnsTuple, runs: Sequence[Run]) -> pa.RecordBatch:
-        count = columns[0]
+    def _record_batch(self, columns: RecordColumns, runs: Sequence[Run]) -> pa.RecordBatch:
+        count = columns.records_count
         arrays = [
-            binary_array(count, columns[4], columns[3], columns[5]),
-            binary_array(count, columns[7], columns[6], columns[8]),
+            binary_array(count, columns.key_validity, columns.key_offsets, columns.key_data),
+            binary_array(count, columns.value_validity, columns.value_offsets, columns.value_data),
             self._constant_runs(pa.string(), [(run.partition.topic, run.rows) for run in runs]),
             self._constant_runs(pa.int32(), [(run.partition.partition, run.rows) for run in runs]),
-            pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(columns[1])]),
-            timestamp_array(count, columns[2]),
+            pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(columns.offsets)]),
+            timestamp_array(count, columns.timestamps),
             self._constant_runs(pa.int32(), [(run.timestamp_type, run.rows) for run in runs]),
         ]
         if len(self.schema) > len(arrays):
@@ -167,17 +167,26 @@ def timestamp_array(count: int, milliseconds: bytearray) -> Any:
     return column.cast(TIMESTAMP)
 
 
-def headers_array(columns: ColumnsTuple) -> Any:
-    count = columns[0]
-    headers_count = len(columns[10]) // 4 - 1
+def headers_array(columns: RecordColumns) -> Any:
+    count = columns.records_count
+    headers_count = len(columns.header_key_offsets) // 4 - 1
     if headers_count == 0:
         return pa.nulls(count, HEADERS)
     keys = pa.Array.from_buffers(
-        pa.binary(), headers_count, [None, pa.py_buffer(columns[10]), pa.py_buffer(columns[11])]
+        pa.binary(),
+        headers_count,
+        [None, pa.py_buffer(columns.header_key_offsets), pa.py_buffer(columns.header_key_data)],
     )
-    values = binary_array(headers_count, columns[13], columns[12], columns[14])
+    values = binary_array(
+        headers_count,
+        columns.header_value_validity,
+        columns.header_value_offsets,
+        columns.header_value_data,
+    )
     structs = pa.StructArray.from_arrays([_text_array(keys), values], fields=list(HEADER))
-    offsets = pa.Array.from_buffers(pa.int32(), count + 1, [None, pa.py_buffer(columns[9])])
+    offsets = pa.Array.from_buffers(
+        pa.int32(), count + 1, [None, pa.py_buffer(columns.header_offsets)]
+    )
     return pa.ListArray.from_arrays(offsets, structs, type=HEADERS, mask=_is_empty(offsets))
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tidelog.protocol.messages.fetch import AbortedTransaction
-    from tidelog.record.kernel import RecordsPart
+    from tidelog.record.kernel import BatchRow, RecordsPart
     from tidelog.types import TopicPartition
 
 NO_TIMESTAMP_TYPE: Final = -1  # of magic 0, which knows no timestamps
@@ -43,9 +43,6 @@ NO_TIMESTAMP_TYPE: Final = -1  # of magic 0, which knows no timestamps
 _BATCHES_MAX = 1 << 31
 _CRC = Struct(">I")
 _BATCH_LENGTH = Struct(">i")
-
-# One row of kernel.list_batches.
-BatchRow = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 
 class Part(NamedTuple):
@@ -75,16 +72,18 @@ def select_batches(
         raise CorruptRecordsFetched(
             f"partition {partition}, fetch from offset {start_offset}: bytes that are no batch"
         )
-    wanted = [row for row in rows if row[5] >= start_offset and row[4] < end_offset]
+    wanted = [
+        row for row in rows if row.last_offset >= start_offset and row.base_offset < end_offset
+    ]
     if aborted is None:
-        wanted = [row for row in wanted if not row[3] & CONTROL_BIT or row[2] < 2]
+        wanted = [row for row in wanted if not row.attributes & CONTROL_BIT or row.magic < 2]
     else:
         committed = set(map(id, _committed(records, rows, aborted)))
         wanted = [row for row in wanted if id(row) in committed]
     return Selection(
         records,
         wanted,
-        rows[-1][5] + 1 if rows else None,
+        rows[-1].last_offset + 1 if rows else None,
         _size_at(records, position) if why == kernel.INCOMPLETE else 0,
     )
 
@@ -103,13 +102,13 @@ def _committed(
     to_come = sorted(((row.first_offset, row.producer_id) for row in aborted), reverse=True)
     aborting: set[int] = set()
     for row in rows:
-        position, size, magic, attributes, _, last_offset, _, _, _, producer_id, *_ = row
-        while to_come and to_come[-1][0] <= last_offset:
+        attributes, producer_id = row.attributes, row.producer_id
+        while to_come and to_come[-1][0] <= row.last_offset:
             aborting.add(to_come.pop()[1])
-        if magic < 2:
+        if row.magic < 2:
             yield row
         elif attributes & CONTROL_BIT:
-            marker = read_marker(records[position : position + size])
+            marker = read_marker(records[row.position : row.position + row.size])
             if marker is not None and marker.control_type == ControlType.ABORT:
                 aborting.discard(producer_id)
         elif not (attributes & TRANSACTIONAL_BIT and producer_id in aborting):
@@ -122,22 +121,22 @@ def parts_of(
     """One part after the other, so that not all batches are decompressed at once."""
     records = selection.records
     for row in selection.batches:
-        position, size, magic, attributes, base_offset, *_, records_count = row
-        batch = records[position : position + size]
+        attributes, base_offset = row.attributes, row.base_offset
+        batch = records[row.position : row.position + row.size]
         try:
-            if magic < 2:
+            if row.magic < 2:
                 yield from _legacy_parts(batch, check_crcs)
                 continue
             if check_crcs:
                 _require_checksum(batch)
-            if not records_count:
+            if not row.records_count:
                 continue
-            append_time = row[8] if attributes & APPEND_TIME_BIT else None
+            append_time = row.max_timestamp if attributes & APPEND_TIME_BIT else None
             payload = batch[HEADER_SIZE:]
             if attributes & CODEC_MASK:
                 payload = _decompressed(payload, attributes)
             yield Part(
-                (payload, records_count, base_offset, row[7], append_time),
+                (payload, row.records_count, base_offset, row.base_timestamp, append_time),
                 TimestampType.CREATE_TIME if append_time is None else TimestampType.LOG_APPEND_TIME,
             )
         except KafkaError as problem:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tidelog.client.arrow import HEADERS, TIMESTAMP
 from tidelog.client.errors import InvalidRow
 from tidelog.record import kernel
+from tidelog.record.kernel import RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +133,7 @@ class KernelColumns:
         timestamps = _milliseconds(rows.timestamps, count, now_ms)
         keys, values = _binary_buffers(rows.keys), _binary_buffers(rows.values)
         headers = _header_buffers(rows.headers, count)
-        self._raw: Any = (count, timestamps, timestamps, *keys, *values, *headers)
+        self._raw = RecordColumns(count, timestamps, timestamps, *keys, *values, *headers)
         self._keys = memoryview(keys[0]).cast("B").cast("i")
         self._values = memoryview(values[0]).cast("B").cast("i")
         self._header_ends = memoryview(headers[0]).cast("B").cast("i")

@@ -83,20 +83,20 @@ class PartitionLoading:
             )
         plain: list[RecordsPart] = []
         for row in batches:
-            position, size, attributes, producer_id = row[0], row[1], row[3], row[9]
-            batch = data[position : position + size]
+            attributes, producer_id = row.attributes, row.producer_id
+            batch = data[row.position : row.position + row.size]
             if not attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
-                plain.append(part_of(batch, attributes, row[4], row[12]))
+                plain.append(part_of(batch, attributes, row.base_offset, row.records_count))
                 continue
             yield from self._replay_records(columns_of(plain), NO_PRODUCER_ID)
             plain = []
             if attributes & CONTROL_BIT:
                 self._replay_control(batch, producer_id)
             else:
-                part = part_of(batch, attributes, row[4], row[12])
+                part = part_of(batch, attributes, row.base_offset, row.records_count)
                 yield from self._replay_records(columns_of([part]), producer_id)
         yield from self._replay_records(columns_of(plain), NO_PRODUCER_ID)
-        self.next_offset = batches[-1][5] + 1
+        self.next_offset = batches[-1].last_offset + 1
 
     def _replay_control(self, batch: memoryview, producer_id: int) -> None:
         marker = read_marker(batch)

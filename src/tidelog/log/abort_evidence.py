@@ -18,6 +18,7 @@ from typing import NamedTuple
 from tidelog.log.producer_state import ABORT_MARKER, NO_OFFSET, ProducerStateTable
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.record.batch import CONTROL_BIT
+from tidelog.record.kernel import ProducerBatch
 
 
 class _Bounds(NamedTuple):
@@ -48,15 +49,15 @@ class AbortEvidence:
         self.told = []
         self._bounds.clear()
 
-    def see(self, row: tuple[int, ...]) -> None:
-        """A batch of a producer: one row of the kernel's scan_log."""
-        producer_id, offset, attributes, control_type = row[0], row[4], row[7], row[9]
+    def see(self, row: ProducerBatch) -> None:
+        """A batch of a producer."""
+        producer_id, offset = row.producer_id, row.base_offset
         aborted = self._table.replay(row)
         if aborted is not None:
             self.told.append(aborted)
-        if not attributes & CONTROL_BIT:
+        if not row.attributes & CONTROL_BIT:
             return
-        if control_type == ABORT_MARKER:
+        if row.control_type == ABORT_MARKER:
             open_offset = self._table.first_open_offset
             self._bounds[producer_id, offset] = _Bounds(
                 self._ended_at.get(producer_id, -1),

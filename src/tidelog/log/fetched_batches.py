@@ -15,7 +15,7 @@ from tidelog.record.errors import CorruptRecords
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.record._pure import Scan
+    from tidelog.record.kernel import LogScan
 
 
 class FetchedBatches:
@@ -39,17 +39,17 @@ class FetchedBatches:
                 -1,
             )
 
-    def reach_beyond(self, segment: LogSegment, scan: Scan) -> bool:
+    def reach_beyond(self, segment: LogSegment, scan: LogScan) -> bool:
         """Whether the scan has failed because the segment's indexes cannot say their offsets."""
-        return scan[1] == kernel.BAD_OFFSET and not segment.has_room_for(self._last_offset())
+        return scan.why == kernel.BAD_OFFSET and not segment.has_room_for(self._last_offset())
 
     def _last_offset(self) -> int:
         """Of the last whole batch, by its header."""
-        rows = kernel.list_batches(self.data, 0, len(self.data), 1 << 31)[2]
-        return rows[-1][5] if rows else -1
+        _, _, rows = kernel.list_batches(self.data, 0, len(self.data), 1 << 31)
+        return rows[-1].last_offset if rows else -1
 
-    def must_be_good(self, scan: Scan) -> None:
-        if scan[0] == 0 or scan[1] not in (kernel.AT_END, kernel.INCOMPLETE):
+    def must_be_good(self, scan: LogScan) -> None:
+        if scan.position == 0 or scan.why not in (kernel.AT_END, kernel.INCOMPLETE):
             raise CorruptRecords(
-                f"{self.topic_partition} was given {WHY_STOPPED.get(scan[1], 'no batch')}"
+                f"{self.topic_partition} was given {WHY_STOPPED.get(scan.why, 'no batch')}"
             )

@@ -37,10 +37,10 @@ def batch_places(segment: LogSegment, end: int, position: int = 0) -> Iterator[B
         window = segment.file.read_at(position, min(WINDOW_BYTES, end - position))
         walked, _, rows = kernel.list_batches(window, 0, len(window), _BATCHES_MAX)
         for row in rows:
-            base_offset, last_offset = row[4], row[5]
-            if row[2] < 2 and row[12] < 0 and expected is not None:
+            base_offset, last_offset = row.base_offset, row.last_offset
+            if row.magic < 2 and row.records_count < 0 and expected is not None:
                 base_offset = min(expected, last_offset)
-            yield BatchPlace(position + row[0], base_offset, last_offset)
+            yield BatchPlace(position + row.position, base_offset, last_offset)
             expected = last_offset + 1
         if walked == 0:
             found, _, size, base_offset, last_offset = kernel.find_offset(window, 0, len(window), 0)

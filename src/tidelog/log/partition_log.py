@@ -52,8 +52,8 @@ from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 if TYPE_CHECKING:
     from tidelog.log.cleaner.cleaned_segment import CleanedSegment
     from tidelog.log.valid_batch import ValidBatch
-    from tidelog.record._pure import Scan
     from tidelog.record.inflation import InflationBudget
+    from tidelog.record.kernel import LogScan
 
 logger = logging.getLogger(__name__)
 
@@ -277,17 +277,19 @@ class PartitionLog:
             segment = self._roll_for(len(batches), base_offset)
             scan = self._scan_fetched(segment, batches)
         fetched.must_be_good(scan)
-        valid = batches[: scan[0]]
-        last_offset = scan[2] - 1
+        valid = batches[: scan.position]
+        last_offset = scan.state.next_offset - 1
         if len(valid) > self.config.segment_bytes:
             raise BatchAboveSegment(
                 f"{len(valid)} bytes were fetched, but segment.bytes is {self.config.segment_bytes}"
             )
         now_ms = self._host.clock.time_ms()
-        if segment.must_roll(self.config, len(valid), last_offset, scan[3], now_ms):
+        if segment.must_roll(
+            self.config, len(valid), last_offset, scan.state.max_timestamp, now_ms
+        ):
             segment = self._roll_for(len(valid), base_offset)
             scan = self._scan_fetched(segment, batches)
-        for epoch, start_offset in scan[11]:
+        for epoch, start_offset in scan.epochs:
             self._enter_epoch(epoch, start_offset)
         if self.epochs.dirty:
             self._save_epochs()
@@ -296,7 +298,7 @@ class PartitionLog:
         except OSError as error:
             raise self._storage_error("append to", error) from error
         self.log_end_offset = last_offset + 1
-        for row in scan[12]:
+        for row in scan.producers:
             aborted = self.producers.replay(row)
             if aborted is not None:
                 self._index_aborted(segment, aborted)
@@ -307,7 +309,7 @@ class PartitionLog:
         )
         return AppendInfo(base_offset, last_offset, -1, start, len(valid), False, epoch, count)
 
-    def _scan_fetched(self, segment: LogSegment, batches: memoryview) -> Scan:
+    def _scan_fetched(self, segment: LogSegment, batches: memoryview) -> LogScan:
         return segment.scan_for_append(batches, self.log_end_offset, self.epochs.latest_epoch)
 
     def enter_leader_epoch(self, epoch: int) -> None:

@@ -36,11 +36,13 @@ from tidelog.log.txn_index import AbortedTxn
 from tidelog.log.valid_batch import ValidBatch
 from tidelog.record import kernel
 from tidelog.record.batch import SEQUENCES, is_sequence_after
+from tidelog.record.kernel import ProducerBatch
 
 BATCHES_KEPT: Final = 5
 NO_OFFSET: Final = -1
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
+_NO_INDEX: Final = 1 << 30  # an interval of index entries that no marker reaches
 
 
 class BatchMetadata(NamedTuple):
@@ -244,8 +246,8 @@ class ProducerStateTable:
         last_stable_offset = next(iter(self._open_txns), marker_offset + 1)
         return AbortedTxn(producer_id, first_offset, marker_offset, last_stable_offset)
 
-    def replay(self, row: tuple[int, ...]) -> AbortedTxn | None:
-        """One row of the kernel's scan_log: a batch that is already in the log."""
+    def replay(self, row: ProducerBatch) -> AbortedTxn | None:
+        """A batch that is already in the log."""
         (
             producer_id,
             producer_epoch,
@@ -407,7 +409,9 @@ def _older_epoch(
 
 def marker_fields(data: memoryview | bytearray) -> tuple[int, int]:
     """(control type, coordinator epoch) of a marker."""
-    rows = kernel.scan_log(
-        data, 0, len(data), 0, 0, 0, 1 << 30, 0, -1, -1, -1, -1, 0, 1, len(data)
-    )[12]
-    return (rows[0][9], rows[0][10]) if rows else (-1, -1)
+    state = kernel.ScanState.at_start(0, _NO_INDEX)
+    scan = kernel.scan_log(data, len(data), state, False, 1, len(data))
+    if not scan.producers:
+        return -1, -1
+    marker = scan.producers[0]
+    return marker.control_type, marker.coordinator_epoch

@@ -62,11 +62,18 @@ def _batches_before(
         for segment, position in _last_stretch(segments, end_offset):
             for piece in segment.scan(verify_crc=True, position=position):
                 found.extend(
-                    BatchMetadata(*row[2:7])
+                    BatchMetadata(
+                        row.base_sequence,
+                        row.last_sequence,
+                        row.base_offset,
+                        row.last_offset,
+                        row.max_timestamp,
+                    )
                     for row in piece.producers
-                    if row[:2] == (producer_id, entry.producer_epoch)
-                    and row[4] < end_offset
-                    and not row[7] & CONTROL_BIT
+                    if row.producer_id == producer_id
+                    and row.producer_epoch == entry.producer_epoch
+                    and row.base_offset < end_offset
+                    and not row.attributes & CONTROL_BIT
                 )
                 if piece.next_offset > end_offset:
                     break

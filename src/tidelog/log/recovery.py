@@ -360,7 +360,7 @@ class PartitionLoader:
         scan = segment.scan(verify_crc=True)
         for piece in scan:
             for row in piece.producers:
-                if row[5] >= self._log_start_offset:
+                if row.last_offset >= self._log_start_offset:
                     aborted = self._producers.replay(row)
                     if aborted is not None:
                         segment.add_aborted(aborted)

@@ -55,7 +55,7 @@ _V2_MAX_TIMESTAMP_POSITION = 35
 
 if TYPE_CHECKING:
     from tidelog.log.unverified import Unverified
-    from tidelog.record._pure import Scan
+    from tidelog.record.kernel import LogScan
 
 
 class FoundBatch(NamedTuple):
@@ -214,32 +214,27 @@ class LogSegment:
             or self.time_index.entries >= index_bytes_max // TimeIndex.ENTRY_BYTES - 1
         )
 
-    def scan_for_append(self, data: memoryview, next_offset: int, leader_epoch: int) -> Scan:
+    def scan_for_append(self, data: memoryview, next_offset: int, leader_epoch: int) -> LogScan:
         """What the kernel finds in batches that are about to be appended."""
         if self.max_timestamp == UNKNOWN:
             self.load_max_timestamp()
-        return kernel.scan_log(
-            data,
-            0,
-            len(data),
-            self.size,
-            self.base_offset,
-            next_offset,
-            self.index_interval_bytes,
-            self.size - self.indexed_position,
-            self.max_timestamp,
-            self.offset_of_max_timestamp,
-            self._with_indexes(lambda: self.time_index.last_timestamp()),
-            leader_epoch,
-            1,
-            1 << 31,
-            1 << 31,
+        state = kernel.ScanState(
+            segment_base_offset=self.base_offset,
+            index_interval_bytes=self.index_interval_bytes,
+            file_position=self.size,
+            next_offset=next_offset,
+            max_timestamp=self.max_timestamp,
+            offset_of_max_timestamp=self.offset_of_max_timestamp,
+            bytes_since_last_index_entry=self.size - self.indexed_position,
+            last_time_index_timestamp=self._with_indexes(lambda: self.time_index.last_timestamp()),
+            leader_epoch=leader_epoch,
         )
+        return kernel.scan_log(data, len(data), state, True, 1 << 31, 1 << 31)
 
-    def append_scanned(self, data: memoryview, scan: Scan, index_bytes_max: int) -> None:
+    def append_scanned(self, data: memoryview, scan: LogScan, index_bytes_max: int) -> None:
         """Whole batches and the index entries that `scan_for_append` found due for them."""
-        offset_entries = self._clip(scan[9], self.offset_index, index_bytes_max)
-        time_entries = self._clip(scan[10], self.time_index, index_bytes_max)
+        offset_entries = self._clip(scan.offset_index, self.offset_index, index_bytes_max)
+        time_entries = self._clip(scan.time_index, self.time_index, index_bytes_max)
         self.indexes_synced = False
         if offset_entries:
             self.offset_index.reserve(index_bytes_max, len(offset_entries) // 8)
@@ -252,12 +247,13 @@ class LogSegment:
         self.size = position + len(data)
         if position == 0:
             self.rolling_timestamp = timestamp_of_batch(bytes(data[:61]))
-        self.max_timestamp, self.offset_of_max_timestamp = scan[3], scan[4]
+        self.max_timestamp = scan.state.max_timestamp
+        self.offset_of_max_timestamp = scan.state.offset_of_max_timestamp
         if offset_entries:
             self.offset_index.extend(offset_entries)
         if time_entries:
             self.time_index.extend(time_entries)
-        self.indexed_position = self.size - scan[5]
+        self.indexed_position = self.size - scan.state.bytes_since_last_index_entry
         self._note_index_full(index_bytes_max)
 
     @staticmethod

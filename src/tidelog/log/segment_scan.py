@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.log.time_index import ENTRY as TIME_INDEX_ENTRY
 from tidelog.record import kernel
-from tidelog.types import NO_LEADER_EPOCH
 
 PIECE_BYTES: Final = 4 << 20
 BATCHES_MAX: Final = 1 << 16
@@ -36,7 +35,7 @@ WHY_STOPPED: Final = {
 }
 
 if TYPE_CHECKING:
-    from tidelog.record._pure import ProducerRow
+    from tidelog.record.kernel import ProducerBatch
 
 
 class SegmentScan:
@@ -44,18 +43,11 @@ class SegmentScan:
 
     __slots__ = (
         "_buffer",
-        "_bytes_since_last_index_entry",
         "_descriptor",
-        "_index_interval_bytes",
-        "_last_time_index_timestamp",
-        "_leader_epoch",
+        "_state",
         "_verify_crc",
-        "base_offset",
         "epochs",
-        "max_timestamp",
-        "next_offset",
         "offset_index",
-        "offset_of_max_timestamp",
         "position",
         "producers",
         "size",
@@ -72,25 +64,35 @@ class SegmentScan:
         *,
         verify_crc: bool,
         position: int = 0,
+        next_offset: int = 0,
     ) -> None:
+        """No batch from `position` on may begin before `next_offset`."""
         self._descriptor = descriptor
-        self.base_offset = base_offset
         self.size = size
-        self._index_interval_bytes = index_interval_bytes
-        self._verify_crc = int(verify_crc)
+        self._verify_crc = verify_crc
         self.position = position
         self.why = kernel.AT_END
-        self.next_offset = base_offset
-        self.max_timestamp = -1
-        self.offset_of_max_timestamp = -1
-        self._bytes_since_last_index_entry = 0
-        self._last_time_index_timestamp = -1
-        self._leader_epoch = NO_LEADER_EPOCH
+        state = kernel.ScanState.at_start(base_offset, index_interval_bytes)
+        self._state = state._replace(
+            file_position=position, next_offset=max(next_offset, base_offset)
+        )
         self.offset_index = bytearray()
         self.time_index = bytearray()
         self.epochs: list[tuple[int, int]] = []
-        self.producers: list[ProducerRow] = []  # of the last piece only
+        self.producers: list[ProducerBatch] = []  # of the last piece only
         self._buffer = bytearray(min(PIECE_BYTES, max(size - position, 0)))
+
+    @property
+    def next_offset(self) -> int:
+        return self._state.next_offset
+
+    @property
+    def max_timestamp(self) -> int:
+        return self._state.max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        return self._state.offset_of_max_timestamp
 
     def run(self) -> SegmentScan:
         for _ in self:
@@ -99,10 +101,11 @@ class SegmentScan:
 
     def whole_time_index(self) -> bytes:
         """With the entry for the largest timestamp that an inactive segment has; after `run`."""
-        if self.max_timestamp <= self._last_time_index_timestamp:
+        state = self._state
+        if state.max_timestamp <= state.last_time_index_timestamp:
             return bytes(self.time_index)
-        relative_offset = self.offset_of_max_timestamp - self.base_offset
-        last_entry = TIME_INDEX_ENTRY.pack(self.max_timestamp, relative_offset)
+        relative_offset = state.offset_of_max_timestamp - state.segment_base_offset
+        last_entry = TIME_INDEX_ENTRY.pack(state.max_timestamp, relative_offset)
         return bytes(self.time_index) + last_entry
 
     def __iter__(self) -> Iterator[SegmentScan]:
@@ -130,41 +133,16 @@ class SegmentScan:
         return filled
 
     def _scan(self, filled: int) -> None:
-        (
-            end,
-            self.why,
-            self.next_offset,
-            self.max_timestamp,
-            self.offset_of_max_timestamp,
-            self._bytes_since_last_index_entry,
-            self._last_time_index_timestamp,
-            self._leader_epoch,
-            _,
-            offset_index,
-            time_index,
-            epochs,
-            self.producers,
-        ) = kernel.scan_log(
-            self._buffer,
-            0,
-            filled,
-            self.position,
-            self.base_offset,
-            self.next_offset,
-            self._index_interval_bytes,
-            self._bytes_since_last_index_entry,
-            self.max_timestamp,
-            self.offset_of_max_timestamp,
-            self._last_time_index_timestamp,
-            self._leader_epoch,
-            self._verify_crc,
-            BATCHES_MAX,
-            PIECE_BYTES,
+        scan = kernel.scan_log(
+            self._buffer, filled, self._state, self._verify_crc, BATCHES_MAX, PIECE_BYTES
         )
-        self.offset_index += offset_index
-        self.time_index += time_index
-        self.epochs += epochs
-        self.position += end
+        self._state = scan.state
+        self.why = scan.why
+        self.producers = scan.producers
+        self.offset_index += scan.offset_index
+        self.time_index += scan.time_index
+        self.epochs += scan.epochs
+        self.position = scan.state.file_position
 
     def _make_room(self, filled: int) -> bool:
         """For the batch at `position`, which is longer than the buffer; False if it is cut off."""

@@ -160,7 +160,7 @@ class SegmentWalk(Walk):
         for file in self._earlier:
             for piece in file.scan(verify_crc=False):
                 for row in piece.producers:
-                    if known_offset <= row[5] < base_offset:
+                    if known_offset <= row.last_offset < base_offset:
                         table.replay(row)
         return True
 
@@ -176,7 +176,7 @@ class SegmentWalk(Walk):
         scan = file.scan(verify_crc=True)
         for piece in scan:
             for row in piece.producers:
-                self._has_transactions |= bool(row[7] & _TRANSACTIONAL_BIT)
+                self._has_transactions |= bool(row.attributes & _TRANSACTIONAL_BIT)
                 evidence.see(row)
         self.next_offset = scan.next_offset
         return scan.position == file.size and scan.next_offset <= self._limit_offset

@@ -168,7 +168,7 @@ def replay_producers(
         position = segment.indexed_position_of(start_offset)
         for piece in segment.scan(verify_crc=False, position=position):
             for row in piece.producers:
-                if start_offset <= row[5] < end_offset:
+                if start_offset <= row.last_offset < end_offset:
                     table.replay(row)
             if piece.next_offset >= end_offset:
                 break

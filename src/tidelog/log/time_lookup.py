@@ -124,7 +124,8 @@ def _first_in_batch(
         ) from error
     if found is None:
         return None
-    return TimestampOffset(header.max_timestamp if has_append_time else found[1], found[0])
+    offset, record_timestamp = found
+    return TimestampOffset(header.max_timestamp if has_append_time else record_timestamp, offset)
 
 
 def _payload(header: BatchHeader, payload: memoryview) -> memoryview | bytes | bytearray:

@@ -179,9 +179,8 @@ class _Replay:
             segment.index_interval_bytes,
             verify_crc=False,
             position=0 if walk is None else walk.end,
+            next_offset=segment.base_offset if walk is None else walk.next_offset,
         )
-        if walk is not None:
-            scan.next_offset = walk.next_offset
         for piece in scan:
             for row in piece.producers:
                 self._evidence.see(row)

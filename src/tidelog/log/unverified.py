@@ -111,10 +111,10 @@ class Unverified:
             segment.index_interval_bytes,
             verify_crc=True,
             position=position,
+            next_offset=next_offset,
         )
-        scan.next_offset = max(next_offset, segment.base_offset)
         for piece in scan:
-            if any(row[7] & _TRANSACTIONAL_BIT for row in piece.producers):
+            if any(row.attributes & _TRANSACTIONAL_BIT for row in piece.producers):
                 self.has_transactions = True
         return scan
 

@@ -56,7 +56,7 @@ from tidelog.record.errors import (
     UnknownCodec,
     UnsupportedCodec,
 )
-from tidelog.record.kernel import check_batch
+from tidelog.record.kernel import BatchCheck, check_batch
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ if TYPE_CHECKING:
 
     from tidelog.config.topic import LogConfig
     from tidelog.record.inflation import InflationBudget
-    from tidelog.record.kernel import Buffer
-    from tidelog.record.legacy import MessagesCheck
+    from tidelog.record.kernel import Buffer, MessagesCheck, RecordsCheck
 
 _OFFSET_LENGTH_EPOCH = Struct(">qii")
 _stamp = _OFFSET_LENGTH_EPOCH.pack_into
@@ -179,19 +178,19 @@ def validate_for_append(
         produce_version,
         inflation,
     )
-    return append.validate(check)
+    return append.validate(BatchCheck(*check))
 
 
 def must_be_one_batch(records: memoryview, produce_version: int) -> None:
     """The first of the checks alone, which Kafka makes before it asks for a log."""
     if produce_version < _V2_PRODUCE_VERSION:
         return
-    check = check_batch(records)
-    _require_batch(check[0])
-    if check[0] == kernel.OLD_FORMAT:
+    check = BatchCheck(*check_batch(records))
+    _require_batch(check.status)
+    if check.status == kernel.OLD_FORMAT:
         raise _old_format(produce_version)
-    _require_known_codec(check[4], produce_version)
-    _require_nothing_follows(records[check[1] :])
+    _require_known_codec(check.attributes, produce_version)
+    _require_nothing_follows(records[check.size :])
 
 
 class _Append:
@@ -218,31 +217,31 @@ class _Append:
         self.inflation = inflation
         self.has_append_time = config.message_timestamp_type == "LogAppendTime"
 
-    def validate(self, check: tuple[int, ...]) -> ValidBatch:
-        status = check[0]
+    def validate(self, check: BatchCheck) -> ValidBatch:
+        status = check.status
         _require_batch(status)
         if status == kernel.OLD_FORMAT:
             return self._validate_old()
         return self._validate_v2(check)
 
-    def _validate_v2(self, check: tuple[int, ...]) -> ValidBatch:
-        status, size, base_offset, _, attributes = check[:5]
-        codec = self._allowed_codec(attributes)
-        _require_nothing_follows(self.records[size:])
-        if self.is_client and base_offset != 0:
-            raise InvalidRecords(f"The batch begins at offset {base_offset}, not at 0.")
-        self._require_size(size)
-        if status == kernel.BAD_CRC:
+    def _validate_v2(self, check: BatchCheck) -> ValidBatch:
+        codec = self._allowed_codec(check.attributes)
+        _require_nothing_follows(self.records[check.size :])
+        if self.is_client and check.base_offset != 0:
+            raise InvalidRecords(f"The batch begins at offset {check.base_offset}, not at 0.")
+        self._require_size(check.size)
+        if check.status == kernel.BAD_CRC:
             raise CorruptRecords("The batch fails its checksum.")
         if self.is_client:
             _require_consistent(check)
-        batch = self.records[:size]
+        batch = self.records[: check.size]
         payload: Buffer = batch[HEADER_SIZE:]
-        walk: tuple[int, ...] = (status, *check[12:16])
         if codec != Codec.NONE:
             payload = self._budget().decompress(codec, payload)
-            walk = kernel.check_records(payload, check[11], check[6])
-        if walk[0] == kernel.BAD_RECORDS:
+            walk = kernel.check_records(payload, check.records_count, check.base_timestamp)
+        else:
+            walk = check.records_check()
+        if walk.status == kernel.BAD_RECORDS:
             raise InvalidRecords("The records of the batch are malformed or miscounted.")
         return self._accept_v2(batch, payload, codec, check, walk)
 
@@ -251,11 +250,11 @@ class _Append:
         batch: memoryview,
         payload: Buffer,
         codec: Codec,
-        check: tuple[int, ...],
-        walk: tuple[int, ...],
+        check: BatchCheck,
+        walk: RecordsCheck,
     ) -> ValidBatch:
-        attributes, max_timestamp = check[4], check[7]
-        _, smallest, largest, _, flags = walk
+        attributes, max_timestamp = check.attributes, check.max_timestamp
+        smallest, largest, flags = walk.min_timestamp, walk.largest_timestamp, walk.flags
         if attributes & APPEND_TIME_BIT:
             smallest = max_timestamp
             largest = max(max_timestamp, NO_TIMESTAMP)
@@ -269,9 +268,9 @@ class _Append:
         return self._in_place(batch, codec, check, largest)
 
     def _in_place(
-        self, batch: memoryview, codec: Codec, check: tuple[int, ...], largest: int
+        self, batch: memoryview, codec: Codec, check: BatchCheck, largest: int
     ) -> ValidBatch:
-        attributes, last_offset_delta = check[4], check[5]
+        attributes, last_offset_delta = check.attributes, check.last_offset_delta
         last_offset = self.next_offset + last_offset_delta
         offset_of_max = last_offset
         if self.has_append_time:
@@ -279,7 +278,8 @@ class _Append:
         elif largest == NO_TIMESTAMP and codec == Codec.NONE:
             offset_of_max = -1
         wanted = TimestampType(self.has_append_time)
-        if check[7] != largest or bool(attributes & APPEND_TIME_BIT) != self.has_append_time:
+        had_append_time = attributes & APPEND_TIME_BIT != 0
+        if check.max_timestamp != largest or had_append_time != self.has_append_time:
             stamp_timestamps(batch, wanted, largest)
             attributes = attributes & 0x77 | wanted << 3
         self._require_below_segment(len(batch))
@@ -290,17 +290,18 @@ class _Append:
         self,
         payload: Buffer,
         target: Codec,
-        check: tuple[int, ...],
+        check: BatchCheck,
         flags: int,
         largest: int,
     ) -> ValidBatch:
         """A new batch: the same record bytes, unless their offsets or timestamps must change."""
         from tidelog.record.builder import finish_batch, with_payload
 
-        attributes, base_timestamp, records_count = check[4], check[6], check[11]
+        attributes, records_count = check.attributes, check.records_count
+        base_timestamp = check.base_timestamp
         self._take_time_to_rewrite(target, memoryview(payload).nbytes)
         if flags & kernel.SPARSE_OFFSETS or attributes & APPEND_TIME_BIT:
-            append_time = check[7] if attributes & APPEND_TIME_BIT else None
+            append_time = check.max_timestamp if attributes & APPEND_TIME_BIT else None
             columns = kernel.records_to_columns(
                 [(payload, records_count, 0, base_timestamp, append_time)]
             )
@@ -323,9 +324,9 @@ class _Append:
             last_offset_delta=records_count - 1,
             base_timestamp=base_timestamp,
             max_timestamp=largest,
-            producer_id=check[8],
-            producer_epoch=check[9],
-            base_sequence=check[10],
+            producer_id=check.producer_id,
+            producer_epoch=check.producer_epoch,
+            base_sequence=check.base_sequence,
             records_count=records_count,
         )
         return self._valid_rewritten(batch, attributes, largest, records_count, check)
@@ -367,19 +368,26 @@ class _Append:
     def _read_old(self) -> tuple[Buffer, MessagesCheck, int | None, bool]:
         """(uncompressed v0 or v1 messages, what is in them, the timestamp of all where a wrapper
         gives one, whether a client set LogAppendTime)"""
-        from tidelog.record.legacy import Message, check_inner, check_messages, inner_set
+        from tidelog.record.legacy import (
+            Message,
+            check_inner,
+            check_messages,
+            inner_set,
+            require_fields,
+            require_whole,
+        )
 
         check = check_messages(
             self.records, verify=True, message_bytes_max=self.config.max_message_bytes
         )
-        check.require_whole()
+        require_whole(check)
         if check.status == kernel.TOO_LARGE:
             self._require_size(LOG_OVERHEAD + self._old_size_at(check.position))
         if check.flags & kernel.COMPRESSED and check.messages_count > 1:
             raise InvalidRecords("A compressed message is not alone.")
         if check.flags & kernel.MIXED_MAGIC:
             raise InvalidRecords("Messages of different magic are mixed.")
-        check.require_fields()
+        require_fields(check)
         is_append_time = check.flags & kernel.APPEND_TIME != 0
         messages: Buffer = self.records[: check.position]
         if not check.flags & kernel.COMPRESSED:
@@ -451,14 +459,16 @@ class _Append:
             )
 
     def _require_records_allowed(
-        self, payload: Buffer, check: tuple[int, ...], smallest: int, largest: int, flags: int
+        self, payload: Buffer, check: BatchCheck, smallest: int, largest: int, flags: int
     ) -> None:
-        attributes = check[4]
+        attributes = check.attributes
         if attributes & APPEND_TIME_BIT and (self.has_append_time or largest == NO_TIMESTAMP):
             raise _append_time_by_client()
         if not self._are_allowed(flags, smallest, largest):
             append_time = largest if attributes & APPEND_TIME_BIT else None
-            self._refuse_records(payload, check[11], check[6], append_time, flags)
+            self._refuse_records(
+                payload, check.records_count, check.base_timestamp, append_time, flags
+            )
 
     def _are_allowed(self, flags: int, smallest: int, largest: int) -> bool:
         if flags & kernel.NULL_KEY and self.config.compact:
@@ -515,7 +525,7 @@ class _Append:
         attributes: int,
         max_timestamp: int,
         records_count: int,
-        check: tuple[int, ...] | None,
+        check: BatchCheck | None,
     ) -> ValidBatch:
         self._require_size(len(batch))
         self._require_below_segment(len(batch))
@@ -532,12 +542,13 @@ class _Append:
         last_offset: int,
         max_timestamp: int,
         offset_of_max_timestamp: int,
-        check: tuple[int, ...] | None,
+        check: BatchCheck | None,
         records_count: int = 0,
     ) -> ValidBatch:
         producer_id, producer_epoch, base_sequence = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
         if check is not None:
-            producer_id, producer_epoch, base_sequence, records_count = check[8:12]
+            producer_id, producer_epoch = check.producer_id, check.producer_epoch
+            base_sequence, records_count = check.base_sequence, check.records_count
         return ValidBatch(
             batch,
             len(batch),
@@ -589,15 +600,15 @@ def _require_nothing_follows(rest: memoryview) -> None:
     """After a v2 batch only what is too short to be another one may stand."""
     if not rest:
         return
-    status = check_batch(rest)[0]
+    status = BatchCheck(*check_batch(rest)).status
     if status in (kernel.BAD_MAGIC, kernel.BAD_SIZE):
         raise CorruptRecords("Bytes after the batch are neither a batch nor the beginning of one.")
     if status != kernel.NO_BATCH:
         raise NotOneBatch("There is more than one record batch.")
 
 
-def _require_consistent(check: tuple[int, ...]) -> None:
-    attributes, last_offset_delta, records_count = check[4], check[5], check[11]
+def _require_consistent(check: BatchCheck) -> None:
+    last_offset_delta, records_count = check.last_offset_delta, check.records_count
     if last_offset_delta < 0:
         raise InvalidRecords(f"The last offset delta is {last_offset_delta}.")
     if records_count <= 0:
@@ -606,7 +617,7 @@ def _require_consistent(check: tuple[int, ...]) -> None:
         raise InvalidRecords(
             f"{records_count} records do not fit a last offset delta of {last_offset_delta}."
         )
-    if attributes & CONTROL_BIT:
+    if check.attributes & CONTROL_BIT:
         raise InvalidRecords("Clients may not write control records.")
-    if check[8] > NO_PRODUCER_ID and check[10] < 0:
-        raise InvalidRecords(f"Producer {check[8]} sent sequence {check[10]}.")
+    if check.producer_id > NO_PRODUCER_ID and check.base_sequence < 0:
+        raise InvalidRecords(f"Producer {check.producer_id} sent sequence {check.base_sequence}.")

@@ -57,5 +57,8 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__kernel(void)
 {
     prepare_checksums();
-    return PyModule_Create(&definition);
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && !prepare_results(module))
+        Py_CLEAR(module);
+    return module;
 }

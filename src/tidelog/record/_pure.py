@@ -11,42 +11,47 @@ from array import array
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.record._results import (
+    APPEND_TIME,
+    AT_END,
+    AT_LIMIT,
+    BAD_CRC,
+    BAD_MAGIC,
+    BAD_OFFSET,
+    BAD_RECORDS,
+    BAD_SIZE,
+    COMPRESSED,
+    INCOMPLETE,
+    MIXED_MAGIC,
+    NEW_FORMAT,
+    NO_BATCH,
+    NO_TIMESTAMP,
+    NULL_KEY,
+    OK,
+    OLD_FORMAT,
+    SPARSE_OFFSETS,
+    TOO_LARGE,
+    WALKED,
+    BatchRow,
+    LogScan,
+    MessagesCheck,
+    ProducerBatch,
+    RecordColumns,
+    RecordsCheck,
+    ScanState,
+)
 from tidelog.record.varint import decode_varint, decode_varlong, encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tidelog.record.kernel import Buffer, ColumnsTuple, Record, RecordsPart
+    from typing_extensions import Buffer
 
-    BatchCheck = tuple[
-        int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int
-    ]
-    RecordsCheck = tuple[int, int, int, int, int]
-    BatchRow = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-    ProducerRow = tuple[int, int, int, int, int, int, int, int, int, int, int]
-    Scan = tuple[
-        int,
-        int,
-        int,
-        int,
-        int,
-        int,
-        int,
-        int,
-        int,
-        bytes,
-        bytes,
-        list[tuple[int, int]],
-        list[ProducerRow],
-    ]
+    from tidelog.record._results import BatchCheckTuple, Record, RecordsPart
+
     Found = tuple[int, int, int, int, int]
-    MessagesRow = tuple[int, int, int, int, int, int, int, int, int]
 
-_OK, _NO_BATCH, _BAD_SIZE, _BAD_MAGIC, _OLD_FORMAT, _BAD_CRC, _BAD_RECORDS = range(7)
-_AT_END, _INCOMPLETE, _BAD_OFFSET, _AT_LIMIT = 0, 1, 7, 8
-_WALKED, _NULL_KEY, _SPARSE_OFFSETS = 1, 2, 4
-_CUT, _NEW_FORMAT, _TOO_LARGE = -1, 9, 10
-_COMPRESSED, _MIXED_MAGIC, _APPEND_TIME, _NO_TIMESTAMP = 8, 16, 32, 64
+_CUT = -1
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET_AND_SIZE = Struct(">qi")
@@ -178,7 +183,7 @@ def _walk(
 
 
 def check_records(payload: Buffer, records_count: int, base_timestamp: int, /) -> RecordsCheck:
-    min_timestamp, largest_timestamp, delta_of_largest, flags = -1, -1, -1, _WALKED
+    min_timestamp, largest_timestamp, delta_of_largest, flags = -1, -1, -1, WALKED
     view = memoryview(payload).cast("B")
     try:
         for index, (timestamp_delta, offset_delta, key_start, *_) in enumerate(
@@ -190,42 +195,42 @@ def check_records(payload: Buffer, records_count: int, base_timestamp: int, /) -
             if timestamp > largest_timestamp:
                 largest_timestamp, delta_of_largest = timestamp, offset_delta
             if key_start < 0:
-                flags |= _NULL_KEY
+                flags |= NULL_KEY
             if offset_delta != index:
-                flags |= _SPARSE_OFFSETS
+                flags |= SPARSE_OFFSETS
     except _Malformed:
-        return _BAD_RECORDS, -1, -1, -1, 0
-    return _OK, min_timestamp, largest_timestamp, delta_of_largest, flags
+        return RecordsCheck(BAD_RECORDS, -1, -1, -1, 0)
+    return RecordsCheck(OK, min_timestamp, largest_timestamp, delta_of_largest, flags)
 
 
-def check_batch(data: Buffer, /) -> BatchCheck:
+def check_batch(data: Buffer, /) -> BatchCheckTuple:
     view = memoryview(data).cast("B")
     length = len(view)
     if length < _OVERHEAD:
-        return _header_problem(_NO_BATCH)
+        return _header_problem(NO_BATCH)
     size = int.from_bytes(view[8:12], "big", signed=True)
     if size < _V0_SIZE_MIN:
-        return _header_problem(_BAD_SIZE)
+        return _header_problem(BAD_SIZE)
     size += _OVERHEAD
     if length <= _MAGIC:
-        return _header_problem(_NO_BATCH)
+        return _header_problem(NO_BATCH)
     magic = view[_MAGIC]
     if magic > 2:
-        return _header_problem(_BAD_MAGIC)
+        return _header_problem(BAD_MAGIC)
     if length < size:
-        return _header_problem(_NO_BATCH)
+        return _header_problem(NO_BATCH)
     if magic < 2:
-        return _OLD_FORMAT, size, 0, magic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+        return OLD_FORMAT, size, 0, magic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     if size < _HEADER_SIZE:
-        return _header_problem(_BAD_SIZE)
+        return _header_problem(BAD_SIZE)
     return _check_v2(view[:size], size)
 
 
-def _header_problem(status: int) -> BatchCheck:
+def _header_problem(status: int) -> BatchCheckTuple:
     return status, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 
 
-def _check_v2(batch: memoryview, size: int) -> BatchCheck:
+def _check_v2(batch: memoryview, size: int) -> BatchCheckTuple:
     (
         base_offset,
         _,
@@ -241,9 +246,9 @@ def _check_v2(batch: memoryview, size: int) -> BatchCheck:
         base_sequence,
         records_count,
     ) = _HEADER.unpack_from(batch)
-    status, minimum, largest, delta, flags = _OK, -1, -1, -1, 0
+    status, minimum, largest, delta, flags = OK, -1, -1, -1, 0
     if crc32c(batch[_CRC_START:]) != crc:
-        status = _BAD_CRC
+        status = BAD_CRC
     elif attributes & 7 == 0:
         status, minimum, largest, delta, flags = check_records(
             batch[_HEADER_SIZE:], records_count, base_timestamp
@@ -272,27 +277,27 @@ def _row_at(view: memoryview, position: int, end: int) -> tuple[int, BatchRow | 
     """(why there is no header, None) or (AT_END, the header) of the batch at `position`."""
     left = end - position
     if left < _MAGIC + 1:
-        return _INCOMPLETE, None
+        return INCOMPLETE, None
     offset, size = _OFFSET_AND_SIZE.unpack_from(view, position)
     if size < _V0_SIZE_MIN:
-        return _BAD_SIZE, None
+        return BAD_SIZE, None
     magic = view[position + _MAGIC]
     if magic > 2:
-        return _BAD_MAGIC, None
+        return BAD_MAGIC, None
     if magic == 2:
         return _v2_row(view, position, left, size + _OVERHEAD)
     timestamp = -1
     if magic == 1:
         if size < _V1_SIZE_MIN:
-            return _BAD_SIZE, None
+            return BAD_SIZE, None
         if left < 26:
-            return _INCOMPLETE, None
+            return INCOMPLETE, None
         timestamp = _V1_TIMESTAMP.unpack_from(view, position + 18)[0]
     elif left < 18:
-        return _INCOMPLETE, None
+        return INCOMPLETE, None
     attributes = view[position + 17]
     count = -1 if attributes & 7 else 1
-    return _AT_END, (
+    return AT_END, BatchRow(
         position,
         size + _OVERHEAD,
         magic,
@@ -311,9 +316,9 @@ def _row_at(view: memoryview, position: int, end: int) -> tuple[int, BatchRow | 
 
 def _v2_row(view: memoryview, position: int, left: int, size: int) -> tuple[int, BatchRow | None]:
     if size < _HEADER_SIZE:
-        return _BAD_SIZE, None
+        return BAD_SIZE, None
     if left < _HEADER_SIZE:
-        return _INCOMPLETE, None
+        return INCOMPLETE, None
     (
         base_offset,
         _,
@@ -329,7 +334,7 @@ def _v2_row(view: memoryview, position: int, left: int, size: int) -> tuple[int,
         base_sequence,
         records_count,
     ) = _HEADER.unpack_from(view, position)
-    return _AT_END, (
+    return AT_END, BatchRow(
         position,
         size,
         magic,
@@ -359,15 +364,15 @@ def list_batches(
         rows: list[BatchRow] = []
         while position < end:
             if len(rows) >= batches_max:
-                return position, _AT_LIMIT, rows
+                return position, AT_LIMIT, rows
             why, row = _row_at(view, position, end)
             if row is None:
                 return position, why, rows
-            if row[1] > end - position:
-                return position, _INCOMPLETE, rows
+            if row.size > end - position:
+                return position, INCOMPLETE, rows
             rows.append(row)
-            position += row[1]
-        return position, _AT_END, rows
+            position += row.size
+        return position, AT_END, rows
 
 
 def find_offset(buffer: Buffer, position: int, end: int, target_offset: int, /) -> Found:
@@ -388,10 +393,12 @@ def _find(
         while position < end:
             why, row = _row_at(view, position, end)
             if row is None:
-                return (0 if why == _INCOMPLETE else -1), position, 0, 0, 0
-            if row[5] >= target_offset and (target_timestamp is None or row[8] >= target_timestamp):
-                return 1, position, row[1], row[4], row[5]
-            position += row[1]
+                return (0 if why == INCOMPLETE else -1), position, 0, 0, 0
+            if row.last_offset >= target_offset and (
+                target_timestamp is None or row.max_timestamp >= target_timestamp
+            ):
+                return 1, position, row.size, row.base_offset, row.last_offset
+            position += row.size
         return 0, position, 0, 0, 0
 
 
@@ -414,20 +421,19 @@ def find_record(
 
 
 def _batch_crc_holds(view: memoryview, row: BatchRow) -> bool:
-    position, size, magic = row[:3]
-    if magic == 2:
-        stored: int = _CRC.unpack_from(view, position + 17)[0]
-        return crc32c(view[position + _CRC_START : position + size]) == stored
-    stored = _CRC.unpack_from(view, position + _OVERHEAD)[0]
-    return zlib.crc32(view[position + _MAGIC : position + size]) == stored
+    batch = view[row.position : row.position + row.size]
+    if row.magic == 2:
+        stored: int = _CRC.unpack_from(batch, 17)[0]
+        return crc32c(batch[_CRC_START:]) == stored
+    stored = _CRC.unpack_from(batch, _OVERHEAD)[0]
+    return zlib.crc32(batch[_MAGIC:]) == stored
 
 
 def _control_of(view: memoryview, row: BatchRow) -> tuple[int, int]:
     """(control type, coordinator epoch) of a control batch's first record; -1 what is not there."""
-    position, size, _, attributes = row[:4]
-    if attributes & 0x27 != 0x20 or row[12] < 1:
+    if row.attributes & 0x27 != 0x20 or row.records_count < 1:
         return -1, -1
-    payload = view[position + _HEADER_SIZE : position + size]
+    payload = view[row.position + _HEADER_SIZE : row.position + row.size]
     try:
         _, place = decode_varint(payload, 0)
         _, place = decode_varlong(payload, place + 1)
@@ -445,22 +451,21 @@ def _control_of(view: memoryview, row: BatchRow) -> tuple[int, int]:
     return control_type, _CONTROL_VALUE.unpack_from(payload, value_start)[1]
 
 
-def _producer_row(view: memoryview, row: BatchRow, file_position: int) -> ProducerRow:
+def _producer_batch(view: memoryview, row: BatchRow, file_position: int) -> ProducerBatch:
     control_type, coordinator_epoch = _control_of(view, row)
-    base_sequence = row[11]
     last_sequence = -1
-    if base_sequence != -1:
-        last_sequence = (base_sequence + row[5] - row[4]) & _INT32_MAX
-    return (
-        row[9],
-        row[10],
-        base_sequence,
+    if row.base_sequence != -1:
+        last_sequence = (row.base_sequence + row.last_offset - row.base_offset) & _INT32_MAX
+    return ProducerBatch(
+        row.producer_id,
+        row.producer_epoch,
+        row.base_sequence,
         last_sequence,
-        row[4],
-        row[5],
-        row[8],
-        row[3],
-        file_position + row[0],
+        row.base_offset,
+        row.last_offset,
+        row.max_timestamp,
+        row.attributes,
+        file_position + row.position,
         control_type,
         coordinator_epoch,
     )
@@ -468,89 +473,85 @@ def _producer_row(view: memoryview, row: BatchRow, file_position: int) -> Produc
 
 def scan_log(
     buffer: Buffer,
-    position: int,
     end: int,
-    file_position: int,
-    segment_base_offset: int,
-    next_offset: int,
-    index_interval_bytes: int,
-    bytes_since_last_index_entry: int,
-    max_timestamp: int,
-    offset_of_max_timestamp: int,
-    last_time_index_timestamp: int,
-    leader_epoch: int,
+    state: ScanState,
     verify_crc: int,
     batches_max: int,
     bytes_max: int,
     /,
-) -> Scan:
-    if file_position < 0:
-        raise ValueError("file_position is negative")
-    offset_index, time_index = bytearray(), bytearray()
-    epochs: list[tuple[int, int]] = []
-    producers: list[ProducerRow] = []
-    batches_count = 0
-    with memoryview(buffer) as raw, raw.cast("B") as view:
-        _require_range(view, position, end)
-        start = position
-        why = _AT_END
-        while position < end:
-            if batches_count >= batches_max or position - start >= bytes_max:
-                why = _AT_LIMIT
-                break
-            why, row = _row_at(view, position, end)
-            if row is None:
-                break
-            size, magic, base_offset, last_offset = row[1], row[2], row[4], row[5]
-            if size > end - position:
-                why = _INCOMPLETE
-                break
-            if verify_crc and not _batch_crc_holds(view, row):
-                why = _BAD_CRC
-                break
-            place = file_position + position
-            if (
-                not next_offset <= base_offset <= last_offset < _INT64_MAX
-                or not 0 <= last_offset - segment_base_offset <= _INT32_MAX
-                or place > _INT32_MAX
-            ):
-                why = _BAD_OFFSET
-                break
-            if row[8] > max_timestamp:
-                max_timestamp, offset_of_max_timestamp = row[8], last_offset
-            if bytes_since_last_index_entry > index_interval_bytes:
-                offset_index += _OFFSET_ENTRY.pack(last_offset - segment_base_offset, place)
-                if max_timestamp > last_time_index_timestamp:
-                    time_index += _TIME_ENTRY.pack(
-                        max_timestamp, (offset_of_max_timestamp - segment_base_offset) & 0xFFFFFFFF
-                    )
-                    last_time_index_timestamp = max_timestamp
-                bytes_since_last_index_entry = 0
-            bytes_since_last_index_entry += size
-            if magic == 2 and row[6] > leader_epoch:
-                leader_epoch = row[6]
-                epochs.append((leader_epoch, base_offset))
-            if row[9] >= 0:
-                producers.append(_producer_row(view, row, file_position))
-            next_offset = last_offset + 1
-            batches_count += 1
-            position += size
-            why = _AT_END
-    return (
-        position,
-        why,
+) -> LogScan:
+    (
+        segment_base_offset,
+        index_interval_bytes,
+        file_position,
         next_offset,
         max_timestamp,
         offset_of_max_timestamp,
         bytes_since_last_index_entry,
         last_time_index_timestamp,
         leader_epoch,
-        batches_count,
-        bytes(offset_index),
-        bytes(time_index),
-        epochs,
-        producers,
+    ) = state
+    if file_position < 0:
+        raise ValueError("file_position is negative")
+    offset_index, time_index = bytearray(), bytearray()
+    epochs: list[tuple[int, int]] = []
+    producers: list[ProducerBatch] = []
+    position = batches_count = 0
+    with memoryview(buffer) as raw, raw.cast("B") as view:
+        _require_range(view, position, end)
+        why = AT_END
+        while position < end:
+            if batches_count >= batches_max or position >= bytes_max:
+                why = AT_LIMIT
+                break
+            why, row = _row_at(view, position, end)
+            if row is None:
+                break
+            if row.size > end - position:
+                why = INCOMPLETE
+                break
+            if verify_crc and not _batch_crc_holds(view, row):
+                why = BAD_CRC
+                break
+            place = file_position + position
+            if (
+                not next_offset <= row.base_offset <= row.last_offset < _INT64_MAX
+                or not 0 <= row.last_offset - segment_base_offset <= _INT32_MAX
+                or place > _INT32_MAX
+            ):
+                why = BAD_OFFSET
+                break
+            if row.max_timestamp > max_timestamp:
+                max_timestamp, offset_of_max_timestamp = row.max_timestamp, row.last_offset
+            if bytes_since_last_index_entry > index_interval_bytes:
+                offset_index += _OFFSET_ENTRY.pack(row.last_offset - segment_base_offset, place)
+                if max_timestamp > last_time_index_timestamp:
+                    time_index += _TIME_ENTRY.pack(
+                        max_timestamp, (offset_of_max_timestamp - segment_base_offset) & 0xFFFFFFFF
+                    )
+                    last_time_index_timestamp = max_timestamp
+                bytes_since_last_index_entry = 0
+            bytes_since_last_index_entry += row.size
+            if row.magic == 2 and row.leader_epoch > leader_epoch:
+                leader_epoch = row.leader_epoch
+                epochs.append((leader_epoch, row.base_offset))
+            if row.producer_id >= 0:
+                producers.append(_producer_batch(view, row, file_position))
+            next_offset = row.last_offset + 1
+            batches_count += 1
+            position += row.size
+            why = AT_END
+    state = state._replace(
+        file_position=_signed(file_position + position),
+        next_offset=next_offset,
+        max_timestamp=max_timestamp,
+        offset_of_max_timestamp=offset_of_max_timestamp,
+        bytes_since_last_index_entry=bytes_since_last_index_entry,
+        last_time_index_timestamp=last_time_index_timestamp,
+        leader_epoch=leader_epoch,
     )
+    indexes = bytes(offset_index), bytes(time_index)
+    return LogScan(position, why, state, batches_count, *indexes, epochs, producers)
 
 
 class _BinaryColumn:
@@ -585,8 +586,8 @@ def _field(payload: memoryview, start: int, end: int) -> memoryview | None:
 
 
 def records_to_columns(
-    parts: Sequence[RecordsPart], spare: ColumnsTuple | None = None, /
-) -> ColumnsTuple:
+    parts: Sequence[RecordsPart], spare: RecordColumns | None = None, /
+) -> RecordColumns:
     if spare is not None and not (isinstance(spare, tuple) and len(spare) == 15):
         raise ValueError("spare is an earlier answer")
     offsets, timestamps, header_offsets = array("q"), array("q"), array("i", [0])
@@ -609,7 +610,7 @@ def records_to_columns(
                 start, position = _skip_field(payload, position, len(payload))
                 header_values.append(_field(payload, start, position))
             header_offsets.append(header_offsets[-1] + headers_count)
-    return (
+    return RecordColumns(
         len(offsets),
         _bytes_of(offsets),
         _bytes_of(timestamps),
@@ -699,9 +700,9 @@ class _Rows:
         return value
 
 
-def _columns_fit(columns: ColumnsTuple) -> bool:
-    rows = columns[0]
-    headers = len(columns[10]) // 4 - 1
+def _columns_fit(columns: RecordColumns) -> bool:
+    rows = columns.records_count
+    headers = len(columns.header_key_offsets) // 4 - 1
     least = (
         rows * 8,
         rows * 8,
@@ -724,17 +725,17 @@ def _columns_fit(columns: ColumnsTuple) -> bool:
 
 
 def encode_columns(
-    columns: ColumnsTuple, start: int, stop: int, base_offset: int | None, reserve_bytes: int, /
+    columns: RecordColumns, start: int, stop: int, base_offset: int | None, reserve_bytes: int, /
 ) -> tuple[bytearray, int, int]:
     if not _columns_fit(columns):
         raise ValueError("columns do not fit together")
-    if not 0 <= start <= stop <= columns[0]:
+    if not 0 <= start <= stop <= columns.records_count:
         raise ValueError("rows outside the columns")
     return _encode_picked(columns, range(start, stop), base_offset, reserve_bytes)
 
 
 def encode_rows(
-    columns: ColumnsTuple, order: Buffer, start: int, stop: int, reserve_bytes: int, /
+    columns: RecordColumns, order: Buffer, start: int, stop: int, reserve_bytes: int, /
 ) -> tuple[bytearray, int, int]:
     if not _columns_fit(columns):
         raise ValueError("columns do not fit together")
@@ -742,20 +743,22 @@ def encode_rows(
     if not 0 <= start <= stop <= len(numbers):
         raise ValueError("rows outside the columns")
     picked = numbers[start:stop]
-    if picked and not 0 <= min(picked) <= max(picked) < columns[0]:
+    if picked and not 0 <= min(picked) <= max(picked) < columns.records_count:
         raise ValueError("rows outside the columns")
     return _encode_picked(columns, picked, None, reserve_bytes)
 
 
 def _encode_picked(
-    columns: ColumnsTuple, rows: Sequence[int], base_offset: int | None, reserve_bytes: int
+    columns: RecordColumns, rows: Sequence[int], base_offset: int | None, reserve_bytes: int
 ) -> tuple[bytearray, int, int]:
-    offsets, timestamps = _ints("q", columns[1]), _ints("q", columns[2])
-    keys = _Rows(columns[3], columns[4], columns[5])
-    values = _Rows(columns[6], columns[7], columns[8])
-    header_offsets = _ints("i", columns[9])
-    header_keys = _Rows(columns[10], None, columns[11])
-    header_values = _Rows(columns[12], columns[13], columns[14])
+    offsets, timestamps = _ints("q", columns.offsets), _ints("q", columns.timestamps)
+    keys = _Rows(columns.key_offsets, columns.key_validity, columns.key_data)
+    values = _Rows(columns.value_offsets, columns.value_validity, columns.value_data)
+    header_offsets = _ints("i", columns.header_offsets)
+    header_keys = _Rows(columns.header_key_offsets, None, columns.header_key_data)
+    header_values = _Rows(
+        columns.header_value_offsets, columns.header_value_validity, columns.header_value_data
+    )
     encoded = bytearray(reserve_bytes)
     base_timestamp = max_timestamp = -1
     try:
@@ -864,19 +867,19 @@ def _entry_at(view: memoryview, position: int, end: int) -> tuple[int, _Entry | 
         return _CUT, None
     offset, size = _OFFSET_AND_SIZE.unpack_from(view, position)
     if size < _V0_SIZE_MIN:
-        return _BAD_SIZE, None
+        return BAD_SIZE, None
     if left <= _MAGIC:
         return _CUT, None
     magic = view[position + _MAGIC]
     if magic > 1:
-        return (_NEW_FORMAT if magic == 2 else _BAD_MAGIC), None
+        return (NEW_FORMAT if magic == 2 else BAD_MAGIC), None
     if size > left - _OVERHEAD:
         return _CUT, None
     if magic == 1 and size < _V1_SIZE_MIN:
-        return _BAD_SIZE, None
+        return BAD_SIZE, None
     timestamp = _V1_TIMESTAMP.unpack_from(view, position + 18)[0] if magic else -1
     entry = view[position : position + _OVERHEAD + size]
-    return _OK, _Entry(entry, magic, entry[17], offset, timestamp)
+    return OK, _Entry(entry, magic, entry[17], offset, timestamp)
 
 
 class _MessagesCheck:
@@ -892,15 +895,15 @@ class _MessagesCheck:
         if self.count == 0:
             self.magic, self.first_offset = entry.magic, entry.offset
         elif entry.magic != self.magic:
-            self.flags |= _MIXED_MAGIC
+            self.flags |= MIXED_MAGIC
         self.count += 1
         self.last_offset = entry.offset
         if entry.attributes & 7:
-            self.flags |= _COMPRESSED
+            self.flags |= COMPRESSED
         if entry.magic and entry.attributes & 8:
-            self.flags |= _APPEND_TIME
+            self.flags |= APPEND_TIME
         if entry.timestamp == -1:
-            self.flags |= _NO_TIMESTAMP
+            self.flags |= NO_TIMESTAMP
         elif self.min_timestamp == -1 or entry.timestamp < self.min_timestamp:
             self.min_timestamp = entry.timestamp
         self.largest_timestamp = max(self.largest_timestamp, entry.timestamp)
@@ -910,7 +913,7 @@ class _MessagesCheck:
             self.fits = False
             return
         if key is None:
-            self.flags |= _NULL_KEY
+            self.flags |= NULL_KEY
 
 
 def check_messages(
@@ -921,7 +924,7 @@ def check_messages(
     message_bytes_max: int,
     one_run: int,
     /,
-) -> MessagesRow:
+) -> MessagesCheck:
     check = _MessagesCheck()
     view = memoryview(buffer).cast("B")
     _require_range(view, position, end)
@@ -932,19 +935,19 @@ def check_messages(
         if one_run and (entry.attributes & 7 or (check.count and entry.magic != check.magic)):
             break
         if len(entry.view) > message_bytes_max:
-            status = _TOO_LARGE
+            status = TOO_LARGE
             break
         crc = _CRC.unpack_from(entry.view, _OVERHEAD)[0]
         if verify_crc and zlib.crc32(entry.view[_MAGIC:]) != crc:
-            status = _BAD_CRC
+            status = BAD_CRC
             break
         check.take(entry)
         position += len(entry.view)
     if one_run or status == _CUT:
-        status = _OK
-    if status == _OK and not check.fits:
-        status = _BAD_RECORDS
-    return (
+        status = OK
+    if status == OK and not check.fits:
+        status = BAD_RECORDS
+    return MessagesCheck(
         status,
         position,
         check.count,
@@ -994,16 +997,9 @@ def _sized(field: memoryview | None) -> bytes:
 
 
 def records_to_messages(
-    payload: Buffer,
-    records_count: int,
-    base_offset: int,
-    base_timestamp: int,
-    append_time: int | None,
-    magic: int,
-    is_relative: int,
-    first_offset: int,
-    /,
+    part: RecordsPart, magic: int, is_relative: int, first_offset: int, /
 ) -> tuple[bytearray, int, int, int]:
+    payload, records_count, base_offset, base_timestamp, append_time = part
     view = memoryview(payload).cast("B")
     encoded = bytearray()
     count = start_offset = 0

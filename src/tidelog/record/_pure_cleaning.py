@@ -20,21 +20,35 @@ from tidelog.record._pure import (
     _walk,
     crc32c,
 )
+from tidelog.record._results import (
+    AT_END,
+    BAD_CRC,
+    BAD_OFFSET,
+    BAD_RECORDS,
+    DELETE_BATCH,
+    EMPTY_BATCH,
+    FILTER_RECORDS,
+    INCOMPLETE,
+    KEEP_BATCH,
+    MAP_FULL,
+    NEEDS_INFLATION,
+    OUTPUT_FULL,
+    SET_HORIZON,
+    BatchRow,
+    BatchWalk,
+    Filtered,
+    KeyOffsets,
+    Mapped,
+    Retention,
+    TransactionalBatch,
+)
 from tidelog.record.varint import encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tidelog.record._pure import BatchRow
-    from tidelog.record.kernel import Buffer
+    from typing_extensions import Buffer
 
-    TransactionalRow = tuple[int, int, int, int, int, int, int]
-    Mapped = tuple[int, int, int, int, int, int, int]
-    Filtered = tuple[int, int, int, int, int, int, int, int, int]
-
-_AT_END, _INCOMPLETE, _BAD_CRC, _BAD_RECORDS, _BAD_OFFSET = 0, 1, 5, 6, 7
-_NEEDS_INFLATION, _MAP_FULL, _OUTPUT_FULL = 11, 12, 13
-_FILTER_RECORDS, _DELETE_BATCH, _EMPTY_BATCH, _KEEP_BATCH, _SET_HORIZON = range(5)
 _APPEND_TIME, _TRANSACTION, _HORIZON = 0x08, 0x30, 0x40
 
 _SLOT = Struct("=QQq")
@@ -137,22 +151,14 @@ class _OffsetMap:
 class _Walker:
     """Whole batches of a buffer, in order, and the verdicts on those of transactions."""
 
-    def __init__(
-        self,
-        view: memoryview,
-        verdicts: memoryview,
-        position: int,
-        end: int,
-        next_offset: int,
-        verify_crc: int,
-    ) -> None:
-        _require_range(view, position, end)
+    def __init__(self, walk: BatchWalk, view: memoryview, verdicts: memoryview) -> None:
+        _require_range(view, walk.position, walk.end)
         self.view = view
-        self.position = position
-        self.next_offset = next_offset
+        self.position = walk.position
+        self.next_offset = walk.next_offset
         self.verdicts_used = 0
-        self._end = end
-        self._verify_crc = verify_crc
+        self._end = walk.end
+        self._verify_crc = walk.verify_crc
         self._verdicts = verdicts
 
     @property
@@ -163,29 +169,33 @@ class _Walker:
         why, row = _row_at(self.view, self.position, self._end)
         if row is None:
             return why, None
-        if row[1] > self._end - self.position:
-            return _INCOMPLETE, None
+        if row.size > self._end - self.position:
+            return INCOMPLETE, None
         if self._verify_crc and not _batch_crc_holds(self.view, row):
-            return _BAD_CRC, None
-        if row[4] < self.next_offset or row[5] < row[4] or row[5] == _INT64_MAX:
-            return _BAD_OFFSET, None
-        return _AT_END, row
+            return BAD_CRC, None
+        if (
+            row.base_offset < self.next_offset
+            or row.last_offset < row.base_offset
+            or row.last_offset == _INT64_MAX
+        ):
+            return BAD_OFFSET, None
+        return AT_END, row
 
     def verdict_on(self, row: BatchRow) -> int:
         if not _has_verdict(row):
-            return _FILTER_RECORDS
+            return FILTER_RECORDS
         if self.verdicts_used >= len(self._verdicts):
             raise ValueError("a transactional batch without a verdict")
         return self._verdicts[self.verdicts_used]
 
     def step_over(self, row: BatchRow) -> None:
         self.verdicts_used += _has_verdict(row)
-        self.next_offset = row[5] + 1
-        self.position += row[1]
+        self.next_offset = row.last_offset + 1
+        self.position += row.size
 
 
 def _has_verdict(row: BatchRow) -> bool:
-    return row[2] == 2 and row[3] & _TRANSACTION != 0
+    return row.magic == 2 and row.attributes & _TRANSACTION != 0
 
 
 class _RecordPlace(NamedTuple):
@@ -212,13 +222,13 @@ def _places(payload: memoryview, records_count: int) -> Iterator[_RecordPlace]:
 
 
 def _payload(view: memoryview, row: BatchRow) -> memoryview:
-    return view[row[0] + _HEADER_SIZE : row[0] + row[1]]
+    return view[row.position + _HEADER_SIZE : row.position + row.size]
 
 
 def _records_of(view: memoryview, row: BatchRow) -> Iterator[_RecordPlace]:
     """_Malformed at the first record that does not fit."""
-    for record in _places(_payload(view, row), row[12]):
-        if not 0 <= record.offset_delta <= row[5] - row[4]:
+    for record in _places(_payload(view, row), row.records_count):
+        if not 0 <= record.offset_delta <= row.last_offset - row.base_offset:
             raise _Malformed("malformed records")
         yield record
 
@@ -233,8 +243,8 @@ def _message_fields(
     view: memoryview, row: BatchRow
 ) -> tuple[memoryview | None, memoryview | None] | None:
     """(key, value) of an uncompressed message of an old format; None if they do not fit."""
-    message = view[row[0] : row[0] + row[1]]
-    position = _V0_FIELDS_AT if row[2] == 0 else _V1_FIELDS_AT
+    message = view[row.position : row.position + row.size]
+    position = _V0_FIELDS_AT if row.magic == 0 else _V1_FIELDS_AT
     fields: list[memoryview | None] = []
     for _ in range(2):
         if len(message) - position < 4:
@@ -248,18 +258,28 @@ def _message_fields(
     return fields[0], fields[1]
 
 
-def list_transactional(buffer: Buffer, position: int, end: int, /) -> list[TransactionalRow]:
-    rows: list[TransactionalRow] = []
+def list_transactional(buffer: Buffer, position: int, end: int, /) -> list[TransactionalBatch]:
+    rows: list[TransactionalBatch] = []
     with memoryview(buffer) as raw, raw.cast("B") as view:
         _require_range(view, position, end)
         while position < end:
             _, row = _row_at(view, position, end)
-            if row is None or row[1] > end - position:
+            if row is None or row.size > end - position:
                 break
             if _has_verdict(row):
                 control_type = _control_of(view, row)[0]
-                rows.append((row[5], row[3], row[9], row[10], row[7], row[12], control_type))
-            position += row[1]
+                rows.append(
+                    TransactionalBatch(
+                        row.last_offset,
+                        row.attributes,
+                        row.producer_id,
+                        row.producer_epoch,
+                        row.base_timestamp,
+                        row.records_count,
+                        control_type,
+                    )
+                )
+            position += row.size
     return rows
 
 
@@ -277,70 +297,56 @@ class _Mapping:
             why, row = walker.next_batch()
             if row is not None:
                 why = self._map_batch(row)
-            if why != _AT_END or row is None:
+            if why != AT_END or row is None:
                 return why
-            if row[5] >= self._start_offset:
-                self.latest_offset = row[5]
+            if row.last_offset >= self._start_offset:
+                self.latest_offset = row.last_offset
             walker.step_over(row)
-        return _AT_END
+        return AT_END
 
     def _map_batch(self, row: BatchRow) -> int:
         verdict = self._walker.verdict_on(row)
-        if verdict != _FILTER_RECORDS or row[5] < self._start_offset:
-            return _AT_END
-        if row[3] & 7:
-            return _NEEDS_INFLATION
-        if row[2] < 2:
+        if verdict != FILTER_RECORDS or row.last_offset < self._start_offset:
+            return AT_END
+        if row.attributes & 7:
+            return NEEDS_INFLATION
+        if row.magic < 2:
             fields = _message_fields(self._walker.view, row)
             if fields is None:
-                return _BAD_RECORDS
+                return BAD_RECORDS
             self.records += 1
-            return self._map_key(fields[0], row[4])
+            return self._map_key(fields[0], row.base_offset)
         try:
             for record in _records_of(self._walker.view, row):
-                why = self._map_key(record.key, row[4] + record.offset_delta)
-                if why != _AT_END:
+                why = self._map_key(record.key, row.base_offset + record.offset_delta)
+                if why != AT_END:
                     return why
         except _Malformed:
-            return _BAD_RECORDS
-        self.records += row[12]
-        return _AT_END
+            return BAD_RECORDS
+        self.records += row.records_count
+        return AT_END
 
     def _map_key(self, key: memoryview | None, offset: int) -> int:
         if key is None or offset < self._start_offset:
-            return _AT_END
+            return AT_END
         if not self._map.put(key, offset):
-            return _MAP_FULL
+            return MAP_FULL
         self.latest_offset = offset
-        return _AT_END
+        return AT_END
 
 
-def map_batches(
-    buffer: Buffer,
-    offset_map: Buffer,
-    hash_key: Buffer,
-    verdicts: Buffer,
-    position: int,
-    end: int,
-    next_offset: int,
-    verify_crc: int,
-    entries: int,
-    entries_max: int,
-    start_offset: int,
-    latest_offset: int,
-    /,
-) -> Mapped:
+def map_batches(walk: BatchWalk, keys: KeyOffsets, start_offset: int, /) -> Mapped:
     with (
-        memoryview(buffer) as view,
-        memoryview(offset_map) as slots,
-        memoryview(hash_key) as key,
-        memoryview(verdicts) as given,
+        memoryview(walk.buffer) as view,
+        memoryview(keys.slots) as slots,
+        memoryview(keys.hash_key) as hash_key,
+        memoryview(walk.verdicts) as given,
     ):
-        walker = _Walker(view.cast("B"), given.cast("B"), position, end, next_offset, verify_crc)
-        offsets = _OffsetMap(slots.cast("B"), key.cast("B"), entries, entries_max)
-        mapping = _Mapping(walker, offsets, start_offset, latest_offset)
+        walker = _Walker(walk, view.cast("B"), given.cast("B"))
+        offsets = _OffsetMap(slots.cast("B"), hash_key.cast("B"), keys.entries, keys.entries_max)
+        mapping = _Mapping(walker, offsets, start_offset, keys.latest_offset)
         why = mapping.run()
-        return (
+        return Mapped(
             walker.position,
             why,
             walker.next_offset,
@@ -356,21 +362,19 @@ class _Filter:
         self,
         walker: _Walker,
         offsets: _OffsetMap,
-        kept_offsets: list[int],
-        output: memoryview,
         latest_offset: int,
-        now_ms: int,
-        horizon_ms: int,
-        keep_old_tombstones: int,
+        kept_offsets: list[int],
+        retention: Retention,
+        output: memoryview,
     ) -> None:
         self._walker = walker
         self._map = offsets
-        self._kept_offsets = kept_offsets
-        self._output = output
         self._latest_offset = latest_offset
-        self._now_ms = now_ms
-        self._horizon_ms = horizon_ms
-        self._keep_old_tombstones = keep_old_tombstones
+        self._kept_offsets = kept_offsets
+        self._now_ms = retention.now_ms
+        self._horizon_ms = retention.horizon_ms
+        self._keep_old_tombstones = retention.keep_old_tombstones
+        self._output = output
         self.output_used = 0
         self.records_read = 0
         self.records_kept = 0
@@ -383,51 +387,51 @@ class _Filter:
             why, row = walker.next_batch()
             if row is not None:
                 why = self._filter_batch(row)
-            if why != _AT_END or row is None:
+            if why != AT_END or row is None:
                 return why
-            self.records_read += row[12]
+            self.records_read += row.records_count
             walker.step_over(row)
-        return _AT_END
+        return AT_END
 
     def _filter_batch(self, row: BatchRow) -> int:
         verdict = self._walker.verdict_on(row)
-        if verdict == _DELETE_BATCH:
-            return _AT_END
-        if verdict == _EMPTY_BATCH:
+        if verdict == DELETE_BATCH:
+            return AT_END
+        if verdict == EMPTY_BATCH:
             return self._empty(row)
-        if verdict == _KEEP_BATCH:
-            return self._copy(row, row[12])
-        if row[3] & 7:
-            return _NEEDS_INFLATION
-        if verdict == _SET_HORIZON:
+        if verdict == KEEP_BATCH:
+            return self._copy(row, row.records_count)
+        if row.attributes & 7:
+            return NEEDS_INFLATION
+        if verdict == SET_HORIZON:
             return self._keep_with_horizon(row)
-        return self._filter_records(row) if row[2] == 2 else self._filter_message(row)
+        return self._filter_records(row) if row.magic == 2 else self._filter_message(row)
 
     def _write(self, content: Buffer) -> int:
         size = len(memoryview(content))
         if size > len(self._output) - self.output_used:
-            return _OUTPUT_FULL
+            return OUTPUT_FULL
         self._output[self.output_used : self.output_used + size] = content
         self.output_used += size
-        return _AT_END
+        return AT_END
 
     def _copy(self, row: BatchRow, records: int) -> int:
-        why = self._write(self._walker.view[row[0] : row[0] + row[1]])
-        if why == _AT_END:
+        why = self._write(self._walker.view[row.position : row.position + row.size])
+        if why == AT_END:
             self.records_kept += records
         return why
 
     def _empty(self, row: BatchRow) -> int:
-        attributes = row[3] & (_APPEND_TIME | _TRANSACTION)
-        why = self._write(self._sealed(row, b"", attributes, -1, row[8], 0))
-        self.batches_rewritten += why == _AT_END
+        attributes = row.attributes & (_APPEND_TIME | _TRANSACTION)
+        why = self._write(self._sealed(row, b"", attributes, -1, row.max_timestamp, 0))
+        self.batches_rewritten += why == AT_END
         return why
 
     def _maybe_empty(self, row: BatchRow) -> int:
-        at = bisect_left(self._kept_offsets, row[5])
-        if at < len(self._kept_offsets) and self._kept_offsets[at] == row[5]:
+        at = bisect_left(self._kept_offsets, row.last_offset)
+        if at < len(self._kept_offsets) and self._kept_offsets[at] == row.last_offset:
             return self._empty(row)
-        return _AT_END
+        return AT_END
 
     def _sealed(
         self,
@@ -438,7 +442,7 @@ class _Filter:
         max_timestamp: int,
         records_count: int,
     ) -> bytearray:
-        batch = bytearray(self._walker.view[row[0] : row[0] + _HEADER_SIZE])
+        batch = bytearray(self._walker.view[row.position : row.position + _HEADER_SIZE])
         batch += records
         last_offset_delta = _LENGTH.unpack_from(batch, _ATTRIBUTES_AT + 2)[0]
         _LENGTH.pack_into(batch, 8, len(batch) - _OVERHEAD)
@@ -458,14 +462,14 @@ class _Filter:
     def _filter_message(self, row: BatchRow) -> int:
         fields = _message_fields(self._walker.view, row)
         if fields is None:
-            return _BAD_RECORDS
+            return BAD_RECORDS
         without_key = self.records_without_key
-        stays = row[4] > self._latest_offset or (
-            self._key_stays(fields[0], row[4])
+        stays = row.base_offset > self._latest_offset or (
+            self._key_stays(fields[0], row.base_offset)
             and (fields[1] is not None or self._keep_old_tombstones != 0)
         )
-        why = self._copy(row, 1) if stays else _AT_END
-        if why != _AT_END:
+        why = self._copy(row, 1) if stays else AT_END
+        if why != AT_END:
             self.records_without_key = without_key
         return why
 
@@ -473,10 +477,10 @@ class _Filter:
         try:
             records = list(_records_of(self._walker.view, row))
         except _Malformed:
-            return _BAD_RECORDS
+            return BAD_RECORDS
         without_key = self.records_without_key
         kept = [record for record in records if self._stays(row, record)]
-        has_horizon = row[3] & _HORIZON != 0
+        has_horizon = row.attributes & _HORIZON != 0
         needs_horizon = (
             not has_horizon
             and self._horizon_ms >= 0
@@ -487,54 +491,58 @@ class _Filter:
         elif len(kept) == len(records) and not needs_horizon:
             why = self._copy(row, len(kept))
         else:
-            horizon_ms = row[7] if has_horizon else -1
+            horizon_ms = row.base_timestamp if has_horizon else -1
             why = self._rewrite(row, kept, self._horizon_ms if needs_horizon else horizon_ms)
-        if why != _AT_END:
+        if why != AT_END:
             self.records_without_key = without_key
         return why
 
     def _keep_with_horizon(self, row: BatchRow) -> int:
-        if row[12] <= 0:
+        if row.records_count <= 0:
             why = self._maybe_empty(row)
-            self.records_kept += row[12] if why == _AT_END else 0
+            self.records_kept += row.records_count if why == AT_END else 0
             return why
-        if row[3] & _HORIZON or self._horizon_ms < 0:
-            return self._copy(row, row[12])
+        if row.attributes & _HORIZON or self._horizon_ms < 0:
+            return self._copy(row, row.records_count)
         room = len(self._output) - self.output_used
-        if row[1] + row[12] * _RECORD_GROWTH_MAX > room:
-            return _OUTPUT_FULL
+        if row.size + row.records_count * _RECORD_GROWTH_MAX > room:
+            return OUTPUT_FULL
         try:
-            records = list(_places(_payload(self._walker.view, row), row[12]))
+            records = list(_places(_payload(self._walker.view, row), row.records_count))
         except _Malformed:
-            return _BAD_RECORDS
+            return BAD_RECORDS
         return self._rewrite(row, records, self._horizon_ms)
 
     def _stays(self, row: BatchRow, record: _RecordPlace) -> bool:
-        offset = row[4] + record.offset_delta
+        offset = row.base_offset + record.offset_delta
         if offset > self._latest_offset:
             return True
-        keep_tombstones = not row[3] & _HORIZON or self._now_ms < row[7]
+        keep_tombstones = not row.attributes & _HORIZON or self._now_ms < row.base_timestamp
         return self._key_stays(record.key, offset) and (record.value is not None or keep_tombstones)
 
     def _rewrite(self, row: BatchRow, kept: list[_RecordPlace], horizon_ms: int) -> int:
-        if row[1] + len(kept) * _RECORD_GROWTH_MAX > len(self._output) - self.output_used:
-            return _OUTPUT_FULL
-        is_append_time = row[3] & _APPEND_TIME != 0
+        if row.size + len(kept) * _RECORD_GROWTH_MAX > len(self._output) - self.output_used:
+            return OUTPUT_FULL
+        is_append_time = row.attributes & _APPEND_TIME != 0
         base_timestamp, max_timestamp = horizon_ms, -1
         content = bytearray()
         for number, record in enumerate(kept):
-            timestamp = row[8] if is_append_time else _signed(row[7] + record.timestamp_delta)
+            timestamp = (
+                row.max_timestamp
+                if is_append_time
+                else _signed(row.base_timestamp + record.timestamp_delta)
+            )
             if number == 0 and horizon_ms < 0:
                 base_timestamp = timestamp
             max_timestamp = max(max_timestamp, timestamp)
             content += _encoded(record, _signed(timestamp - base_timestamp))
-        attributes = row[3] & ~_HORIZON | (_HORIZON if horizon_ms >= 0 else 0)
+        attributes = row.attributes & ~_HORIZON | (_HORIZON if horizon_ms >= 0 else 0)
         batch = self._sealed(
             row,
             content,
             attributes,
             base_timestamp,
-            row[8] if is_append_time else max_timestamp,
+            row.max_timestamp if is_append_time else max_timestamp,
             len(kept),
         )
         why = self._write(batch)
@@ -556,43 +564,27 @@ def _encoded(record: _RecordPlace, timestamp_delta: int) -> bytes:
 
 
 def filter_batches(
-    buffer: Buffer,
-    offset_map: Buffer,
-    hash_key: Buffer,
-    verdicts: Buffer,
-    kept_offsets: Buffer,
-    output: Buffer,
-    position: int,
-    end: int,
-    next_offset: int,
-    verify_crc: int,
-    latest_offset: int,
-    now_ms: int,
-    horizon_ms: int,
-    keep_old_tombstones: int,
-    /,
+    walk: BatchWalk, keys: KeyOffsets, retention: Retention, output: Buffer, /
 ) -> Filtered:
     with (
-        memoryview(buffer) as view,
-        memoryview(offset_map) as slots,
-        memoryview(hash_key) as key,
-        memoryview(verdicts) as given,
-        memoryview(kept_offsets) as kept,
+        memoryview(walk.buffer) as view,
+        memoryview(keys.slots) as slots,
+        memoryview(keys.hash_key) as hash_key,
+        memoryview(walk.verdicts) as given,
+        memoryview(retention.kept_offsets) as kept,
         memoryview(output) as room,
     ):
-        walker = _Walker(view.cast("B"), given.cast("B"), position, end, next_offset, verify_crc)
+        walker = _Walker(walk, view.cast("B"), given.cast("B"))
         filtering = _Filter(
             walker,
-            _OffsetMap(slots.cast("B"), key.cast("B"), 0, 0),
+            _OffsetMap(slots.cast("B"), hash_key.cast("B"), 0, 0),
+            keys.latest_offset,
             kept.cast("B").cast("q").tolist(),
+            retention,
             room.cast("B"),
-            latest_offset,
-            now_ms,
-            horizon_ms,
-            keep_old_tombstones,
         )
         why = filtering.run()
-        return (
+        return Filtered(
             walker.position,
             why,
             walker.next_offset,

@@ -17,7 +17,7 @@ from tidelog.record.errors import InvalidRecords
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tidelog.record.kernel import Buffer, ColumnsTuple, RecordsPart
+    from tidelog.record.kernel import Buffer, RecordColumns, RecordsPart
 
 
 class StoredRecord(NamedTuple):
@@ -29,34 +29,34 @@ class StoredRecord(NamedTuple):
 
 
 class Columns:
-    """`raw` is the kernel's tuple; the views are over it."""
+    """`raw` is what the kernel gave; the views are over it."""
 
     __slots__ = ("_header_offsets", "_keys", "_names", "_values", "offsets", "raw", "timestamps")
 
-    def __init__(self, raw: ColumnsTuple) -> None:
+    def __init__(self, raw: RecordColumns) -> None:
         self.raw = raw
-        self.offsets = memoryview(raw[1]).cast("q")
-        self.timestamps = memoryview(raw[2]).cast("q")
-        self._keys = memoryview(raw[3]).cast("i")
-        self._values = memoryview(raw[6]).cast("i")
-        self._header_offsets = memoryview(raw[9]).cast("i")
-        self._names = memoryview(raw[10]).cast("i")
+        self.offsets = memoryview(raw.offsets).cast("q")
+        self.timestamps = memoryview(raw.timestamps).cast("q")
+        self._keys = memoryview(raw.key_offsets).cast("i")
+        self._values = memoryview(raw.value_offsets).cast("i")
+        self._header_offsets = memoryview(raw.header_offsets).cast("i")
+        self._names = memoryview(raw.header_key_offsets).cast("i")
 
     def __len__(self) -> int:
-        return self.raw[0]
+        return self.raw.records_count
 
     def has_key(self, row: int) -> bool:
-        return self.raw[4][row >> 3] >> (row & 7) & 1 != 0
+        return self.raw.key_validity[row >> 3] >> (row & 7) & 1 != 0
 
     def key(self, row: int) -> bytes | None:
         if not self.has_key(row):
             return None
-        return bytes(self.raw[5][self._keys[row] : self._keys[row + 1]])
+        return bytes(self.raw.key_data[self._keys[row] : self._keys[row + 1]])
 
     def value(self, row: int) -> bytes | None:
-        if not self.raw[7][row >> 3] >> (row & 7) & 1:
+        if not self.raw.value_validity[row >> 3] >> (row & 7) & 1:
             return None
-        return bytes(self.raw[8][self._values[row] : self._values[row + 1]])
+        return bytes(self.raw.value_data[self._values[row] : self._values[row + 1]])
 
     def headers(self, row: int) -> list[tuple[str, bytes | None]]:
         first, last = self._header_offsets[row], self._header_offsets[row + 1]
@@ -65,13 +65,14 @@ class Columns:
         ]
 
     def _header_name(self, header: int) -> str:
-        return self.raw[11][self._names[header] : self._names[header + 1]].decode(errors="replace")
+        name = self.raw.header_key_data[self._names[header] : self._names[header + 1]]
+        return name.decode(errors="replace")
 
     def _header_value(self, header: int) -> bytes | None:
-        if not self.raw[13][header >> 3] >> (header & 7) & 1:
+        if not self.raw.header_value_validity[header >> 3] >> (header & 7) & 1:
             return None
-        ends = memoryview(self.raw[12]).cast("i")
-        return bytes(self.raw[14][ends[header] : ends[header + 1]])
+        ends = memoryview(self.raw.header_value_offsets).cast("i")
+        return bytes(self.raw.header_value_data[ends[header] : ends[header + 1]])
 
     def __iter__(self) -> Iterator[StoredRecord]:
         for row in range(len(self)):

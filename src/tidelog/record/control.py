@@ -62,10 +62,10 @@ def read_marker(batch: Buffer) -> EndTransactionMarker | None:
     part = (view[HEADER_SIZE : header.size], header.records_count, 0, 0, None)
     try:
         columns = kernel.records_to_columns([part])
-        _, control_type = _KEY.unpack_from(columns[5])
+        _, control_type = _KEY.unpack_from(columns.key_data)
     except ValueError as problem:
         raise InvalidRecords(f"A control batch is unreadable: {problem}.") from None
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         return None
-    _, coordinator_epoch = _VALUE.unpack_from(columns[8])
+    _, coordinator_epoch = _VALUE.unpack_from(columns.value_data)
     return EndTransactionMarker(ControlType(control_type), coordinator_epoch)

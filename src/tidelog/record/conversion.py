@@ -46,7 +46,7 @@ from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.record.file_records import FileRecords
-    from tidelog.record.kernel import Buffer, RecordsPart
+    from tidelog.record.kernel import BatchRow, Buffer, RecordsPart
 
 OVERFLOW_MESSAGE: Final = Struct(">qi").pack(-1, HEADER_SIZE)
 
@@ -155,24 +155,24 @@ class _DownConversion:
             if not batches:
                 break
             for batch in batches:
-                if batch[0] >= position and not self.is_full:
+                if batch.position >= position and not self.is_full:
                     position = self._take_batch_or_end(view, batch)
         return position
 
-    def _take_batch_or_end(self, view: memoryview, batch: tuple[int, ...]) -> int:
+    def _take_batch_or_end(self, view: memoryview, batch: BatchRow) -> int:
         """What comes before a batch that cannot be converted is answered first."""
         is_first = not self._converted
         try:
-            position = self._take_batch(view, *batch)
+            position = self._take_batch(view, batch)
         except UnsupportedCodec:
             if not self._converted:
                 raise
             self.is_full = True
-            return batch[0]
+            return batch.position
         if self._converted:
             self._count(is_first)
         else:
-            self._dropped_bytes += position - batch[0]
+            self._dropped_bytes += position - batch.position
             self.is_full = self._dropped_bytes >= _DROPPED_BYTES_MAX
         return position
 
@@ -190,25 +190,18 @@ class _DownConversion:
             return OVERFLOW_MESSAGE
         return bytes(memoryview(self._converted)[: self._answer_bytes_max])
 
-    def _take_batch(
-        self,
-        view: memoryview,
-        position: int,
-        size: int,
-        magic: int,
-        attributes: int,
-        base_offset: int,
-        *rest: int,
-    ) -> int:
+    def _take_batch(self, view: memoryview, batch: BatchRow) -> int:
         """Where the next one begins."""
-        end = position + size
+        position, magic, attributes = batch.position, batch.magic, batch.attributes
+        end = position + batch.size
         if magic == 2 and attributes & CONTROL_BIT:
             return end
         codec = codec_of(attributes & CODEC_MASK)
         if codec == Codec.ZSTD:
             raise UnsupportedCodec("Batches compressed with zstd cannot be converted down.")
         if magic == 2:
-            self._add(part_of(view[position:end], attributes, base_offset, rest[-1]), codec)
+            part = part_of(view[position:end], attributes, batch.base_offset, batch.records_count)
+            self._add(part, codec)
             return end
         near = view[: max(end, position + _READ_BYTES)]
         if magic <= self._to_magic:
@@ -216,7 +209,7 @@ class _DownConversion:
                 end = run_end(near, position)
             self._converted += view[position:end]
             return end
-        part, end = legacy_part(near, position, size, attributes)
+        part, end = legacy_part(near, position, batch.size, attributes)
         self._add(part, codec)
         return end
 

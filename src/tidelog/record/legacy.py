@@ -47,7 +47,7 @@ from tidelog.record.inflation import InflationBudget
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tidelog.record.kernel import Buffer, RecordsPart
+    from tidelog.record.kernel import Buffer, MessagesCheck, RecordsPart
 
 _ENTRY = Struct(">qiIbB")  # offset, size, crc, magic, attributes
 _TIMESTAMP = Struct(">q")
@@ -198,49 +198,37 @@ def _inner_record(
     return LegacyRecord(base_offset + message.offset, timestamp, key, value)
 
 
-class MessagesCheck(NamedTuple):
-    """What the kernel's check_messages found in a message set."""
+def require_whole(check: MessagesCheck) -> None:
+    """That nothing but entries of the old formats was met, and none with a wrong checksum."""
+    if check.status == kernel.BAD_CRC:
+        raise CorruptRecords(f"Message number {check.messages_count} fails its checksum.")
+    if check.status == kernel.NEW_FORMAT:
+        raise InvalidRecords("A v2 batch follows messages of an old format.")
+    if check.status in (kernel.BAD_SIZE, kernel.BAD_MAGIC):
+        raise CorruptRecords("A message has an impossible size or magic.")
 
-    status: int
-    position: int
-    messages_count: int
-    magic: int
-    first_offset: int
-    last_offset: int
-    min_timestamp: int
-    largest_timestamp: int
-    flags: int
 
-    def require_whole(self) -> None:
-        """That nothing but entries of the old formats was met, and none with a wrong checksum."""
-        if self.status == kernel.BAD_CRC:
-            raise CorruptRecords(f"Message number {self.messages_count} fails its checksum.")
-        if self.status == kernel.NEW_FORMAT:
-            raise InvalidRecords("A v2 batch follows messages of an old format.")
-        if self.status in (kernel.BAD_SIZE, kernel.BAD_MAGIC):
-            raise CorruptRecords("A message has an impossible size or magic.")
-
-    def require_fields(self) -> None:
-        if self.status == kernel.BAD_RECORDS:
-            raise InvalidRecords("A message is shorter than its key or value.")
+def require_fields(check: MessagesCheck) -> None:
+    if check.status == kernel.BAD_RECORDS:
+        raise InvalidRecords("A message is shorter than its key or value.")
 
 
 def check_messages(data: Buffer, *, verify: bool, message_bytes_max: int) -> MessagesCheck:
     view = memoryview(data)
-    return MessagesCheck(*kernel.check_messages(view, 0, view.nbytes, verify, message_bytes_max, 0))
+    return kernel.check_messages(view, 0, view.nbytes, verify, message_bytes_max, False)
 
 
 def check_inner(wrapper: Message, inner: Buffer, *, verify: bool) -> MessagesCheck:
     """Of the message set that inner_set gave; `verify` as in records_of."""
     check = check_messages(inner, verify=verify, message_bytes_max=_INT64_MAX)
-    check.require_whole()
+    require_whole(check)
     if not check.messages_count:
         raise InvalidRecords("A compressed message holds no records.")
     if check.flags & kernel.COMPRESSED:
         raise InvalidRecords("An inner message is compressed itself.")
     if verify and (check.flags & kernel.MIXED_MAGIC or check.magic != wrapper.magic):
         raise InvalidRecords("An inner message has another magic than its wrapper.")
-    check.require_fields()
+    require_fields(check)
     _base_offset(wrapper, check.last_offset)
     return check
 
@@ -260,7 +248,7 @@ def run_of(view: memoryview, position: int) -> tuple[RecordsPart, int]:
     """The uncompressed entries of one magic at `position`, up to the first that is none, as the
     records of one v2 batch; and where they end."""
     check = _check_run(view, position)
-    check.require_fields()
+    require_fields(check)
     return _part(view, position, check, 0, None), check.position
 
 
@@ -269,8 +257,7 @@ def run_end(view: memoryview, position: int) -> int:
 
 
 def _check_run(view: memoryview, position: int) -> MessagesCheck:
-    end = len(view)
-    return MessagesCheck(*kernel.check_messages(view, position, end, False, _INT64_MAX, True))
+    return kernel.check_messages(view, position, len(view), False, _INT64_MAX, True)
 
 
 def _part(
@@ -318,7 +305,7 @@ def messages_of(
     is_relative = magic > 0 and codec != Codec.NONE
     try:
         encoded, count, last_offset, max_timestamp = kernel.records_to_messages(
-            *part, magic, is_relative, first_offset if codec == Codec.NONE else _INT64_MIN
+            part, magic, is_relative, first_offset if codec == Codec.NONE else _INT64_MIN
         )
     except ValueError as problem:
         raise InvalidRecords(f"Records cannot be read: {problem}.") from None

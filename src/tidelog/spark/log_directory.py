@@ -31,6 +31,7 @@ from sys import byteorder
 from typing import Final, NamedTuple
 
 from tidelog.record import kernel
+from tidelog.record.kernel import BatchCheck, BatchRow
 from tidelog.types import TopicPartition
 
 SCAN_BYTES: Final = 4 * 1024 * 1024
@@ -196,14 +197,11 @@ def _scan_end(segment: Segment, position: int) -> LogEnd | None:
     end = None
     for start, view, rows in walk_batches(segment.path, position, segment.size_bytes):
         for row in rows:
-            batch = view[row[0] : row[0] + row[1]]
-            if row[2] == 2 and kernel.check_batch(batch)[0] != kernel.OK:
+            batch = view[row.position : row.position + row.size]
+            if row.magic == 2 and BatchCheck(*kernel.check_batch(batch)).status != kernel.OK:
                 return end
-            end = LogEnd(row[5] + 1, start + row[0] + row[1])
+            end = LogEnd(row.last_offset + 1, start + row.position + row.size)
     return end
-
-
-BatchRow = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 
 def walk_batches(

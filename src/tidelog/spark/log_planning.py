@@ -182,7 +182,7 @@ def offset_for_timestamp(log: PartitionLog, file_end: LogEnd, timestamp_ms: int)
         end = file_end.position if number == last else segment.size_bytes
         for _, view, rows in walk_batches(segment.path, 0, end):
             for row in rows:
-                if row[8] >= timestamp_ms and row[5] >= log.log_start_offset:
+                if row.max_timestamp >= timestamp_ms and row.last_offset >= log.log_start_offset:
                     selection = Selection(view, [row], None, 0)
                     for part in parts_of(log.partition, selection, check_crcs=False):
                         payload, count, base_offset, base_timestamp, append_time = part.records
@@ -197,7 +197,8 @@ def offset_for_timestamp(log: PartitionLog, file_end: LogEnd, timestamp_ms: int)
                             log.log_start_offset,
                         )
                         if found is not None:
-                            return found[0]
+                            offset, _ = found
+                            return offset
     return None
 
 
@@ -209,13 +210,12 @@ def _last_stable_offset(log: PartitionLog, file_end: LogEnd) -> int:
         end = file_end.position if is_last else segment.size_bytes
         for _, _, rows in walk_batches(segment.path, 0, end):
             for row in rows:
-                attributes, base_offset, producer_id = row[3], row[4], row[9]
-                if row[2] < 2 or not attributes & TRANSACTIONAL_BIT:
+                if row.magic < 2 or not row.attributes & TRANSACTIONAL_BIT:
                     continue
-                if attributes & CONTROL_BIT:
-                    unfinished.pop(producer_id, None)
+                if row.attributes & CONTROL_BIT:
+                    unfinished.pop(row.producer_id, None)
                 else:
-                    unfinished.setdefault(producer_id, base_offset)
+                    unfinished.setdefault(row.producer_id, row.base_offset)
     return min(unfinished.values(), default=file_end.offset)
 
 

@@ -73,18 +73,18 @@ def read_slice(
     for position, view, rows in walk_batches(
         wanted.path, wanted.position, wanted.end_position, FETCH_BYTES
     ):
-        end = rows[-1][0] + rows[-1][1]
+        end = rows[-1].position + rows[-1].size
         selection = select_batches(
             wanted.partition,
             view[:end],
             wanted.start_offset,
             wanted.end_offset,
-            _aborted_from(wanted.aborted, rows[0][4]),
+            _aborted_from(wanted.aborted, rows[0].base_offset),
         )
         parts = parts_of(wanted.partition, selection, check_crcs=check_crcs)
         yield from _record_batches(wanted, parts, assembler)
         position += end
-        next_offset = rows[-1][5] + 1
+        next_offset = rows[-1].last_offset + 1
         if next_offset >= wanted.end_offset:
             return
     if position < wanted.end_position:

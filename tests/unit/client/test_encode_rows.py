@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.batches import record_lists, records_of
-from tidelog.record import _pure
+from tidelog.record import _pure, kernel
 
 compiled: Any
 try:
@@ -78,5 +78,5 @@ def test_the_compiled_kernel_equals_its_twin(records: Any, data: st.DataObject) 
     rows = data.draw(st.lists(st.integers(-1, len(records)), max_size=30))
     stop = data.draw(st.integers(0, len(rows)))
     start = data.draw(st.integers(0, stop))
-    arguments = (tuple(columns), order_of(*rows), start, stop, 2)
+    arguments = (kernel.RecordColumns(*columns), order_of(*rows), start, stop, 2)
     assert outcome(compiled, *arguments) == outcome(_pure, *arguments)

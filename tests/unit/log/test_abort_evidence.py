@@ -14,20 +14,21 @@ from tidelog.log.abort_evidence import AbortEvidence
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.record.kernel import ProducerBatch
 
 COMPACTED = LogConfig(compact=True, min_cleanable_dirty_ratio=0.0)
 PRODUCER = 7
 
 
-def data(offset: int, producer: int = PRODUCER) -> tuple[int, ...]:
-    return (producer, 0, 0, 0, offset, offset, 0, 0x10, 0, -1, -1)
+def data(offset: int, producer: int = PRODUCER) -> ProducerBatch:
+    return ProducerBatch(producer, 0, 0, 0, offset, offset, 0, 0x10, 0, -1, -1)
 
 
-def marker(offset: int, control_type: int, producer: int = PRODUCER) -> tuple[int, ...]:
-    return (producer, 0, -1, -1, offset, offset, 0, 0x30, 0, control_type, 0)
+def marker(offset: int, control_type: int, producer: int = PRODUCER) -> ProducerBatch:
+    return ProducerBatch(producer, 0, -1, -1, offset, offset, 0, 0x30, 0, control_type, 0)
 
 
-def evidence(*rows: tuple[int, ...]) -> AbortEvidence:
+def evidence(*rows: ProducerBatch) -> AbortEvidence:
     found = AbortEvidence(ProducerStateTable())
     for row in rows:
         found.see(row)

@@ -80,9 +80,10 @@ def test_we_read_batches_of_foreign_clients(codec: Codec, builder: Any) -> None:
     for index, (key, value, headers, timestamp) in enumerate(RECORDS):
         assert made.append(index, timestamp, key, value, headers) is not None
     data = bytes(made.build())
-    check = kernel.check_batch(data)
-    assert check[0] == kernel.OK
-    assert check[8:12] == (9, 3, 17, len(RECORDS))
+    check = kernel.BatchCheck(*kernel.check_batch(data))
+    assert check.status == kernel.OK
+    assert (check.producer_id, check.producer_epoch) == (9, 3)
+    assert (check.base_sequence, check.records_count) == (17, len(RECORDS))
     assert [tuple(record) for record in read_columns(data)] == as_read(RECORDS)
 
 

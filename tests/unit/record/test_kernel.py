@@ -26,7 +26,7 @@ from tests.support.batches import (
     with_payload_bytes,
 )
 from tests.support.message_sets import message_set_of
-from tidelog.record import _pure, kernel
+from tidelog.record import _pure, _results, kernel
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
 from tidelog.record.legacy import LegacyRecord
@@ -48,26 +48,28 @@ both = pytest.mark.parametrize(
 )
 needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled kernel is not built")
 
-WHOLE_SEGMENT = {
-    "file_position": 0,
-    "segment_base_offset": 0,
-    "next_offset": 0,
-    "index_interval_bytes": 4096,
-    "bytes_since_last_index_entry": 0,
-    "max_timestamp": -1,
-    "offset_of_max_timestamp": -1,
-    "last_time_index_timestamp": -1,
-    "leader_epoch": -1,
-    "verify_crc": 1,
-    "batches_max": 1 << 30,
-    "bytes_max": 1 << 40,
-}
+WHOLE_SEGMENT = kernel.ScanState.at_start(0, index_interval_bytes=4096)
 
 
-def scan(module: Any, data: bytes, **changes: int) -> Any:
-    state = WHOLE_SEGMENT | changes
-    assert state.keys() == WHOLE_SEGMENT.keys()
-    return module.scan_log(data, 0, len(data), *state.values())
+def scan(
+    module: Any,
+    data: bytes,
+    *,
+    verify_crc: int = 1,
+    batches_max: int = 1 << 30,
+    bytes_max: int = 1 << 40,
+    **changes: int,
+) -> Any:
+    state = WHOLE_SEGMENT._replace(**changes)
+    return module.scan_log(data, len(data), state, verify_crc, batches_max, bytes_max)
+
+
+def checked(module: Any, data: bytes | bytearray) -> kernel.BatchCheck:
+    return kernel.BatchCheck(*module.check_batch(data))
+
+
+def progress(answer: Any) -> tuple[int, int, int]:
+    return answer.position, answer.why, answer.state.next_offset
 
 
 def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -140,12 +142,13 @@ class TestCheckBatch:
     @pytest.mark.parametrize("length", [-1, 0, 13, 48, -(1 << 31)])
     def test_an_impossible_length_is_a_bad_size(self, module: Any, length: int) -> None:
         batch = with_fields(simple_batch(), batch_length=length)
-        assert module.check_batch(batch)[0] == kernel.BAD_SIZE
+        assert checked(module, batch).status == kernel.BAD_SIZE
 
     @both
     @pytest.mark.parametrize("magic", [3, 127, -1])
     def test_an_unknown_magic(self, module: Any, magic: int) -> None:
-        assert module.check_batch(with_fields(simple_batch(), magic=magic))[0] == kernel.BAD_MAGIC
+        batch = with_fields(simple_batch(), magic=magic)
+        assert checked(module, batch).status == kernel.BAD_MAGIC
 
     @both
     def test_an_old_message_gives_size_and_magic(self, module: Any) -> None:
@@ -163,7 +166,7 @@ class TestCheckBatch:
         for position in range(17, len(batch)):
             damaged_batch = bytearray(batch)
             damaged_batch[position] ^= 0x10
-            assert module.check_batch(damaged_batch)[0] == kernel.BAD_CRC
+            assert checked(module, damaged_batch).status == kernel.BAD_CRC
 
     @both
     def test_offset_and_leader_epoch_lie_outside_the_checksum(self, module: Any) -> None:
@@ -176,7 +179,7 @@ class TestCheckBatch:
     @pytest.mark.parametrize("count", [2, 4, -1, 0, (1 << 31) - 1])
     def test_a_wrong_count_is_bad_records(self, module: Any, count: int) -> None:
         batch = with_fields(simple_batch(3), records_count=count)
-        assert module.check_batch(batch)[0] == kernel.BAD_RECORDS
+        assert checked(module, batch).status == kernel.BAD_RECORDS
 
     @both
     @pytest.mark.parametrize(
@@ -196,7 +199,7 @@ class TestCheckBatch:
     )
     def test_malformed_records(self, module: Any, record: str) -> None:
         batch = with_payload_bytes(simple_batch(1), bytes.fromhex(record))
-        assert module.check_batch(batch)[0] == kernel.BAD_RECORDS
+        assert checked(module, batch).status == kernel.BAD_RECORDS
 
     @both
     def test_gaps_in_offset_deltas_are_flagged(self, module: Any) -> None:
@@ -204,7 +207,7 @@ class TestCheckBatch:
         batch = with_fields(
             with_payload_bytes(simple_batch(2), payload), records_count=2, base_timestamp=-1
         )
-        assert module.check_batch(batch)[15] & kernel.SPARSE_OFFSETS
+        assert checked(module, batch).flags & kernel.SPARSE_OFFSETS
 
     @both
     def test_records_without_timestamps_give_minus_one(self, module: Any) -> None:
@@ -238,20 +241,22 @@ class TestScanLog:
     def test_a_clean_log_is_walked_to_its_end(self, module: Any) -> None:
         data = _log(10, 20, 30)
         answer = scan(module, data)
-        assert answer[:5] == (len(data), kernel.AT_END, 60, NOW + 2029, 59)
-        assert answer[8] == 3
-        assert answer[11] == [(0, 0), (1, 30)]
+        assert progress(answer) == (len(data), kernel.AT_END, 60)
+        assert answer.state.max_timestamp == NOW + 2029
+        assert answer.state.offset_of_max_timestamp == 59
+        assert answer.batches_count == 3
+        assert answer.epochs == [(0, 0), (1, 30)]
 
     @both
     def test_index_entries_are_kafkas(self, module: Any) -> None:
         data = _log(*[10] * 20)
         size = len(data) // 20
-        offset_index, time_index = scan(module, data, index_interval_bytes=2 * size)[9:11]
+        answer = scan(module, data, index_interval_bytes=2 * size)
         positions = list(range(3, 20, 3))
-        assert offset_index == b"".join(
+        assert answer.offset_index == b"".join(
             (10 * n + 9).to_bytes(4, "big") + (n * size).to_bytes(4, "big") for n in positions
         )
-        assert time_index == b"".join(
+        assert answer.time_index == b"".join(
             (NOW + 1000 * n + 9).to_bytes(8, "big") + (10 * n + 9).to_bytes(4, "big")
             for n in positions
         )
@@ -260,22 +265,26 @@ class TestScanLog:
     def test_a_scan_in_pieces_equals_one_in_one_go(self, module: Any) -> None:
         data = _log(*[7] * 30)
         whole = scan(module, data, index_interval_bytes=1000)
-        position, state = 0, [0, 0, -1, -1, -1, -1]
+        position, state = 0, WHOLE_SEGMENT._replace(index_interval_bytes=1000)
         offset_index = time_index = b""
         epochs: list[tuple[int, int]] = []
         for _ in range(100):
-            answer = module.scan_log(
-                data, position, len(data), 0, 0, state[0], 1000, *state[1:], 1, 4, 1 << 40
-            )
-            position, state = answer[0], list(answer[2:3] + answer[5:6] + answer[3:5] + answer[6:8])
-            offset_index += answer[9]
-            time_index += answer[10]
-            epochs += answer[11]
-            if answer[1] == kernel.AT_END:
+            rest = data[position:]
+            answer = module.scan_log(rest, len(rest), state, 1, 4, 1 << 40)
+            position, state = position + answer.position, answer.state
+            offset_index += answer.offset_index
+            time_index += answer.time_index
+            epochs += answer.epochs
+            if answer.why == kernel.AT_END:
                 break
-            assert answer[1] == kernel.AT_LIMIT
-        assert (offset_index, time_index, epochs) == whole[9:12]
-        assert position == whole[0]
+            assert answer.why == kernel.AT_LIMIT
+        assert (offset_index, time_index, epochs) == (
+            whole.offset_index,
+            whole.time_index,
+            whole.epochs,
+        )
+        assert state == whole.state
+        assert position == whole.position
 
     @both
     def test_a_limit_of_bytes_stops_it_too(self, module: Any) -> None:
@@ -286,14 +295,14 @@ class TestScanLog:
     @both
     def test_a_cut_batch_ends_the_log(self, module: Any) -> None:
         data = _log(5, 5)
-        assert scan(module, data[:-1])[:3] == (len(data) // 2, kernel.INCOMPLETE, 5)
+        assert progress(scan(module, data[:-1])) == (len(data) // 2, kernel.INCOMPLETE, 5)
 
     @both
     def test_damage_ends_the_log_at_the_batch_before(self, module: Any) -> None:
         data = bytearray(_log(5, 5, 5))
         size = len(data) // 3
         data[size + 100] ^= 1
-        assert scan(module, bytes(data))[:3] == (size, kernel.BAD_CRC, 5)
+        assert progress(scan(module, bytes(data))) == (size, kernel.BAD_CRC, 5)
         assert scan(module, bytes(data), verify_crc=0)[:2] == (3 * size, kernel.AT_END)
 
     @both
@@ -304,7 +313,7 @@ class TestScanLog:
     @both
     def test_offsets_that_go_back_end_the_log(self, module: Any) -> None:
         data = _log(5, 5)
-        assert scan(module, data + data[: len(data) // 2])[:3] == (
+        assert progress(scan(module, data + data[: len(data) // 2])) == (
             len(data),
             kernel.BAD_OFFSET,
             10,
@@ -312,7 +321,8 @@ class TestScanLog:
 
     @both
     def test_offsets_may_have_gaps(self, module: Any) -> None:
-        assert scan(module, _log(5, 5, 5, gap=100))[1:3] == (kernel.AT_END, 215)
+        _, why, next_offset = progress(scan(module, _log(5, 5, 5, gap=100)))
+        assert (why, next_offset) == (kernel.AT_END, 215)
 
     @both
     def test_an_offset_beyond_what_an_index_can_say_ends_the_log(self, module: Any) -> None:
@@ -326,10 +336,12 @@ class TestScanLog:
             [LegacyRecord(n, -1, None, b"v") for n in range(3, 6)], 0, codec=Codec.GZIP
         )
         answer = scan(module, first + second)
-        assert answer[:5] == (len(first + second), kernel.AT_END, 6, NOW + 2, 2)
+        assert progress(answer) == (len(first + second), kernel.AT_END, 6)
+        assert answer.state.max_timestamp == NOW + 2
+        assert answer.state.offset_of_max_timestamp == 2
         broken = bytearray(first)
         broken[-1] ^= 1
-        assert scan(module, bytes(broken))[:3] == (2 * len(first) // 3, kernel.BAD_CRC, 2)
+        assert progress(scan(module, bytes(broken))) == (2 * len(first) // 3, kernel.BAD_CRC, 2)
 
     @both
     def test_producers_are_listed_with_their_markers(self, module: Any) -> None:
@@ -346,16 +358,22 @@ class TestScanLog:
             timestamp=NOW,
             base_offset=3,
         )
-        assert scan(module, bytes(data), file_position=1000)[12] == [
+        assert scan(module, bytes(data), file_position=1000).producers == [
             (7, 1, (1 << 31) - 2, 0, 0, 2, NOW + 2, 0x10, 1000, -1, -1),
             (7, 1, -1, -1, 3, 3, NOW, 0x30, 1000 + position, 0, 12),
         ]
 
     @both
     def test_a_place_outside_the_buffer_is_refused(self, module: Any) -> None:
-        for position, end in ((-1, 0), (1, 0), (0, 101)):
+        for end in (-1, 101):
             with pytest.raises(ValueError, match="buffer"):
-                module.scan_log(bytes(100), position, end, *WHOLE_SEGMENT.values())
+                module.scan_log(bytes(100), end, WHOLE_SEGMENT, 1, 1, 1)
+
+    @both
+    def test_a_state_of_other_size_is_refused(self, module: Any) -> None:
+        for state in (WHOLE_SEGMENT[:-1], (*WHOLE_SEGMENT, 0)):
+            with pytest.raises(ValueError, match="9"):
+                module.scan_log(bytes(100), 100, state, 1, 1, 1)
 
 
 class TestFind:
@@ -469,7 +487,7 @@ class TestEquality:
             parts.append((encoded[0][61:], len(records), 10 * index, encoded[1], None))
         columns = compiled.records_to_columns(parts)
         assert columns == _pure.records_to_columns(parts)
-        stop = data.draw(st.integers(0, columns[0]))
+        stop = data.draw(st.integers(0, columns.records_count))
         start = data.draw(st.integers(0, stop))
         base = data.draw(st.none() | st.integers(-5, 5))
         arguments = (columns, start, stop, base, 3)
@@ -480,7 +498,7 @@ class TestEquality:
     def test_encoding_of_columns_that_do_not_fit(self, records: Any, data: st.DataObject) -> None:
         assert compiled is not None
         payload = _pure.encode_records(records, 0)[0]
-        columns = list(_pure.records_to_columns([(payload, len(records), 0, 0, None)]))
+        columns: list[Any] = list(_pure.records_to_columns([(payload, len(records), 0, 0, None)]))
         victim = data.draw(st.integers(1, 14))
         column = columns[victim]
         assert isinstance(column, bytearray)
@@ -488,7 +506,7 @@ class TestEquality:
             column[data.draw(st.integers(0, len(column) - 1))] = data.draw(st.integers(0, 255))
         if data.draw(st.booleans()):
             del column[len(column) // 8 * 4 :]
-        arguments = (tuple(columns), 0, len(records), 0, 0)
+        arguments = (kernel.RecordColumns(*columns), 0, len(records), 0, 0)
         assert outcome(compiled.encode_columns, *arguments) == outcome(
             _pure.encode_columns, *arguments
         )
@@ -505,24 +523,24 @@ class TestColumns:
         encoded, base_timestamp, max_timestamp = module.encode_records(records, 0)
         assert (base_timestamp, max_timestamp) == (5, 6)
         columns = module.records_to_columns([(encoded, 3, 100, 5, None)])
-        assert columns[0] == 3
-        assert memoryview(columns[1]).cast("q").tolist() == [100, 101, 102]
-        assert memoryview(columns[2]).cast("q").tolist() == [5, 6, 4]
-        assert memoryview(columns[3]).cast("i").tolist() == [0, 3, 3, 3]
-        assert (columns[4], columns[5]) == (b"\x05", b"key")
-        assert memoryview(columns[6]).cast("i").tolist() == [0, 5, 5, 5]
-        assert (columns[7], columns[8]) == (b"\x03", b"value")
-        assert memoryview(columns[9]).cast("i").tolist() == [0, 2, 2, 3]
-        assert memoryview(columns[10]).cast("i").tolist() == [0, 1, 2, 3]
-        assert columns[11] == b"abc"
-        assert memoryview(columns[12]).cast("i").tolist() == [0, 1, 1, 1]
-        assert (columns[13], columns[14]) == (b"\x05", b"1")
+        assert columns.records_count == 3
+        assert memoryview(columns.offsets).cast("q").tolist() == [100, 101, 102]
+        assert memoryview(columns.timestamps).cast("q").tolist() == [5, 6, 4]
+        assert memoryview(columns.key_offsets).cast("i").tolist() == [0, 3, 3, 3]
+        assert (columns.key_validity, columns.key_data) == (b"\x05", b"key")
+        assert memoryview(columns.value_offsets).cast("i").tolist() == [0, 5, 5, 5]
+        assert (columns.value_validity, columns.value_data) == (b"\x03", b"value")
+        assert memoryview(columns.header_offsets).cast("i").tolist() == [0, 2, 2, 3]
+        assert memoryview(columns.header_key_offsets).cast("i").tolist() == [0, 1, 2, 3]
+        assert columns.header_key_data == b"abc"
+        assert memoryview(columns.header_value_offsets).cast("i").tolist() == [0, 1, 1, 1]
+        assert (columns.header_value_validity, columns.header_value_data) == (b"\x05", b"1")
 
     @both
     def test_append_time_replaces_the_records_own(self, module: Any) -> None:
         encoded, base_timestamp, _ = module.encode_records(records_of(3), 0)
         columns = module.records_to_columns([(encoded, 3, 0, base_timestamp, 99)])
-        assert memoryview(columns[2]).cast("q").tolist() == [99, 99, 99]
+        assert memoryview(columns.timestamps).cast("q").tolist() == [99, 99, 99]
 
     @both
     def test_spare_buffers_do_not_change_the_answer(self, module: Any) -> None:
@@ -537,10 +555,10 @@ class TestColumns:
         encoded, base_timestamp, _ = module.encode_records(records_of(9), 0)
         spare = module.records_to_columns([(encoded, 9, 0, base_timestamp, None)])
         in_use = [(column, bytes(column)) for column in spare[1:]]
-        seen = memoryview(spare[8])
+        seen = memoryview(spare.value_data)
         again = module.records_to_columns([(encoded, 9, 100, base_timestamp, None)], spare)
         assert all(column == content for column, content in in_use)
-        assert again[8] == seen
+        assert again.value_data == seen
         assert all(new is not old for new, old in zip(again[1:], spare[1:], strict=True))
 
     @needs_compiled
@@ -550,7 +568,7 @@ class TestColumns:
         parts = [(encoded, 9, 0, base_timestamp, None)]
         spare = compiled.records_to_columns(parts)
         again = compiled.records_to_columns(parts, spare)
-        assert again[8] is spare[8]
+        assert again.value_data is spare.value_data
 
     @both
     def test_a_spare_is_an_earlier_answer(self, module: Any) -> None:
@@ -560,8 +578,8 @@ class TestColumns:
     @both
     def test_no_parts_give_no_rows(self, module: Any) -> None:
         columns = module.records_to_columns([])
-        assert columns[0] == 0
-        assert columns[3] == bytes(4)
+        assert columns.records_count == 0
+        assert columns.key_offsets == bytes(4)
 
     @both
     def test_a_count_beyond_the_bytes_takes_no_memory(self, module: Any) -> None:
@@ -574,10 +592,19 @@ class TestColumns:
         columns = module.records_to_columns([(encoded, 6, 100, base_timestamp, None)])
         rows, first_timestamp, _ = module.encode_columns(columns, 3, 6, 100, 0)
         again = module.records_to_columns([(rows, 3, 100, first_timestamp, None)])
-        assert memoryview(again[1]).cast("q").tolist() == [103, 104, 105]
+        assert memoryview(again.offsets).cast("q").tolist() == [103, 104, 105]
 
     @both
     @pytest.mark.parametrize("bad", [(1,), (None, None, (), 0, 0), (None, None, [("n",)], 0)])
     def test_tuples_of_a_wrong_size_are_refused(self, module: Any, bad: Any) -> None:
         with pytest.raises(ValueError, match=r"tuple|unpack"):
             module.encode_records([bad], 0)
+
+
+@needs_compiled
+def test_answers_of_both_have_the_same_names() -> None:
+    assert compiled is not None
+    named = [_results.__dict__[name] for name in dir(compiled) if name[0].isupper()]
+    assert len(named) == 10
+    for result in named:
+        assert getattr(compiled, result.__name__).__match_args__ == result._fields

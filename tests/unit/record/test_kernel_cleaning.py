@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +20,7 @@ from tidelog.record import _pure_cleaning, kernel
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
+from tidelog.record.kernel import Filtered, Mapped
 from tidelog.record.legacy import LegacyRecord
 
 compiled: ModuleType | None
@@ -44,28 +45,6 @@ HORIZON = NOW + 86_400_000
 Pair = tuple[bytes | None, bytes | None]
 
 
-class Mapped(NamedTuple):
-    position: int
-    why: int
-    next_offset: int
-    entries: int
-    latest_offset: int
-    verdicts_used: int
-    records: int
-
-
-class Filtered(NamedTuple):
-    position: int
-    why: int
-    next_offset: int
-    output_bytes: int
-    verdicts_used: int
-    records_read: int
-    records_kept: int
-    batches_rewritten: int
-    records_without_key: int
-
-
 def pairs(base_offset: int, *records: Pair, **fields: Any) -> bytearray:
     """A batch of (key, value), one millisecond apart."""
     rows = [(key, value, (), NOW + index) for index, (key, value) in enumerate(records)]
@@ -82,12 +61,10 @@ def map_into(
     start_offset: int = 0,
     verify_crc: int = 1,
 ) -> Mapped:
-    return Mapped(
-        *module.map_batches(
-            data, slots, HASH_KEY, bytes(verdicts), 0, len(data), 0, verify_crc, 0,
-            entries_max, start_offset, -1,
-        )
-    )  # fmt: skip
+    walk = kernel.BatchWalk(data, bytes(verdicts), 0, len(data), 0, verify_crc)
+    keys = kernel.KeyOffsets(slots, HASH_KEY, 0, entries_max, latest_offset=-1)
+    answer: Mapped = module.map_batches(walk, keys, start_offset)
+    return answer
 
 
 def filter_with(
@@ -105,13 +82,13 @@ def filter_with(
     verify_crc: int = 1,
 ) -> tuple[Filtered, bytes]:
     output = bytearray(room)
-    answer = Filtered(
-        *module.filter_batches(
-            data, slots, HASH_KEY, bytes(verdicts), array("q", kept_offsets), output, 0, len(data),
-            0, verify_crc, latest_offset, now_ms, horizon_ms, keep_old_tombstones,
-        )
-    )  # fmt: skip
-    return answer, bytes(output[: answer.output_bytes])
+    answer: Filtered = module.filter_batches(
+        kernel.BatchWalk(data, bytes(verdicts), 0, len(data), 0, verify_crc),
+        kernel.KeyOffsets(slots, HASH_KEY, 0, 0, latest_offset),
+        kernel.Retention(array("q", kept_offsets), now_ms, horizon_ms, keep_old_tombstones),
+        output,
+    )
+    return answer, bytes(output[: answer.bytes_written])
 
 
 def empty_map(slots: int = 64) -> bytearray:
@@ -350,7 +327,7 @@ class TestFilterBatches:
         assert found[3].base_timestamp == HORIZON
         assert [r.timestamp for r in found[3].records()] == [NOW]
         assert answer.verdicts_used == 5
-        assert [row[6] for row in module.list_transactional(output, 0, len(output))] == [
+        assert [row.control_type for row in module.list_transactional(output, 0, len(output))] == [
             -1,
             -1,
             1,

@@ -159,7 +159,7 @@ def test_offsets_too_far_apart_for_a_batch_are_refused(module: Any) -> None:
 def test_a_count_beyond_the_bytes_is_refused(module: Any) -> None:
     for count in (-1, 1, 1 << 40):
         with pytest.raises(ValueError, match="malformed records"):
-            module.records_to_messages(b"", count, 0, 0, None, 1, 0, 0)
+            module.records_to_messages((b"", count, 0, 0, None), 1, 0, 0)
 
 
 gapped = st.lists(
@@ -196,13 +196,15 @@ def test_up_and_down_are_what_the_slow_writer_writes(
     columns = module.records_to_columns(
         [(payload[7:], len(records), records[0].offset, base_timestamp, None)]
     )
-    assert memoryview(columns[1]).cast("q").tolist() == [record.offset for record in records]
-    assert memoryview(columns[2]).cast("q").tolist() == [record.timestamp for record in stamped]
+    assert memoryview(columns.offsets).cast("q").tolist() == [record.offset for record in records]
+    assert memoryview(columns.timestamps).cast("q").tolist() == [
+        record.timestamp for record in stamped
+    ]
     first = records[len(records) // 2].offset
     kept = [record for record in stamped if record.offset >= first]
     base = first if is_relative else 0
     back = module.records_to_messages(
-        *(payload[7:], len(records), records[0].offset, base_timestamp, append_time),
+        (payload[7:], len(records), records[0].offset, base_timestamp, append_time),
         *(magic, is_relative, first),
     )
     assert back == (
@@ -246,9 +248,9 @@ class TestEquality:
         arguments = (data, 0, len(data), verify, bytes_max, one_run)
         found = compiled.check_messages(*arguments)
         assert found == _pure.check_messages(*arguments)
-        base_offset = more.draw(st.sampled_from([None, 0, -(1 << 63), found[4]]))
+        base_offset = more.draw(st.sampled_from([None, 0, -(1 << 63), found.first_offset]))
         append_time = more.draw(st.sampled_from([None, -1, NOW, -(1 << 63)]))
-        for end in {found[1], len(data)}:
+        for end in {found.position, len(data)}:
             converting = (data, 0, end, base_offset, append_time, 3)
             assert outcome(compiled.messages_to_records, *converting) == outcome(
                 _pure.messages_to_records, *converting
@@ -263,12 +265,15 @@ class TestEquality:
         if payload and data.draw(st.booleans()):
             payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
             count += data.draw(st.integers(-1, 1))
-        arguments = (
+        part = (
             payload,
             count,
             data.draw(st.sampled_from([0, 500, (1 << 63) - 2, -(1 << 63)])),
             data.draw(st.sampled_from([base_timestamp, (1 << 63) - 1, -(1 << 63)])),
             data.draw(st.sampled_from([None, -1, NOW])),
+        )
+        arguments = (
+            part,
             data.draw(st.integers(0, 1)),
             data.draw(st.integers(0, 1)),
             data.draw(st.sampled_from([0, 505, -(1 << 63)])),

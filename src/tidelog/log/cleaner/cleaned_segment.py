@@ -49,13 +49,9 @@ class CleanedSegment:
         self.base_offset = base_offset
         self.size = 0
         self._directory = directory
-        self._index_interval_bytes = index_interval_bytes
         self._index_bytes_max = index_bytes_max
-        self._next_offset = base_offset
-        self._max_timestamp = -1
-        self._offset_of_max_timestamp = -1
-        self._bytes_since_last_index_entry = 0
-        self._last_time_index_timestamp = -1
+        # The epochs of what is cleaned are known already.
+        self._state = kernel.ScanState.at_start(base_offset, index_interval_bytes, _LARGEST_EPOCH)
         self._offset_index = bytearray()
         self._time_index = bytearray()
         self._suffixes: list[str] = []
@@ -65,48 +61,23 @@ class CleanedSegment:
 
     def append(self, batches: bytes | bytearray | memoryview) -> None:
         """Whole batches, in order."""
-        (
-            end,
-            why,
-            self._next_offset,
-            self._max_timestamp,
-            self._offset_of_max_timestamp,
-            self._bytes_since_last_index_entry,
-            self._last_time_index_timestamp,
-            *_,
-            offset_index,
-            time_index,
-            _,
-            _,
-        ) = kernel.scan_log(
-            batches,
-            0,
-            len(batches),
-            self.size,
-            self.base_offset,
-            self._next_offset,
-            self._index_interval_bytes,
-            self._bytes_since_last_index_entry,
-            self._max_timestamp,
-            self._offset_of_max_timestamp,
-            self._last_time_index_timestamp,
-            _LARGEST_EPOCH,
-            0,
-            _NO_LIMIT,
-            _NO_LIMIT,
-        )
-        if why != kernel.AT_END:
-            raise CannotClean(f"{self._file.path} would hold {WHY_STOPPED[why]} at {end}")
+        scan = kernel.scan_log(batches, len(batches), self._state, False, _NO_LIMIT, _NO_LIMIT)
+        if scan.why != kernel.AT_END:
+            raise CannotClean(
+                f"{self._file.path} would hold {WHY_STOPPED[scan.why]} at {scan.position}"
+            )
+        self._state = scan.state
         self._file.write_at(self.size, batches)
         self.size += len(batches)
-        self._offset_index += offset_index
-        self._time_index += time_index
+        self._offset_index += scan.offset_index
+        self._time_index += scan.time_index
 
     def finish(self, aborted: Sequence[AbortedTxn], modified_ns: int) -> None:
         """Write the indexes and sync everything. The log's time is that of what it replaces."""
-        if self._max_timestamp > self._last_time_index_timestamp:
-            relative_offset = self._offset_of_max_timestamp - self.base_offset
-            self._time_index += TIME_INDEX_ENTRY.pack(self._max_timestamp, relative_offset)
+        state = self._state
+        if state.max_timestamp > state.last_time_index_timestamp:
+            relative_offset = state.offset_of_max_timestamp - self.base_offset
+            self._time_index += TIME_INDEX_ENTRY.pack(state.max_timestamp, relative_offset)
         self._write_index(INDEX_SUFFIX, self._clipped(self._offset_index, OffsetIndex))
         self._write_index(TIME_INDEX_SUFFIX, self._clipped(self._time_index, TimeIndex))
         if aborted:
@@ -143,11 +114,11 @@ class CleanedSegment:
             self.base_offset,
             LogFile(self._path(LOG_SUFFIX, "")),
             self.size,
-            index_interval_bytes=self._index_interval_bytes,
+            index_interval_bytes=self._state.index_interval_bytes,
             created_ms=created_ms,
         )
-        segment.max_timestamp = self._max_timestamp
-        segment.offset_of_max_timestamp = max(self._offset_of_max_timestamp, self.base_offset)
+        segment.max_timestamp = self._state.max_timestamp
+        segment.offset_of_max_timestamp = max(self._state.offset_of_max_timestamp, self.base_offset)
         segment.indexes_synced = True
         return segment
 

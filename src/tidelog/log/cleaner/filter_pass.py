@@ -11,9 +11,10 @@ from tidelog.log.cleaner.cleaned_segment import CleanedSegment
 from tidelog.log.cleaner.offset_map import OffsetMap
 from tidelog.log.cleaner.segment_pass import SegmentPass, unreadable
 from tidelog.log.cleaner.throttle import IoThrottle
-from tidelog.log.cleaner.transactions import BatchRetention, TransactionalRow
+from tidelog.log.cleaner.transactions import BatchRetention
 from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, BatchHeader
+from tidelog.record.kernel import TransactionalBatch
 
 if TYPE_CHECKING:
     from tidelog.log.cleaner.inflated_batch import InflatedBatch
@@ -52,37 +53,31 @@ class FilterPass(SegmentPass):
         """What the following segments leave."""
         self._cleaned = cleaned
 
-    def _judge(self, rows: Sequence[TransactionalRow]) -> bytes:
-        return self._retention.verdicts(rows)
+    def _judge(self, batches: Sequence[TransactionalBatch]) -> bytes:
+        return self._retention.verdicts(batches)
 
     def _take(self, position: int, end: int) -> tuple[int, int]:
         while True:
             began_at = position
-            position, why, self._next_offset, length, used, read, kept, _, keyless = (
-                kernel.filter_batches(
-                    self._buffer,
-                    self._map.slots,
-                    self._map.hash_key,
-                    self._verdicts,
-                    self._kept_offsets,
-                    self._output,
-                    position,
-                    end,
-                    self._next_offset,
-                    1,
-                    self._map.latest_offset,
-                    self._now_ms,
-                    self._horizon_ms,
-                    int(self.keep_old_tombstones),
-                )
+            filtered = kernel.filter_batches(
+                kernel.BatchWalk(
+                    self._buffer, self._verdicts, position, end, self._next_offset, verify_crc=True
+                ),
+                self._map.key_offsets(),
+                kernel.Retention(
+                    self._kept_offsets, self._now_ms, self._horizon_ms, self.keep_old_tombstones
+                ),
+                self._output,
             )
-            self._verdicts = self._verdicts[used:]
-            self._count(read, kept, keyless)
-            if length:
-                with memoryview(self._output)[:length] as written:
+            position = filtered.position
+            self._next_offset = filtered.next_offset
+            self._verdicts = self._verdicts[filtered.verdicts_used :]
+            self._count(filtered)
+            if filtered.bytes_written:
+                with memoryview(self._output)[: filtered.bytes_written] as written:
                     self._write(written)
-            if why != kernel.OUTPUT_FULL:
-                return position, why
+            if filtered.why != kernel.OUTPUT_FULL:
+                return position, filtered.why
             if position == began_at:
                 self._output = bytearray(2 * len(self._output))
 
@@ -96,45 +91,31 @@ class FilterPass(SegmentPass):
         header = BatchHeader(inflated.content)
         room = len(inflated.content) + RECORD_GROWTH_MAX * max(header.records_count, 0)
         output = bytearray(room)
-        why, length, read, kept, rewritten, keyless = self._filter_inflated(inflated, output)
-        if why != kernel.AT_END:
-            return why
-        self._count(read, kept, keyless)
-        if length and not rewritten:
+        filtered = self._filter_inflated(inflated, output)
+        if filtered.why != kernel.AT_END:
+            return filtered.why
+        self._count(filtered)
+        length = filtered.bytes_written
+        if length and not filtered.batches_rewritten:
             self._write(batch)
-        elif length and not kept:
+        elif length and not filtered.records_kept:
             self._write(output[:length])
         elif length:
             self._write(inflated.compressed(memoryview(output)[:length]))
         return kernel.AT_END
 
-    def _filter_inflated(
-        self, inflated: InflatedBatch, output: bytearray
-    ) -> tuple[int, int, int, int, int, int]:
-        """Old formats have neither empty batches nor delete horizons."""
-        is_old = inflated.is_old
-        _, why, _, length, _, read, kept, rewritten, keyless = kernel.filter_batches(
-            inflated.content,
-            self._map.slots,
-            self._map.hash_key,
-            self._verdicts,
-            b"" if is_old else self._kept_offsets,
-            output,
-            0,
-            len(inflated.content),
-            0,
-            0,
-            self._map.latest_offset,
-            _INT64_MAX if is_old else self._now_ms,
-            -1 if is_old else self._horizon_ms,
-            0,
-        )
-        return why, length, read, kept, rewritten, keyless
+    def _filter_inflated(self, inflated: InflatedBatch, output: bytearray) -> kernel.Filtered:
+        content = inflated.content
+        walk = kernel.BatchWalk(content, self._verdicts, 0, len(content), 0, verify_crc=False)
+        retention = kernel.Retention(self._kept_offsets, self._now_ms, self._horizon_ms, False)
+        if inflated.is_old:  # it has neither empty batches nor delete horizons
+            retention = kernel.Retention(b"", _INT64_MAX, -1, False)
+        return kernel.filter_batches(walk, self._map.key_offsets(), retention, output)
 
-    def _count(self, read: int, kept: int, without_key: int) -> None:
-        self.records_read += read
-        self.records_kept += kept
-        self.records_without_key += without_key
+    def _count(self, filtered: kernel.Filtered) -> None:
+        self.records_read += filtered.records_read
+        self.records_kept += filtered.records_kept
+        self.records_without_key += filtered.records_without_key
 
     def _write(self, batches: bytes | bytearray | memoryview) -> None:
         self._cleaned.append(batches)

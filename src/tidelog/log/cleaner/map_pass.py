@@ -8,9 +8,9 @@ from tidelog.errors import KafkaError
 from tidelog.log.cleaner.offset_map import OffsetMap
 from tidelog.log.cleaner.segment_pass import SegmentPass, unreadable
 from tidelog.log.cleaner.throttle import IoThrottle
-from tidelog.log.cleaner.transactions import TransactionalRow, TransactionTracker
+from tidelog.log.cleaner.transactions import TransactionTracker
 from tidelog.record import kernel
-from tidelog.record.kernel import Buffer
+from tidelog.record.kernel import TransactionalBatch
 
 
 class MapPass(SegmentPass):
@@ -31,15 +31,18 @@ class MapPass(SegmentPass):
         self._first_dirty_offset = first_dirty_offset
         self.records_read = 0
 
-    def _judge(self, rows: Sequence[TransactionalRow]) -> bytes:
-        return self._tracker.mapping_verdicts(rows)
+    def _judge(self, batches: Sequence[TransactionalBatch]) -> bytes:
+        return self._tracker.mapping_verdicts(batches)
 
     def _take(self, position: int, end: int) -> tuple[int, int]:
-        position, why, self._next_offset, used = self._map_keys(
-            self._buffer, position, end, self._next_offset, verify_crc=True
+        mapped = self._map_keys(
+            kernel.BatchWalk(
+                self._buffer, self._verdicts, position, end, self._next_offset, verify_crc=True
+            )
         )
-        self._verdicts = self._verdicts[used:]
-        return position, why
+        self._next_offset = mapped.next_offset
+        self._verdicts = self._verdicts[mapped.verdicts_used :]
+        return mapped.position, mapped.why
 
     def _take_compressed(self, batch: memoryview) -> int:
         from tidelog.log.cleaner.inflated_batch import inflate
@@ -48,27 +51,13 @@ class MapPass(SegmentPass):
             content = inflate(batch, keep_old_tombstones=True).content
         except KafkaError as error:
             raise unreadable(error) from error
-        return self._map_keys(content, 0, len(content), 0, verify_crc=False)[1]
+        walk = kernel.BatchWalk(content, self._verdicts, 0, len(content), 0, verify_crc=False)
+        return self._map_keys(walk).why
 
-    def _map_keys(
-        self, buffer: Buffer, position: int, end: int, next_offset: int, *, verify_crc: bool
-    ) -> tuple[int, int, int, int]:
+    def _map_keys(self, walk: kernel.BatchWalk) -> kernel.Mapped:
         offsets = self._map
-        position, why, next_offset, offsets.entries, offsets.latest_offset, used, records = (
-            kernel.map_batches(
-                buffer,
-                offsets.slots,
-                offsets.hash_key,
-                self._verdicts,
-                position,
-                end,
-                next_offset,
-                int(verify_crc),
-                offsets.entries,
-                offsets.entries_max,
-                self._first_dirty_offset,
-                offsets.latest_offset,
-            )
-        )
-        self.records_read += records
-        return position, why, next_offset, used
+        mapped = kernel.map_batches(walk, offsets.key_offsets(), self._first_dirty_offset)
+        offsets.entries = mapped.entries
+        offsets.latest_offset = mapped.latest_offset
+        self.records_read += mapped.records
+        return mapped

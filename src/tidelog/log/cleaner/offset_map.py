@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from tidelog.record.kernel import KeyOffsets
+
 SLOT_BYTES: Final = 24
 HASH_KEY_BYTES: Final = 16
 SLOTS_MIN: Final = 2
@@ -35,6 +37,12 @@ class OffsetMap:
         """Room for `count` keys, as far as `bytes_max` allow."""
         wanted = int(count / load_factor) + SLOTS_MIN if load_factor > 0 else count + SLOTS_MIN
         return cls(min(wanted, bytes_max // SLOT_BYTES), load_factor)
+
+    def key_offsets(self) -> KeyOffsets:
+        """The map as the kernel takes it."""
+        return KeyOffsets(
+            self.slots, self.hash_key, self.entries, self.entries_max, self.latest_offset
+        )
 
     @property
     def utilization(self) -> float:

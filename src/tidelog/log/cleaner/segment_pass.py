@@ -18,10 +18,10 @@ from tidelog.errors import KafkaError
 from tidelog.log.cleaner.errors import CannotClean
 from tidelog.log.cleaner.source_segment import SourceSegment
 from tidelog.log.cleaner.throttle import IoThrottle
-from tidelog.log.cleaner.transactions import TransactionalRow
 from tidelog.log.segment_scan import WHY_STOPPED
 from tidelog.record import kernel
 from tidelog.record.batch import CONTROL_BIT, LOG_OVERHEAD, MAGIC_POSITION, TRANSACTIONAL_BIT
+from tidelog.record.kernel import TransactionalBatch
 
 _LENGTH = Struct(">i")
 _OFFSET = Struct(">q")
@@ -108,8 +108,8 @@ class SegmentPass(ABC):
         self._next_offset = last_offset + 1
 
     @abstractmethod
-    def _judge(self, rows: Sequence[TransactionalRow]) -> bytes:
-        """A verdict a row, in their order."""
+    def _judge(self, batches: Sequence[TransactionalBatch]) -> bytes:
+        """A verdict for each, in their order."""
 
     @abstractmethod
     def _take(self, position: int, end: int) -> tuple[int, int]:

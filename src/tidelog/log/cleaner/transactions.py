@@ -29,9 +29,8 @@ from tidelog.record.kernel import (
     FILTER_RECORDS,
     KEEP_BATCH,
     SET_HORIZON,
+    TransactionalBatch,
 )
-
-TransactionalRow = tuple[int, int, int, int, int, int, int]
 
 
 class LastRecord(NamedTuple):
@@ -56,35 +55,33 @@ class TransactionTracker:
         self._committed: set[int] = set()  # producers with batches seen since their last marker
         self._retained: list[AbortedTxn] = []
 
-    def is_aborted(self, row: TransactionalRow) -> bool:
-        """A data batch that the pass comes to; see `kernel.list_transactional`."""
-        last_offset, attributes, producer_id, *_ = row
-        self._reach(last_offset)
-        if not attributes & TRANSACTIONAL_BIT:
+    def is_aborted(self, batch: TransactionalBatch) -> bool:
+        """A data batch that the pass comes to."""
+        self._reach(batch.last_offset)
+        if not batch.attributes & TRANSACTIONAL_BIT:
             return False
-        found = self._ongoing.get(producer_id)
+        found = self._ongoing.get(batch.producer_id)
         if found is None:
-            self._committed.add(producer_id)
+            self._committed.add(batch.producer_id)
             return False
-        self._ongoing[producer_id] = (found[0], True)
+        self._ongoing[batch.producer_id] = (found[0], True)
         return True
 
-    def ends_empty(self, row: TransactionalRow) -> bool:
+    def ends_empty(self, batch: TransactionalBatch) -> bool:
         """A control batch that the pass comes to: whether nothing of its transaction is left."""
-        last_offset, _, producer_id, _, _, records_count, control_type = row
-        self._reach(last_offset)
-        if records_count == 0:
+        self._reach(batch.last_offset)
+        if batch.records_count == 0:
             return True
-        if control_type == ABORT_MARKER:
-            found = self._ongoing.pop(producer_id, None)
+        if batch.control_type == ABORT_MARKER:
+            found = self._ongoing.pop(batch.producer_id, None)
             if found is None or not found[1]:
                 return True
             self._retained.append(found[0])
             return False
-        if control_type == COMMIT_MARKER:
-            if producer_id not in self._committed:
+        if batch.control_type == COMMIT_MARKER:
+            if batch.producer_id not in self._committed:
                 return True
-            self._committed.remove(producer_id)
+            self._committed.remove(batch.producer_id)
         return False
 
     def _reach(self, offset: int) -> None:
@@ -98,15 +95,15 @@ class TransactionTracker:
         retained, self._retained = self._retained, []
         return retained
 
-    def mapping_verdicts(self, rows: Iterable[TransactionalRow]) -> bytes:
+    def mapping_verdicts(self, batches: Iterable[TransactionalBatch]) -> bytes:
         """For the offset map: keys of aborted records and of markers do not count."""
-        return bytes(self._mapping_verdict(row) for row in rows)
+        return bytes(self._mapping_verdict(batch) for batch in batches)
 
-    def _mapping_verdict(self, row: TransactionalRow) -> int:
-        if row[1] & CONTROL_BIT:
-            self.ends_empty(row)
+    def _mapping_verdict(self, batch: TransactionalBatch) -> int:
+        if batch.attributes & CONTROL_BIT:
+            self.ends_empty(batch)
             return DELETE_BATCH
-        return DELETE_BATCH if self.is_aborted(row) else FILTER_RECORDS
+        return DELETE_BATCH if self.is_aborted(batch) else FILTER_RECORDS
 
 
 class BatchRetention:
@@ -129,31 +126,29 @@ class BatchRetention:
         # Last offsets of data batches that stay, ascending.
         self.kept_offsets = sorted((offsets | {end_offset - 1}) - {-1})
 
-    def verdicts(self, rows: Iterable[TransactionalRow]) -> bytes:
-        return bytes(self._verdict(row) for row in rows)
+    def verdicts(self, batches: Iterable[TransactionalBatch]) -> bytes:
+        return bytes(self._verdict(batch) for batch in batches)
 
-    def _verdict(self, row: TransactionalRow) -> int:
-        attributes, base_timestamp, records_count = row[1], row[4], row[5]
-        if not attributes & CONTROL_BIT:
-            return self._gone(row) if self._tracker.is_aborted(row) else FILTER_RECORDS
-        if not self._tracker.ends_empty(row):
+    def _verdict(self, batch: TransactionalBatch) -> int:
+        if not batch.attributes & CONTROL_BIT:
+            return self._gone(batch) if self._tracker.is_aborted(batch) else FILTER_RECORDS
+        if not self._tracker.ends_empty(batch):
             return KEEP_BATCH
-        if records_count == 0:
-            return self._gone(row)
-        if not attributes & DELETE_HORIZON_BIT:
+        if batch.records_count == 0:
+            return self._gone(batch)
+        if not batch.attributes & DELETE_HORIZON_BIT:
             return SET_HORIZON
-        return self._gone(row) if base_timestamp <= self._now_ms else KEEP_BATCH
+        return self._gone(batch) if batch.base_timestamp <= self._now_ms else KEEP_BATCH
 
-    def _gone(self, row: TransactionalRow) -> int:
-        return EMPTY_BATCH if self._is_needed(row) else DELETE_BATCH
+    def _gone(self, batch: TransactionalBatch) -> int:
+        return EMPTY_BATCH if self._is_needed(batch) else DELETE_BATCH
 
-    def _is_needed(self, row: TransactionalRow) -> bool:
-        last_offset, attributes, producer_id, producer_epoch, *_ = row
-        if last_offset + 1 == self._end_offset:
+    def _is_needed(self, batch: TransactionalBatch) -> bool:
+        if batch.last_offset + 1 == self._end_offset:
             return True
-        last = self._last_records.get(producer_id)
+        last = self._last_records.get(batch.producer_id)
         if last is None:
             return False
         if last.last_data_offset >= 0:
-            return last_offset == last.last_data_offset
-        return attributes & CONTROL_BIT != 0 and producer_epoch == last.producer_epoch
+            return batch.last_offset == last.last_data_offset
+        return batch.attributes & CONTROL_BIT != 0 and batch.producer_epoch == last.producer_epoch

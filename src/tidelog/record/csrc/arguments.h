@@ -28,6 +28,18 @@ static int take_ints(PyObject *const *arguments, Py_ssize_t count, int64_t *valu
     return 1;
 }
 
+/* The items of a tuple, such as a named one of Python; borrowed. */
+static int take_items(PyObject *tuple, Py_ssize_t count, PyObject **items)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != count) {
+        PyErr_Format(PyExc_ValueError, "not a tuple of %zd", count);
+        return 0;
+    }
+    for (Py_ssize_t index = 0; index < count; index++)
+        items[index] = PyTuple_GetItem(tuple, index);
+    return 1;
+}
+
 static PyObject *tuple_of_ints(const int64_t *values, Py_ssize_t count)
 {
     PyObject *tuple = PyTuple_New(count);

@@ -4,6 +4,7 @@
 
 #include "arguments.h"
 #include "batches.h"
+#include "results.h"
 
 typedef uint32_t (*Crc)(uint32_t, const uint8_t *, size_t);
 
@@ -129,7 +130,7 @@ static PyObject *kernel_check_records(PyObject *module, PyObject *const *argumen
     PyBuffer_Release(&view);
     int64_t values[5] = {status, walk.min_timestamp, walk.largest_timestamp, walk.delta_of_largest,
                          walk.flags};
-    return tuple_of_ints(values, 5);
+    return named_ints(&RECORDS_CHECK, values, 5);
 }
 
 static int append_batch(PyObject *list, const Batch *batch)
@@ -139,7 +140,7 @@ static int append_batch(PyObject *list, const Batch *batch)
                           batch->leader_epoch,   batch->base_timestamp, batch->max_timestamp,
                           batch->producer_id,    batch->producer_epoch, batch->base_sequence,
                           batch->records_count};
-    return append_and_release(list, tuple_of_ints(values, 13));
+    return append_and_release(list, named_ints(&BATCH_ROW, values, 13));
 }
 
 static PyObject *kernel_list_batches(PyObject *module, PyObject *const *arguments, Py_ssize_t given)

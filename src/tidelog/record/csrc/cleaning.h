@@ -6,6 +6,7 @@
 #include "batches.h"
 #include "messages.h"
 #include "offset_map.h"
+#include "results.h"
 
 enum { NEEDS_INFLATION = 11, MAP_FULL = 12, OUTPUT_FULL = 13, TOO_FEW_VERDICTS = -2 };
 enum { FILTER_RECORDS, DELETE_BATCH, EMPTY_BATCH, KEEP_BATCH, SET_HORIZON };
@@ -74,6 +75,37 @@ static PyObject *too_few_verdicts(void)
 {
     PyErr_SetString(PyExc_ValueError, "a transactional batch without a verdict");
     return NULL;
+}
+
+/* A BatchWalk of _results.py, but for its two buffers. */
+static int take_walk(PyObject *argument, Walker *walker, PyObject **buffer, PyObject **verdicts)
+{
+    PyObject *items[6];
+    int64_t numbers[4];
+    if (!take_items(argument, 6, items) || !take_ints(items + 2, 4, numbers))
+        return 0;
+    *buffer = items[0];
+    *verdicts = items[1];
+    walker->position = numbers[0];
+    walker->end = numbers[1];
+    walker->next_offset = numbers[2];
+    walker->verify_crc = numbers[3];
+    return 1;
+}
+
+/* A KeyOffsets of _results.py; its two buffers, slots and hash key, go to `buffers`. */
+static int take_map(PyObject *argument, OffsetMap *map, int64_t *latest_offset, PyObject **buffers)
+{
+    PyObject *items[5];
+    int64_t numbers[3];
+    if (!take_items(argument, 5, items) || !take_ints(items + 2, 3, numbers))
+        return 0;
+    buffers[0] = items[0];
+    buffers[1] = items[1];
+    map->entries = numbers[0];
+    map->entries_max = numbers[1];
+    *latest_offset = numbers[2];
+    return 1;
 }
 
 /* Takes the buffers of arguments[0], [1], ... in turn; the number of those taken. */

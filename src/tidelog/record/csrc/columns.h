@@ -5,6 +5,7 @@
 #include "arguments.h"
 #include "growing.h"
 #include "records.h"
+#include "results.h"
 
 #define ANSWER_SIZE 15
 
@@ -309,7 +310,7 @@ static PyObject *kernel_records_to_columns(PyObject *module, PyObject *const *ar
     Part *parts = take_parts(list, &count);
     PyObject *answer = NULL;
     if (parts != NULL && measure_parts(parts, count, &rows, &bytes))
-        answer = PyTuple_New(ANSWER_SIZE);
+        answer = PyStructSequence_New(RECORD_COLUMNS.type);
     if (answer != NULL && (!new_columns(answer, spare, &columns, rows, bytes) ||
                            !fill_columns(answer, &columns, parts, count)))
         Py_CLEAR(answer);

@@ -298,7 +298,7 @@ static PyObject *filter_into(const Py_buffer *views, Filter *filter)
                          walker->verdicts_used, filter->records_read,
                          filter->records_kept,  filter->batches_rewritten,
                          filter->records_without_key};
-    return tuple_of_ints(values, 9);
+    return named_ints(&FILTERED, values, 9);
 }
 
 static PyObject *kernel_filter_batches(PyObject *module, PyObject *const *arguments,
@@ -308,19 +308,21 @@ static PyObject *kernel_filter_batches(PyObject *module, PyObject *const *argume
     static const int flags[6] = {PyBUF_SIMPLE, PyBUF_SIMPLE, PyBUF_SIMPLE,
                                  PyBUF_SIMPLE, PyBUF_SIMPLE, PyBUF_WRITABLE};
     Py_buffer views[6];
-    int64_t numbers[8];
+    PyObject *buffers[6], *rules[4];
+    int64_t numbers[3];
+    Filter filter = {0};
     PyObject *answer = NULL;
-    if (!count_arguments("filter_batches", given, 14, 14) || !take_ints(arguments + 6, 8, numbers))
+    if (!count_arguments("filter_batches", given, 4, 4) ||
+        !take_walk(arguments[0], &filter.walker, &buffers[0], &buffers[3]) ||
+        !take_map(arguments[1], &filter.map, &filter.latest_offset, &buffers[1]) ||
+        !take_items(arguments[2], 4, rules) || !take_ints(rules + 1, 3, numbers))
         return NULL;
-    Filter filter = {.walker = {.position = numbers[0],
-                                .end = numbers[1],
-                                .next_offset = numbers[2],
-                                .verify_crc = numbers[3]},
-                     .latest_offset = numbers[4],
-                     .now_ms = numbers[5],
-                     .horizon_ms = numbers[6],
-                     .keep_old_tombstones = numbers[7]};
-    int taken = take_buffers(arguments, flags, 6, views);
+    buffers[4] = rules[0];
+    buffers[5] = arguments[3];
+    filter.now_ms = numbers[0];
+    filter.horizon_ms = numbers[1];
+    filter.keep_old_tombstones = numbers[2];
+    int taken = take_buffers(buffers, flags, 6, views);
     if (taken == 6)
         answer = filter_into(views, &filter);
     release_buffers(views, taken);

@@ -98,7 +98,7 @@ static PyObject *map_into(const Py_buffer *views, Mapping *mapping)
                          walker->next_offset,    mapping->map.entries,
                          mapping->latest_offset, walker->verdicts_used,
                          mapping->records};
-    return tuple_of_ints(values, 7);
+    return named_ints(&MAPPED, values, 7);
 }
 
 static PyObject *kernel_map_batches(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
@@ -106,18 +106,15 @@ static PyObject *kernel_map_batches(PyObject *module, PyObject *const *arguments
     (void)module;
     static const int flags[4] = {PyBUF_SIMPLE, PyBUF_WRITABLE, PyBUF_SIMPLE, PyBUF_SIMPLE};
     Py_buffer views[4];
-    int64_t numbers[8];
+    PyObject *buffers[4];
+    Mapping mapping = {0};
     PyObject *answer = NULL;
-    if (!count_arguments("map_batches", given, 12, 12) || !take_ints(arguments + 4, 8, numbers))
+    if (!count_arguments("map_batches", given, 3, 3) ||
+        !take_walk(arguments[0], &mapping.walker, &buffers[0], &buffers[3]) ||
+        !take_map(arguments[1], &mapping.map, &mapping.latest_offset, &buffers[1]) ||
+        !take_ints(arguments + 2, 1, &mapping.start_offset))
         return NULL;
-    Mapping mapping = {.walker = {.position = numbers[0],
-                                  .end = numbers[1],
-                                  .next_offset = numbers[2],
-                                  .verify_crc = numbers[3]},
-                       .map = {.entries = numbers[4], .entries_max = numbers[5]},
-                       .start_offset = numbers[6],
-                       .latest_offset = numbers[7]};
-    int taken = take_buffers(arguments, flags, 4, views);
+    int taken = take_buffers(buffers, flags, 4, views);
     if (taken == 4)
         answer = map_into(views, &mapping);
     release_buffers(views, taken);

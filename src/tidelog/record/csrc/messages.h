@@ -5,6 +5,7 @@
 #include "arguments.h"
 #include "batches.h"
 #include "output.h"
+#include "results.h"
 
 enum { NEW_FORMAT = 9, TOO_LARGE = 10 };
 enum { COMPRESSED = 8, MIXED_MAGIC = 16, APPEND_TIME = 32, NO_TIMESTAMP = 64 };
@@ -164,7 +165,7 @@ static PyObject *kernel_check_messages(PyObject *module, PyObject *const *argume
     int64_t values[9] = {check.status,       check.position,      check.count,
                          check.magic,        check.first_offset,  check.last_offset,
                          check.min_timestamp, check.largest_timestamp, check.flags};
-    return tuple_of_ints(values, 9);
+    return named_ints(&MESSAGES_CHECK, values, 9);
 }
 
 typedef struct {
@@ -351,11 +352,12 @@ static PyObject *kernel_records_to_messages(PyObject *module, PyObject *const *a
     (void)module;
     Py_buffer view;
     DownConversion down = {.last_offset = -1, .max_timestamp = -1};
+    PyObject *part[5];
     int64_t records[3], target[3];
-    if (!count_arguments("records_to_messages", given, 8, 8) ||
-        !take_ints(arguments + 1, 3, records) ||
-        !take_optional(arguments[4], &down.has_append_time, &down.append_time) ||
-        !take_ints(arguments + 5, 3, target))
+    if (!count_arguments("records_to_messages", given, 4, 4) ||
+        !take_items(arguments[0], 5, part) || !take_ints(part + 1, 3, records) ||
+        !take_optional(part[4], &down.has_append_time, &down.append_time) ||
+        !take_ints(arguments + 1, 3, target))
         return NULL;
     down.records_count = records[0];
     down.base_offset = records[1];
@@ -363,7 +365,7 @@ static PyObject *kernel_records_to_messages(PyObject *module, PyObject *const *a
     down.magic = target[0] != 0;
     down.is_relative = target[1] != 0;
     down.first_offset = target[2];
-    if (PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+    if (PyObject_GetBuffer(part[0], &view, PyBUF_SIMPLE) < 0)
         return NULL;
     PyObject *answer = down_converted(&view, &down);
     PyBuffer_Release(&view);

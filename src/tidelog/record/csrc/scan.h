@@ -6,6 +6,7 @@
 #include "batches.h"
 #include "control.h"
 #include "growing.h"
+#include "results.h"
 
 typedef struct {
     int64_t values[11];
@@ -105,10 +106,9 @@ static int note_batch(Scan *scan, const Batch *batch)
 /* Why it stopped, or -1 when memory ran out. */
 static int scan_batches(Scan *scan)
 {
-    int64_t start = scan->position;
     Batch batch;
     while (scan->position < scan->end) {
-        if (scan->batches_count >= scan->batches_max || scan->position - start >= scan->bytes_max)
+        if (scan->batches_count >= scan->batches_max || scan->position >= scan->bytes_max)
             return AT_LIMIT;
         int why = read_batch(scan->data, scan->position, scan->end, &batch);
         if (why != AT_END)
@@ -125,64 +125,79 @@ static int scan_batches(Scan *scan)
     return AT_END;
 }
 
-static PyObject *list_of_rows(const Bytes *bytes, Py_ssize_t columns)
+/* Plain tuples where `result` is NULL. */
+static PyObject *list_of_rows(const Result *result, const Bytes *bytes, Py_ssize_t columns)
 {
     PyObject *list = PyList_New(0);
     const int64_t *rows = (const int64_t *)(const void *)bytes->data;
     size_t count = bytes->length / ((size_t)columns * sizeof(int64_t));
-    for (size_t row = 0; list != NULL && row < count; row++)
-        if (!append_and_release(list, tuple_of_ints(rows + row * (size_t)columns, columns)))
+    for (size_t row = 0; list != NULL && row < count; row++) {
+        const int64_t *values = rows + row * (size_t)columns;
+        if (!append_and_release(list, result == NULL ? tuple_of_ints(values, columns)
+                                                     : named_ints(result, values, columns)))
             Py_CLEAR(list);
+    }
     return list;
+}
+
+static PyObject *bytes_of(const Bytes *bytes)
+{
+    const char *data = bytes->data ? (const char *)bytes->data : "";
+    return PyBytes_FromStringAndSize(data, (Py_ssize_t)bytes->length);
 }
 
 static PyObject *scan_answer(const Scan *scan, int why)
 {
-    PyObject *epochs = list_of_rows(&scan->epochs, 2);
-    PyObject *producers = epochs == NULL ? NULL : list_of_rows(&scan->producers, 11);
-    if (producers == NULL) {
-        Py_XDECREF(epochs);
-        return NULL;
-    }
-    return Py_BuildValue(
-        "LiLLLLLLLy#y#NN", (long long)scan->position, why, (long long)scan->next_offset,
-        (long long)scan->max_timestamp, (long long)scan->offset_of_max_timestamp,
-        (long long)scan->bytes_since_last_index_entry, (long long)scan->last_time_index_timestamp,
-        (long long)scan->leader_epoch, (long long)scan->batches_count,
-        scan->offset_index.data ? (const char *)scan->offset_index.data : "",
-        (Py_ssize_t)scan->offset_index.length,
-        scan->time_index.data ? (const char *)scan->time_index.data : "",
-        (Py_ssize_t)scan->time_index.length, epochs, producers);
+    int64_t state[9] = {scan->segment_base_offset,
+                        scan->index_interval_bytes,
+                        add64(scan->file_position, scan->position),
+                        scan->next_offset,
+                        scan->max_timestamp,
+                        scan->offset_of_max_timestamp,
+                        scan->bytes_since_last_index_entry,
+                        scan->last_time_index_timestamp,
+                        scan->leader_epoch};
+    PyObject *values[8] = {PyLong_FromLongLong(scan->position),
+                           PyLong_FromLong(why),
+                           named_ints(&SCAN_STATE, state, 9),
+                           PyLong_FromLongLong(scan->batches_count),
+                           bytes_of(&scan->offset_index),
+                           bytes_of(&scan->time_index),
+                           list_of_rows(NULL, &scan->epochs, 2),
+                           list_of_rows(&PRODUCER_BATCH, &scan->producers, 11)};
+    return named_objects(&LOG_SCAN, values, 8);
 }
 
 static PyObject *kernel_scan_log(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
     (void)module;
     Py_buffer view;
-    int64_t numbers[14];
+    PyObject *items[9];
+    int64_t end, state[9], limits[3];
     PyObject *answer = NULL;
-    if (!count_arguments("scan_log", given, 15, 15) || !take_ints(arguments + 1, 14, numbers))
+    if (!count_arguments("scan_log", given, 6, 6) || !take_ints(arguments + 1, 1, &end) ||
+        !take_items(arguments[2], 9, items) || !take_ints(items, 9, state) ||
+        !take_ints(arguments + 3, 3, limits))
         return NULL;
     if (PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
         return NULL;
     Scan scan = {.data = view.buf,
-                 .position = numbers[0],
-                 .end = numbers[1],
-                 .file_position = numbers[2],
-                 .segment_base_offset = numbers[3],
-                 .next_offset = numbers[4],
-                 .index_interval_bytes = numbers[5],
-                 .bytes_since_last_index_entry = numbers[6],
-                 .max_timestamp = numbers[7],
-                 .offset_of_max_timestamp = numbers[8],
-                 .last_time_index_timestamp = numbers[9],
-                 .leader_epoch = numbers[10],
-                 .verify_crc = numbers[11],
-                 .batches_max = numbers[12],
-                 .bytes_max = numbers[13]};
+                 .end = end,
+                 .segment_base_offset = state[0],
+                 .index_interval_bytes = state[1],
+                 .file_position = state[2],
+                 .next_offset = state[3],
+                 .max_timestamp = state[4],
+                 .offset_of_max_timestamp = state[5],
+                 .bytes_since_last_index_entry = state[6],
+                 .last_time_index_timestamp = state[7],
+                 .leader_epoch = state[8],
+                 .verify_crc = limits[0],
+                 .batches_max = limits[1],
+                 .bytes_max = limits[2]};
     if (scan.file_position < 0) {
         PyErr_SetString(PyExc_ValueError, "file_position is negative");
-    } else if (require_range(&view, scan.position, scan.end)) {
+    } else if (require_range(&view, 0, scan.end)) {
         int why;
         Py_BEGIN_ALLOW_THREADS
         why = scan_batches(&scan);

@@ -51,7 +51,7 @@ static PyObject *kernel_list_transactional(PyObject *module, PyObject *const *ar
         Py_BEGIN_ALLOW_THREADS
         done = list_transactional(view.buf, numbers[0], numbers[1], &rows);
         Py_END_ALLOW_THREADS
-        answer = done ? list_of_rows(&rows, TRANSACTIONAL_COLUMNS) : PyErr_NoMemory();
+        answer = done ? list_of_rows(&TRANSACTIONAL_BATCH, &rows, TRANSACTIONAL_COLUMNS) : PyErr_NoMemory();
     }
     free(rows.data);
     PyBuffer_Release(&view);

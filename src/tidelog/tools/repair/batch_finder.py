@@ -123,13 +123,24 @@ class BatchFinder:
         view, size = self._view, len(self._content)
         while position < size:
             _, _, rows = kernel.list_batches(view, position, size, _BATCHES_AT_ONCE)
-            for at, length, magic, attributes, base, last, epoch, _, _, producer, *rest in rows:
-                if not base <= last or not crc_holds(view[at : at + length], magic):
+            for row in rows:
+                end = row.position + row.size
+                if not row.base_offset <= row.last_offset or not crc_holds(
+                    view[row.position : end], row.magic
+                ):
                     return
                 yield FoundBatch(
-                    at, length, magic, attributes, base, last, epoch, producer, rest[-1]
+                    row.position,
+                    row.size,
+                    row.magic,
+                    row.attributes,
+                    row.base_offset,
+                    row.last_offset,
+                    row.leader_epoch,
+                    row.producer_id,
+                    row.records_count,
                 )
-                position = at + length
+                position = end
             if not rows:
                 return
 
@@ -167,7 +178,7 @@ class BatchFinder:
         if not self._claimed_end(position) - position > OLD_HEADER_BYTES - OVERHEAD_BYTES:
             return False
         _, _, rows = kernel.list_batches(self._view, position, len(self._content), 1)
-        return bool(rows) and self._fits(rows[0][2], rows[0][4], rows[0][5])
+        return bool(rows) and self._fits(rows[0].magic, rows[0].base_offset, rows[0].last_offset)
 
     def _fits(self, magic: int, base_offset: int, last_offset: int) -> bool:
         offsets = self._offsets

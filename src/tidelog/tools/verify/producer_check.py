@@ -17,6 +17,7 @@ from tidelog.log.txn_index import AbortedTxn, TxnIndex
 from tidelog.record.batch import CONTROL_BIT
 from tidelog.record.control import read_marker
 from tidelog.record.errors import InvalidRecords
+from tidelog.record.kernel import ProducerBatch
 from tidelog.tools.verify.finding import Finding, Kind, Report
 from tidelog.tools.verify.good_batches import GoodBatch
 
@@ -61,7 +62,7 @@ class ProducerCheck:
             last_sequence = (batch.base_sequence + delta) & _SEQUENCE_MASK
         self._first_seen.setdefault(batch.producer_id, batch.base_offset)
         self._evidence.see(
-            (
+            ProducerBatch(
                 batch.producer_id,
                 batch.producer_epoch,
                 batch.base_sequence,

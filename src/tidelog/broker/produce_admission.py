@@ -15,11 +15,7 @@ from tidelog.broker.transaction_admission import admit_wherever
 from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.record.batch import (
-    ATTRIBUTES_POSITION,
-    HEADER_SIZE,
-    MAGIC,
-    MAGIC_POSITION,
-    TRANSACTIONAL_BIT,
+    is_transactional,
     producer_of,
 )
 from tidelog.replication.pending import Pending
@@ -45,14 +41,6 @@ _RETRIABLE: Final = frozenset(
 class ProduceAdmission(NamedTuple):
     refused: dict[TopicPartition, KafkaError]
     written: Pending[ErrorCode] | None  # to be waited for before anything is appended
-
-
-def is_transactional(records: memoryview) -> bool:
-    return (
-        len(records) > HEADER_SIZE
-        and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT != 0
-        and records[MAGIC_POSITION] == MAGIC
-    )
 
 
 def admit_records(

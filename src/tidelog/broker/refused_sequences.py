@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from tidelog.errors import ErrorCode
 from tidelog.record.batch import (
-    HEADER_SIZE,
-    MAGIC,
-    MAGIC_POSITION,
     is_sequence_after,
+    is_v2,
     producer_of,
 )
 
@@ -133,7 +131,7 @@ class RefusedSequences:
 
 
 def _is_idempotent(records: memoryview | None) -> TypeGuard[memoryview]:
-    if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != MAGIC:
+    if records is None or not is_v2(records):
         return False
     producer_id, _, base_sequence = producer_of(records)
     return producer_id >= 0 and base_sequence >= 0

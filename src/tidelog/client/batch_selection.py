@@ -12,7 +12,6 @@ and 1) brought to v2. Every batch taken is checked against its checksum unless `
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.client.errors import CorruptRecordsFetched
@@ -20,14 +19,14 @@ from tidelog.errors import KafkaError
 from tidelog.record import kernel
 from tidelog.record.batch import (
     APPEND_TIME_BIT,
-    ATTRIBUTES_POSITION,
     CODEC_MASK,
     CONTROL_BIT,
-    CRC_POSITION,
     HEADER_SIZE,
     LOG_OVERHEAD,
     TRANSACTIONAL_BIT,
     TimestampType,
+    crc_holds,
+    size_at,
 )
 from tidelog.record.control import ControlType, read_marker
 
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 NO_TIMESTAMP_TYPE: Final = -1  # of magic 0, which knows no timestamps
 
 _BATCHES_MAX = 1 << 31
-_CRC = Struct(">I")
-_BATCH_LENGTH = Struct(">i")
 
 
 class Part(NamedTuple):
@@ -92,8 +89,7 @@ def _size_at(records: memoryview, position: int) -> int:
     """Size of a batch whose end is cut off; as far as that can be told."""
     if len(records) - position < LOG_OVERHEAD:
         return LOG_OVERHEAD
-    length: int = _BATCH_LENGTH.unpack_from(records, position + 8)[0]
-    return LOG_OVERHEAD + length
+    return size_at(records, position)
 
 
 def _committed(
@@ -150,7 +146,7 @@ def unreadable(partition: TopicPartition, offset: int, problem: Exception) -> Co
 
 
 def _require_checksum(batch: memoryview) -> None:
-    if kernel.crc32c(batch[ATTRIBUTES_POSITION:]) != _CRC.unpack_from(batch, CRC_POSITION)[0]:
+    if not crc_holds(batch):
         from tidelog.record.errors import CorruptRecords
 
         raise CorruptRecords("it fails its checksum")

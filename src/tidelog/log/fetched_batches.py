@@ -11,6 +11,7 @@ from tidelog.log.log_errors import UnexpectedAppendOffset
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_scan import WHY_STOPPED
 from tidelog.record import kernel
+from tidelog.record.batch import base_offset_at
 from tidelog.record.errors import CorruptRecords
 from tidelog.types import TopicPartition
 
@@ -24,7 +25,7 @@ class FetchedBatches:
     def __init__(self, topic_partition: TopicPartition, data: memoryview) -> None:
         self.topic_partition = topic_partition
         self.data = data
-        self.first_offset = int.from_bytes(data[:8], "big", signed=True) if len(data) >= 8 else -1
+        self.first_offset = base_offset_at(data) if len(data) >= 8 else -1
 
     def begin_around(self, log_end_offset: int) -> bool:
         """Whether the log would go on inside of a batch."""

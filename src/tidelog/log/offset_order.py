@@ -10,6 +10,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.record import kernel
+from tidelog.record.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_POSITION,
+    OLD_ATTRIBUTES_POSITION,
+    OLD_HEADER_SIZE,
+)
 
 if TYPE_CHECKING:
     from tidelog.log.segment import LogSegment
@@ -17,8 +25,6 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES: Final = 1 << 18
 _BATCHES_MAX: Final = 1 << 31
-_HEAD_BYTES: Final = 61
-_OLD_CODEC: Final = 7  # in the attributes of formats 0 and 1
 
 
 class BatchPlace(NamedTuple):
@@ -54,11 +60,15 @@ def batch_places(segment: LogSegment, end: int, position: int = 0) -> Iterator[B
 
 def has_last_offset_only(head: bytes) -> bool:
     """The header of a compressed batch of format 0 or 1."""
-    return len(head) > 17 and head[16] < 2 and head[17] & _OLD_CODEC != 0
+    return (
+        len(head) >= OLD_HEADER_SIZE
+        and head[MAGIC_POSITION] < MAGIC
+        and head[OLD_ATTRIBUTES_POSITION] & CODEC_MASK != 0
+    )
 
 
 def place_at(segment: LogSegment, position: int) -> BatchPlace | None:
-    head = segment.file.read_at(position, _HEAD_BYTES)
+    head = segment.file.read_at(position, HEADER_SIZE)
     found, _, _, base_offset, last_offset = kernel.find_offset(head, 0, len(head), -(1 << 63))
     if found == 1 and position == 0 and has_last_offset_only(head):
         base_offset = min(segment.base_offset, last_offset)

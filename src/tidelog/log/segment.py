@@ -18,7 +18,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from tidelog.config.topic import LogConfig
@@ -29,6 +28,7 @@ from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
 from tidelog.log.time_index import TimeIndex
 from tidelog.log.txn_index import AbortedTxn, TxnIndex
 from tidelog.record import kernel
+from tidelog.record.batch import HEADER_SIZE, max_timestamp_of
 from tidelog.record.errors import CorruptRecords
 
 logger = logging.getLogger(__name__)
@@ -48,9 +48,6 @@ T = TypeVar("T")
 UNKNOWN: Final = -2
 WINDOW_BYTES: Final = 8192
 _HEAD_BYTES = 61
-_TIMESTAMP = Struct(">q")
-_V1_TIMESTAMP_POSITION = 18
-_V2_MAX_TIMESTAMP_POSITION = 35
 
 
 if TYPE_CHECKING:
@@ -246,7 +243,7 @@ class LogSegment:
         self.file.write_at(position, data)
         self.size = position + len(data)
         if position == 0:
-            self.rolling_timestamp = timestamp_of_batch(bytes(data[:61]))
+            self.rolling_timestamp = max_timestamp_of(bytes(data[:HEADER_SIZE]))
         self.max_timestamp = scan.state.max_timestamp
         self.offset_of_max_timestamp = scan.state.offset_of_max_timestamp
         if offset_entries:
@@ -288,7 +285,7 @@ class LogSegment:
         if self.rolling_timestamp == UNKNOWN:
             if self.size == 0:
                 return -1
-            self.rolling_timestamp = timestamp_of_batch(self.file.read_at(0, _HEAD_BYTES))
+            self.rolling_timestamp = max_timestamp_of(self.file.read_at(0, _HEAD_BYTES))
         return self.rolling_timestamp
 
     def become_inactive(self) -> None:
@@ -454,7 +451,7 @@ class LogSegment:
             if (
                 batch is None
                 or batch.last_offset != offset
-                or timestamp_of_batch(self.file.read_at(batch.position, _HEAD_BYTES)) != timestamp
+                or max_timestamp_of(self.file.read_at(batch.position, _HEAD_BYTES)) != timestamp
             ):
                 raise CorruptIndex(f"an entry of {self.path(TIME_INDEX_SUFFIX)} leads astray")
         return entry
@@ -644,12 +641,3 @@ class LogSegment:
                 renamed.append(path + DELETED_SUFFIX)
         self.file.path = self.path(LOG_SUFFIX) + DELETED_SUFFIX
         return renamed
-
-
-def timestamp_of_batch(head: bytes) -> int:
-    """The largest timestamp of the batch that begins with these bytes; -1 for none."""
-    if len(head) < 26 or head[16] == 0:
-        return -1
-    if head[16] == 1:
-        return int(_TIMESTAMP.unpack_from(head, _V1_TIMESTAMP_POSITION)[0])
-    return int(_TIMESTAMP.unpack_from(head, _V2_MAX_TIMESTAMP_POSITION)[0])

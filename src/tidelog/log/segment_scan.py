@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from tidelog.log.time_index import ENTRY as TIME_INDEX_ENTRY
 from tidelog.record import kernel
+from tidelog.record.batch import (
+    ATTRIBUTES_POSITION,
+    MAGIC,
+    MAGIC_POSITION,
+    size_at,
+    stored_crc,
+)
 
 PIECE_BYTES: Final = 4 << 20
 BATCHES_MAX: Final = 1 << 16
 
-_LENGTH = Struct(">i")
-_CRC = Struct(">I")
-_OVERHEAD = 12
-_CRC_POSITION = 17
-_ATTRIBUTES_POSITION = 21
 
 WHY_STOPPED: Final = {
     kernel.AT_END: "the end of the file",
@@ -146,20 +147,20 @@ class SegmentScan:
 
     def _make_room(self, filled: int) -> bool:
         """For the batch at `position`, which is longer than the buffer; False if it is cut off."""
-        if filled < _ATTRIBUTES_POSITION:
+        if filled < ATTRIBUTES_POSITION:
             return False
-        size = _OVERHEAD + int(_LENGTH.unpack_from(self._buffer, 8)[0])
+        size = size_at(self._buffer)
         if size <= len(self._buffer) or self.position + size > self.size:
             return False
-        if self._verify_crc and self._buffer[16] == 2 and not self._crc_holds(size):
+        if self._verify_crc and self._buffer[MAGIC_POSITION] == MAGIC and not self._crc_holds(size):
             self.why = kernel.BAD_CRC
             return False
         self._buffer = bytearray(size)
         return True
 
     def _crc_holds(self, size: int) -> bool:
-        stored = _CRC.unpack_from(self._buffer, _CRC_POSITION)[0]
-        crc, at = 0, self.position + _ATTRIBUTES_POSITION
+        stored = stored_crc(self._buffer)
+        crc, at = 0, self.position + ATTRIBUTES_POSITION
         end = self.position + size
         while at < end:
             piece = os.pread(self._descriptor, min(PIECE_BYTES, end - at), at)
@@ -167,4 +168,4 @@ class SegmentScan:
                 return False
             crc = kernel.crc32c(piece, crc)
             at += len(piece)
-        return bool(crc == stored)
+        return crc == stored

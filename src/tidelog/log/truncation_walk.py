@@ -80,7 +80,7 @@ class TruncationWalk(Walk):
             scan = file.scan(verify_crc=False, position=position)
             for piece in scan:
                 for row in piece.producers:
-                    if self._known_from <= row[5] < self._offset:
+                    if self._known_from <= row.last_offset < self._offset:
                         table.replay(row)
             if scan.position != file.size:
                 return False

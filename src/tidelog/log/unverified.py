@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tidelog.log.offset_order import culprit, first_reaching, moved_up, place_at
 from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
 from tidelog.record import kernel
+from tidelog.record.batch import LOG_OVERHEAD, size_at
 from tidelog.record.errors import CorruptRecords
 
 if TYPE_CHECKING:
@@ -167,9 +168,8 @@ class Unverified:
             return True
         if scan.why != kernel.INCOMPLETE:
             return False
-        head = segment.file.read_at(scan.position, 12)
-        size = 12 + int.from_bytes(head[8:12], "big", signed=True)
-        return len(head) == 12 and scan.position + size <= segment.size
+        head = segment.file.read_at(scan.position, LOG_OVERHEAD)
+        return len(head) == LOG_OVERHEAD and scan.position + size_at(head) <= segment.size
 
     def _require_batch(self, segment: LogSegment, position: int) -> None:
         """A first batch that sticks out of its slice must be one: its length may be garbled."""

@@ -40,9 +40,11 @@ from tidelog.record.batch import (
     LOG_OVERHEAD,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    OLD_ATTRIBUTES_POSITION,
     TRANSACTIONAL_BIT,
     Codec,
     TimestampType,
+    size_at,
     stamp_timestamps,
 )
 from tidelog.record.errors import (
@@ -70,7 +72,6 @@ _OFFSET_LENGTH_EPOCH = Struct(">qii")
 _stamp = _OFFSET_LENGTH_EPOCH.pack_into
 _V2_PRODUCE_VERSION = 3
 _ZSTD_PRODUCE_VERSION = 7
-_OLD_ATTRIBUTES_POSITION = 17
 _RECORDS_BLAMED_MAX = 100
 _RECORDS_SEARCHED_MAX = 10_000
 _SEARCH_NS_PER_RECORD = 1000
@@ -350,7 +351,7 @@ class _Append:
             raise _old_format(self.produce_version)
         messages, check, messages_time, is_append_time = self._read_old()
         self._require_old_records_allowed(messages, check, messages_time, is_append_time)
-        target = self._target_codec(codec_of(self.records[_OLD_ATTRIBUTES_POSITION]))
+        target = self._target_codec(codec_of(self.records[OLD_ATTRIBUTES_POSITION]))
         self._take_time_to_rewrite(target, memoryview(messages).nbytes)
         batch, max_timestamp = up_convert(
             messages,
@@ -382,7 +383,7 @@ class _Append:
         )
         require_whole(check)
         if check.status == kernel.TOO_LARGE:
-            self._require_size(LOG_OVERHEAD + self._old_size_at(check.position))
+            self._require_size(size_at(self.records, check.position))
         if check.flags & kernel.COMPRESSED and check.messages_count > 1:
             raise InvalidRecords("A compressed message is not alone.")
         if check.flags & kernel.MIXED_MAGIC:
@@ -397,9 +398,6 @@ class _Append:
         check = check_inner(wrapper, messages, verify=True)
         messages_time = wrapper.timestamp if is_append_time else None
         return memoryview(messages)[: check.position], check, messages_time, is_append_time
-
-    def _old_size_at(self, position: int) -> int:
-        return int.from_bytes(self.records[position + 8 : position + LOG_OVERHEAD], "big")
 
     def _require_old_records_allowed(
         self,

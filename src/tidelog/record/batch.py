@@ -1,4 +1,7 @@
-"""The header of a v2 record batch, and the few fields of it that a leader may rewrite.
+"""The header of a record batch: where each field lies, and everything that reads or writes one.
+
+BatchHeader reads a whole v2 header; the functions below it read single fields where the batch may
+be cut off, of another magic, or no batch at all. Many headers at once: kernel.list_batches.
 
 at  size  field
  0     8  base_offset             stamped by the leader
@@ -16,10 +19,18 @@ at  size  field
 53     4  base_sequence
 57     4  records_count           0 is legal in a compacted log
 61     -  records, compressed as a whole if the codec says so
+
+Messages of magic 0 and 1 share base_offset (of a compressed one: of its last record), the length
+and the place of the magic. Then:
+
+12     4  crc                     CRC-32 of everything from magic to the end
+17     1  attributes              0-2 codec, 3 timestamp type
+18     8  timestamp               magic 1 only
 """
 
 from __future__ import annotations
 
+import zlib
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -47,10 +58,20 @@ HEADER_SIZE: Final = 61
 assert HEADER.size == HEADER_SIZE
 
 LOG_OVERHEAD: Final = 12  # base_offset and batch_length, which every magic has
+LENGTH_POSITION: Final = 8
+LEADER_EPOCH_POSITION: Final = 12
 MAGIC_POSITION: Final = 16
 MAGIC: Final = 2
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21
+ATTRIBUTE_BITS_POSITION: Final = 22  # the low byte, which holds all that are in use
+BASE_TIMESTAMP_POSITION: Final = 27
+MAX_TIMESTAMP_POSITION: Final = 35
+PRODUCER_POSITION: Final = 43
+OLD_CRC_POSITION: Final = 12
+OLD_ATTRIBUTES_POSITION: Final = 17
+OLD_TIMESTAMP_POSITION: Final = 18
+OLD_HEADER_SIZE: Final = 18  # without the timestamp of magic 1
 
 CODEC_MASK: Final = 0x07
 APPEND_TIME_BIT: Final = 0x08
@@ -64,12 +85,9 @@ SEQUENCES: Final = 1 << 31  # then they begin anew
 
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
-_TIMESTAMP = Struct(">q")
-_BASE_OFFSET = Struct(">q")
-_LEADER_EPOCH = Struct(">i")
-_MAX_TIMESTAMP_POSITION = 35
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
 _PRODUCER = Struct(">qhi")
-_PRODUCER_POSITION = 43
 
 
 class Codec(IntEnum):
@@ -174,8 +192,8 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 def stamp_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
     """Neither is under the checksum."""
-    _BASE_OFFSET.pack_into(batch, 0, base_offset)
-    _LEADER_EPOCH.pack_into(batch, LOG_OVERHEAD, leader_epoch)
+    _INT64.pack_into(batch, 0, base_offset)
+    _INT32.pack_into(batch, LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def stamp_timestamps(
@@ -186,7 +204,7 @@ def stamp_timestamps(
     if timestamp_type == TimestampType.LOG_APPEND_TIME:
         attributes |= APPEND_TIME_BIT
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
-    _TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
+    _INT64.pack_into(batch, MAX_TIMESTAMP_POSITION, max_timestamp)
     stamp_crc(batch)
 
 
@@ -194,9 +212,72 @@ def stamp_crc(batch: bytearray | memoryview) -> None:
     _CRC.pack_into(batch, CRC_POSITION, kernel.crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
 
 
+def stamp_attributes(batch: bytearray, attributes: int) -> None:
+    """And the length that the batch now has; the checksum is left to `stamp_crc`."""
+    _INT32.pack_into(batch, LENGTH_POSITION, len(batch) - LOG_OVERHEAD)
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
+
+
+def base_offset_at(buffer: Buffer, position: int = 0) -> int:
+    """Of any magic; there must be 8 bytes."""
+    offset: int = _INT64.unpack_from(buffer, position)[0]
+    return offset
+
+
+def size_at(buffer: Buffer, position: int = 0) -> int:
+    """What the batch at `position`, of any magic, takes by its own account.
+
+    There must be LOG_OVERHEAD bytes. What is no batch may say anything, less than that too.
+    """
+    length: int = _INT32.unpack_from(buffer, position + LENGTH_POSITION)[0]
+    return LOG_OVERHEAD + length
+
+
+def holds_whole_batch(records: memoryview) -> bool:
+    """Whether the first batch, of any magic, is not cut off."""
+    return len(records) >= LOG_OVERHEAD and len(records) >= size_at(records)
+
+
+def stored_crc(batch: Buffer, position: int = 0) -> int:
+    """Of a v2 batch."""
+    crc: int = _CRC.unpack_from(batch, position + CRC_POSITION)[0]
+    return crc
+
+
+def crc_holds(batch: memoryview) -> bool:
+    """Of exactly one whole batch of any magic."""
+    if batch[MAGIC_POSITION] >= MAGIC:
+        return kernel.crc32c(batch[ATTRIBUTES_POSITION:]) == stored_crc(batch)
+    stored: int = _CRC.unpack_from(batch, OLD_CRC_POSITION)[0]
+    return zlib.crc32(batch[MAGIC_POSITION:]) == stored
+
+
+def max_timestamp_of(head: bytes) -> int:
+    """Of the batch of any magic that begins with these bytes; -1 for none."""
+    if len(head) < OLD_TIMESTAMP_POSITION + 8 or head[MAGIC_POSITION] == 0:
+        return NO_TIMESTAMP
+    at = OLD_TIMESTAMP_POSITION if head[MAGIC_POSITION] == 1 else MAX_TIMESTAMP_POSITION
+    timestamp: int = _INT64.unpack_from(head, at)[0]
+    return timestamp
+
+
+def is_v2(records: memoryview) -> bool:
+    """Whether a v2 header is there."""
+    return len(records) >= HEADER_SIZE and records[MAGIC_POSITION] == MAGIC
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Whether a v2 batch with records is there that belongs to a transaction."""
+    return (
+        len(records) > HEADER_SIZE
+        and records[MAGIC_POSITION] == MAGIC
+        and records[ATTRIBUTE_BITS_POSITION] & TRANSACTIONAL_BIT != 0
+    )
+
+
 def producer_of(batch: memoryview) -> tuple[int, int, int]:
-    """(producer id, its epoch, base sequence); of what is as long as a header."""
-    return _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
+    """(producer id, its epoch, base sequence) of a v2 batch."""
+    return _PRODUCER.unpack_from(batch, PRODUCER_POSITION)
 
 
 def is_sequence_after(sequence: int, other: int) -> bool:

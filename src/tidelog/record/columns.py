@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.record import kernel
-from tidelog.record.batch import APPEND_TIME_BIT, CODEC_MASK, HEADER_SIZE
+from tidelog.record.batch import APPEND_TIME_BIT, CODEC_MASK, HEADER_SIZE, BatchHeader
 from tidelog.record.errors import InvalidRecords
 
 if TYPE_CHECKING:
@@ -96,11 +96,10 @@ def part_of(
     batch: memoryview, attributes: int, base_offset: int, records_count: int
 ) -> RecordsPart:
     """A v2 batch as the kernel wants it: uncompressed, with what its timestamps are relative to."""
-    base_timestamp = int.from_bytes(batch[27:35], "big", signed=True)
-    append_time = None
-    if attributes & APPEND_TIME_BIT:
-        append_time = int.from_bytes(batch[35:43], "big", signed=True)
-    return payload_of(batch, attributes), records_count, base_offset, base_timestamp, append_time
+    header = BatchHeader(batch)
+    append_time = header.max_timestamp if attributes & APPEND_TIME_BIT else None
+    payload = payload_of(batch, attributes)
+    return payload, records_count, base_offset, header.base_timestamp, append_time
 
 
 def payload_of(batch: memoryview, attributes: int) -> Buffer:

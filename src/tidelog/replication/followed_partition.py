@@ -15,12 +15,11 @@ from typing import Final, NamedTuple
 from tidelog.log.segment_walk import WalkDue
 from tidelog.log.truncation_walk import TruncationWalk
 from tidelog.protocol.messages.fetch import EpochEndOffset, PartitionData
+from tidelog.record.batch import holds_whole_batch
 from tidelog.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-BATCH_LENGTH_POSITION: Final = 8
-LOG_OVERHEAD: Final = 12
 UNDEFINED: Final = -1
 
 
@@ -76,7 +75,7 @@ class FollowedPartition:
         """What the leader answered; the bytes by which the log grew. KafkaError passes."""
         partition, records = self.partition, row.records
         size_bytes = 0
-        if records and _holds_a_batch(records):
+        if records and holds_whole_batch(records):
             size_bytes = partition.append_from_leader(records, row.log_start_offset).size_bytes
         partition.follow(row.high_watermark, row.log_start_offset, size_bytes)
         self.is_behind = row.high_watermark > partition.log.log_end_offset
@@ -132,11 +131,3 @@ class FollowedPartition:
             },
         )
         log.truncate_to(offset, walk)
-
-
-def _holds_a_batch(records: memoryview) -> bool:
-    """The last batch of an answer may be cut off; it may be the only one."""
-    if len(records) < LOG_OVERHEAD:
-        return False
-    length = int.from_bytes(records[BATCH_LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
-    return len(records) >= LOG_OVERHEAD + length

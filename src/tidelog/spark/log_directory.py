@@ -31,6 +31,7 @@ from sys import byteorder
 from typing import Final, NamedTuple
 
 from tidelog.record import kernel
+from tidelog.record.batch import LOG_OVERHEAD, MAGIC, MAGIC_POSITION, base_offset_at, size_at
 from tidelog.record.kernel import BatchCheck, BatchRow
 from tidelog.types import TopicPartition
 
@@ -39,8 +40,6 @@ LOG_START_FILE: Final = "log-start-offset-checkpoint"
 
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _SEGMENT = re.compile(r"(?P<base_offset>\d{20})\.log")
-_HEAD = Struct(">qi")  # base offset, length of what follows
-_MAGIC_POSITION = 16
 _TIME_ENTRY = Struct(">qi")
 _TXN_ENTRY = Struct(">hqqqq")
 _NO_LIMIT = 1 << 62
@@ -168,9 +167,12 @@ def begin_position(segment: Segment, positions: OffsetPositions, offset: int) ->
 def _is_batch_before(segment: Segment, position: int, offset: int) -> bool:
     try:
         with open(segment.path, "rb") as file:
-            head = os.pread(file.fileno(), _MAGIC_POSITION + 1, position)
-        base_offset, length = _HEAD.unpack_from(head)
-        return segment.base_offset <= base_offset <= offset and length > 0 and head[16] <= 2
+            head = os.pread(file.fileno(), MAGIC_POSITION + 1, position)
+        return (
+            segment.base_offset <= base_offset_at(head) <= offset
+            and size_at(head) > LOG_OVERHEAD
+            and head[MAGIC_POSITION] <= MAGIC
+        )
     except (OSError, error, IndexError):
         return False
 
@@ -237,10 +239,7 @@ def _fill(fileno: int, buffer: memoryview, position: int) -> int:
 
 
 def _size_at(view: memoryview) -> int:
-    if len(view) < _HEAD.size:
-        return 0
-    length: int = _HEAD.unpack_from(view)[1]
-    return _HEAD.size + length
+    return size_at(view) if len(view) >= LOG_OVERHEAD else 0
 
 
 def largest_timestamp(segment: Segment) -> int | None:

@@ -49,7 +49,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.context import CloseConnection, RequestContext
-from tidelog.broker.produce_admission import admit_records, is_transactional
+from tidelog.broker.produce_admission import admit_records
 from tidelog.broker.rows_put_off import RowPutOff, bytes_of, part_of
 from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
@@ -67,11 +67,12 @@ from tidelog.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from tidelog.record.batch import (
-    ATTRIBUTES_POSITION,
+    ATTRIBUTE_BITS_POSITION,
     CODEC_MASK,
     HEADER_SIZE,
-    LOG_OVERHEAD,
     TRANSACTIONAL_BIT,
+    holds_whole_batch,
+    is_transactional,
 )
 from tidelog.record.errors import InvalidRecords, InvalidTimestamps, NotOneBatch, UnknownCodec
 from tidelog.record.inflation import HeavyRecords, InflationBudget
@@ -97,7 +98,6 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
 FIRST_VERSION_WITH_BATCHES = 3
 _PLAIN = ("producer", "uncompressed")
-LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
 _WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -386,7 +386,7 @@ class _Append:
             return _failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
         if self.refused and partition.topic_partition in self.refused:
             return self._fail(topic, row, self.refused[partition.topic_partition], partition)
-        if self.version < FIRST_VERSION_WITH_BATCHES and _holds_no_message(row.records):
+        if self.version < FIRST_VERSION_WITH_BATCHES and not holds_whole_batch(row.records):
             return PartitionProduceResponse(index=index, base_offset=-1)
         if self._refused_sequences:
             code = self._refused_sequences.refuse(
@@ -562,7 +562,7 @@ def _survey(request: ProduceRequest, version: int) -> tuple[bool, InflationBudge
         for row in topic.partition_data:
             records = row.records
             if records is not None and len(records) > HEADER_SIZE:
-                attributes |= records[LOW_ATTRIBUTES_POSITION]
+                attributes |= records[ATTRIBUTE_BITS_POSITION]
     if not attributes & (CODEC_MASK | TRANSACTIONAL_BIT):
         return False, None
     everything = [
@@ -573,14 +573,6 @@ def _survey(request: ProduceRequest, version: int) -> tuple[bool, InflationBudge
     ]
     budget = InflationBudget.for_request(sum(map(len, everything)))
     return any(map(is_transactional, everything)), budget
-
-
-def _holds_no_message(records: memoryview) -> bool:
-    """A message set that is empty or cut within its first message; old clients may send it."""
-    if len(records) < LOG_OVERHEAD:
-        return True
-    size = int.from_bytes(records[LOG_OVERHEAD - 4 : LOG_OVERHEAD], "big", signed=True)
-    return len(records) < LOG_OVERHEAD + size
 
 
 def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:

@@ -37,15 +37,15 @@ from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.control_records import LeaderChangeMessage, VotersRecord
 from tidelog.protocol.primitives import read_uvarint
 from tidelog.record.batch import (
-    ATTRIBUTES_POSITION,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
     BatchHeader,
+    crc_holds,
+    size_at,
 )
 from tidelog.record.columns import StoredRecord, columns_of, part_of
-from tidelog.record.kernel import crc32c
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,6 @@ BATCH_LENGTH_MAX: Final = 1 << 30
 
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _SEGMENT = re.compile(r"(\d{20})\.log")
-_START = Struct(">qi")
 _CONTROL_KEY = Struct(">hh")
 _VERSION = Struct(">h")
 
@@ -194,7 +193,7 @@ class MetadataLog:
             position = 0
             while position < size:
                 head = file.read(LOG_OVERHEAD)
-                length = _START.unpack(head)[1] if len(head) == LOG_OVERHEAD else 0
+                length = size_at(head) - LOG_OVERHEAD if len(head) == LOG_OVERHEAD else 0
                 data = memoryview(head + file.read(min(max(length, 0), BATCH_LENGTH_MAX)))
                 problem = _problem_with(data, length)
                 if problem is not None:
@@ -216,7 +215,7 @@ def _problem_with(data: memoryview, length: int) -> str | None:
         return "a batch is cut off, or its length is wrong"
     if data[MAGIC_POSITION] != MAGIC:
         return f"a batch of format {data[MAGIC_POSITION]}"
-    if crc32c(data[ATTRIBUTES_POSITION:]) != BatchHeader(data).crc:
+    if not crc_holds(data):
         return "the checksum of a batch is wrong"
     return None
 
@@ -229,7 +228,7 @@ def _holds_batch(rest: memoryview) -> bool:
     magic_position = content.find(MAGIC, MAGIC_POSITION)
     while magic_position >= 0:
         start = magic_position - MAGIC_POSITION
-        length = _START.unpack_from(content, start)[1]
+        length = size_at(content, start) - LOG_OVERHEAD
         end = start + LOG_OVERHEAD + length
         if length > 0 and end <= len(content) and _problem_with(rest[start:end], length) is None:
             return True

@@ -6,12 +6,10 @@ a v2 batch of its records. Neither has a right checksum: the original's has been
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.record.batch import (
     APPEND_TIME_BIT,
-    ATTRIBUTES_POSITION,
     CODEC_MASK,
     DELETE_HORIZON_BIT,
     HEADER,
@@ -20,6 +18,7 @@ from tidelog.record.batch import (
     MAGIC_POSITION,
     NO_SEQUENCE,
     BatchHeader,
+    stamp_attributes,
     stamp_crc,
 )
 from tidelog.record.compression import codec_of, compress, decompress
@@ -31,8 +30,6 @@ from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 if TYPE_CHECKING:
     from tidelog.record.kernel import Buffer, RecordsPart
 
-_LENGTH = Struct(">i")
-_ATTRIBUTES = Struct(">h")
 _INT64_MIN = -(1 << 63)
 
 
@@ -49,12 +46,9 @@ class InflatedBatch(NamedTuple):
         view = memoryview(rewritten)
         if self.is_old:
             return self._as_wrapper(view)
-        header = bytearray(view[:HEADER_SIZE])
-        codec = codec_of(_ATTRIBUTES.unpack_from(self.original, ATTRIBUTES_POSITION)[0])
-        attributes = _ATTRIBUTES.unpack_from(header, ATTRIBUTES_POSITION)[0]
-        _ATTRIBUTES.pack_into(header, ATTRIBUTES_POSITION, attributes | codec)
-        batch = header + compress(codec, view[HEADER_SIZE:])
-        _LENGTH.pack_into(batch, 8, len(batch) - LOG_OVERHEAD)
+        codec = codec_of(BatchHeader(self.original).attributes)
+        batch = bytearray(view[:HEADER_SIZE]) + compress(codec, view[HEADER_SIZE:])
+        stamp_attributes(batch, BatchHeader(view).attributes | codec)
         stamp_crc(batch)
         return batch
 
@@ -81,11 +75,10 @@ def inflate(batch: memoryview, *, keep_old_tombstones: bool) -> InflatedBatch:
 
 
 def _inflated(batch: memoryview) -> bytearray:
-    attributes = _ATTRIBUTES.unpack_from(batch, ATTRIBUTES_POSITION)[0]
+    attributes = BatchHeader(batch).attributes
     content = bytearray(batch[:HEADER_SIZE])
     content += decompress(codec_of(attributes), batch[HEADER_SIZE:])
-    _LENGTH.pack_into(content, 8, len(content) - LOG_OVERHEAD)
-    _ATTRIBUTES.pack_into(content, ATTRIBUTES_POSITION, attributes & ~CODEC_MASK)
+    stamp_attributes(content, attributes & ~CODEC_MASK)
     return content
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from struct import Struct
 from typing import Final
 
 from tidelog.errors import KafkaError
@@ -20,12 +19,18 @@ from tidelog.log.cleaner.source_segment import SourceSegment
 from tidelog.log.cleaner.throttle import IoThrottle
 from tidelog.log.segment_scan import WHY_STOPPED
 from tidelog.record import kernel
-from tidelog.record.batch import CONTROL_BIT, LOG_OVERHEAD, MAGIC_POSITION, TRANSACTIONAL_BIT
+from tidelog.record.batch import (
+    CONTROL_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    base_offset_at,
+    size_at,
+)
 from tidelog.record.kernel import TransactionalBatch
 
-_LENGTH = Struct(">i")
-_OFFSET = Struct(">q")
-_LAST_OFFSET_DELTA_POSITION: Final = 23
 _PROBLEMS: Final = {**WHY_STOPPED, kernel.BAD_RECORDS: "a batch with malformed records"}
 
 
@@ -78,7 +83,7 @@ class SegmentPass(ABC):
         """For the batch at `position`, which is longer than the buffer."""
         if filled < LOG_OVERHEAD:
             raise _damaged(source, position, kernel.INCOMPLETE)
-        size = LOG_OVERHEAD + int(_LENGTH.unpack_from(self._buffer, 8)[0])
+        size = size_at(self._buffer)
         if size <= len(self._buffer) or position + size > source.size:
             raise _damaged(source, position, kernel.INCOMPLETE)
         self._buffer = bytearray(size)
@@ -91,7 +96,7 @@ class SegmentPass(ABC):
             position, why = self._take(position, end)
             if why != kernel.NEEDS_INFLATION:
                 return position, why
-            size = LOG_OVERHEAD + int(_LENGTH.unpack_from(self._buffer, position + 8)[0])
+            size = size_at(self._buffer, position)
             with memoryview(self._buffer)[position : position + size] as batch:
                 why = self._take_compressed(batch)
                 if why != kernel.AT_END:
@@ -100,10 +105,11 @@ class SegmentPass(ABC):
             position += size
 
     def _step_over(self, batch: memoryview) -> None:
-        last_offset = int(_OFFSET.unpack_from(batch)[0])
-        if batch[MAGIC_POSITION] == 2:
-            last_offset += int(_LENGTH.unpack_from(batch, _LAST_OFFSET_DELTA_POSITION)[0])
-            if batch[22] & (TRANSACTIONAL_BIT | CONTROL_BIT):
+        last_offset = base_offset_at(batch)
+        if batch[MAGIC_POSITION] == MAGIC:
+            header = BatchHeader(batch)
+            last_offset = header.last_offset
+            if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
                 self._verdicts = self._verdicts[1:]
         self._next_offset = last_offset + 1
 

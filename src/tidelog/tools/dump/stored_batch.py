@@ -8,9 +8,7 @@ the kernel's walks it goes batch by batch in Python: every batch becomes at leas
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final, NamedTuple
 
 from tidelog.record.batch import (
@@ -22,11 +20,12 @@ from tidelog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     TRANSACTIONAL_BIT,
+    crc_holds,
+    size_at,
 )
 from tidelog.record.columns import columns_of, part_of
 from tidelog.record.errors import InvalidRecords
 from tidelog.record.inflation import InflationBudget
-from tidelog.record.kernel import crc32c
 from tidelog.record.legacy import Message, inner_set, read_messages
 from tidelog.tools.dump.dump_errors import DumpError
 
@@ -36,7 +35,6 @@ SMALLEST_SIZE: Final = 14
 CREATE_TIME: Final = "CreateTime"
 APPEND_TIME: Final = "LogAppendTime"
 NO_TIMESTAMP_TYPE: Final = "NoTimestampType"
-_START = Struct(">qi")
 _SEQUENCES = 1 << 31
 
 Headers = list[tuple[str, bytes | None]]
@@ -123,9 +121,7 @@ class StoredBatch:
 
     @property
     def is_valid(self) -> bool:
-        if self.is_legacy:
-            return zlib.crc32(self.data[16:]) == self.crc
-        return crc32c(self.data[21:]) == self.crc
+        return crc_holds(self.data)
 
     @property
     def last_sequence(self) -> int:
@@ -186,7 +182,7 @@ class StoredBatch:
 
 def _record_of(message: Message, offset: int, timestamp: int) -> DumpedRecord:
     key, value = message.key_and_value()
-    holds = zlib.crc32(message.view[16:]) == message.crc
+    holds = crc_holds(message.view)
     return DumpedRecord(offset, timestamp, key, value, [], -1, (message.crc, holds))
 
 
@@ -229,7 +225,7 @@ class BatchWalk:
 
     def _length(self) -> int:
         head = os.pread(self._descriptor, LOG_OVERHEAD, self.position)
-        length: int = _START.unpack(head)[1]
+        length = size_at(head) - LOG_OVERHEAD
         if length < SMALLEST_SIZE:
             raise DumpError(
                 f"{self.path}: position {self.position}: a batch cannot be {length} bytes long; "

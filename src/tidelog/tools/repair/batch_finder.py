@@ -22,22 +22,29 @@ The file is held in memory. Which offsets are right is not decided here, see `of
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
 from tidelog.record import kernel
-from tidelog.tools.verify.good_batches import BATCH_BYTES_MAX, crc_holds
+from tidelog.record.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    OLD_HEADER_SIZE,
+    BatchHeader,
+    base_offset_at,
+    crc_holds,
+    size_at,
+)
+from tidelog.tools.verify.good_batches import BATCH_BYTES_MAX
 
-OVERHEAD_BYTES: Final = 12
-HEADER_BYTES: Final = 61  # of format 2
-OLD_HEADER_BYTES: Final = 18  # at the least
 UNSUMMED_BYTES: Final = 17  # base offset, length, epoch or checksum, magic
 
 _OFFSET: Final = Struct(">q")
 _LENGTH: Final = Struct(">i")
-_CRC: Final = Struct(">I")
 _BATCHES_AT_ONCE: Final = 512
 
 
@@ -73,7 +80,7 @@ class FoundBatch(NamedTuple):
 
     def of_epoch(self, epoch: int, content: bytes) -> FoundBatch:
         head = self.head or content[self.position : self.position + UNSUMMED_BYTES]
-        head = head[:OVERHEAD_BYTES] + _LENGTH.pack(epoch) + head[16:]
+        head = head[:LOG_OVERHEAD] + _LENGTH.pack(epoch) + head[16:]
         return self._replace(leader_epoch=epoch, head=head)
 
     def bytes_of(self, content: bytes) -> bytes:
@@ -125,9 +132,7 @@ class BatchFinder:
             _, _, rows = kernel.list_batches(view, position, size, _BATCHES_AT_ONCE)
             for row in rows:
                 end = row.position + row.size
-                if not row.base_offset <= row.last_offset or not crc_holds(
-                    view[row.position : end], row.magic
-                ):
+                if row.base_offset > row.last_offset or not crc_holds(view[row.position : end]):
                     return
                 yield FoundBatch(
                     row.position,
@@ -168,14 +173,16 @@ class BatchFinder:
 
     def _claimed_end(self, position: int) -> int:
         """-1 if the length cannot be."""
-        if position + OVERHEAD_BYTES > len(self._content):
+        if position + LOG_OVERHEAD > len(self._content):
             return -1
-        length = int(_LENGTH.unpack_from(self._content, position + 8)[0])
-        end = position + OVERHEAD_BYTES + length
-        return end if 0 < length <= BATCH_BYTES_MAX and end <= len(self._content) else -1
+        size = size_at(self._content, position)
+        end = position + size
+        return (
+            end if 0 < size - LOG_OVERHEAD <= BATCH_BYTES_MAX and end <= len(self._content) else -1
+        )
 
     def _is_plausible(self, position: int) -> bool:
-        if not self._claimed_end(position) - position > OLD_HEADER_BYTES - OVERHEAD_BYTES:
+        if not self._claimed_end(position) - position > OLD_HEADER_SIZE - LOG_OVERHEAD:
             return False
         _, _, rows = kernel.list_batches(self._view, position, len(self._content), 1)
         return bool(rows) and self._fits(rows[0].magic, rows[0].base_offset, rows[0].last_offset)
@@ -200,44 +207,39 @@ class BatchFinder:
     def _goes_on(self, last: FoundBatch) -> bool:
         """Whether the bytes behind it are the header of the batch that follows it."""
         position = last.end
-        if position + OLD_HEADER_BYTES > len(self._content) or self._claimed_end(position) < 0:
+        if position + OLD_HEADER_SIZE > len(self._content) or self._claimed_end(position) < 0:
             return False
-        offset = int(_OFFSET.unpack_from(self._content, position)[0])
+        offset = base_offset_at(self._content, position)
         is_next = offset == last.last_offset + 1
         if self._gaps_allowed:
             is_next = last.last_offset < offset < self._offsets.stop
-        return is_next and self._content[position + 16] in self._magics
+        return is_next and self._content[position + MAGIC_POSITION] in self._magics
 
     def _restored(self, position: int, end: int) -> FoundBatch | None:
         """The batch in these bytes, if nothing but its first ones is damaged."""
         content = self._content
         size = end - position
-        if size < OLD_HEADER_BYTES or size > BATCH_BYTES_MAX + OVERHEAD_BYTES:
+        if size < OLD_HEADER_SIZE or size > BATCH_BYTES_MAX + LOG_OVERHEAD:
             return None
-        head = content[position : position + 8] + _LENGTH.pack(size - OVERHEAD_BYTES)
-        base_offset = int(_OFFSET.unpack_from(content, position)[0])
-        magic = content[position + 16]
-        if size >= HEADER_BYTES:
-            crc = _CRC.unpack_from(content, position + UNSUMMED_BYTES)[0]
-            if kernel.crc32c(self._view[position + 21 : end]) == crc:
-                attributes, delta = Struct(">hi").unpack_from(content, position + 21)
-                (producer_id,) = _OFFSET.unpack_from(content, position + 43)
-                (records_count,) = _LENGTH.unpack_from(content, position + 57)
-                (epoch,) = _LENGTH.unpack_from(content, position + OVERHEAD_BYTES)
+        head = content[position : position + 8] + _LENGTH.pack(size - LOG_OVERHEAD)
+        if size >= HEADER_SIZE:
+            header = BatchHeader(content, position)  # whatever its magic says
+            if kernel.crc32c(self._view[position + ATTRIBUTES_POSITION : end]) == header.crc:
                 return FoundBatch(
                     position,
                     size,
-                    2,
-                    attributes,
-                    base_offset,
-                    base_offset + delta,
-                    epoch,
-                    producer_id,
-                    records_count,
-                    head + _LENGTH.pack(epoch) + b"\2",
+                    MAGIC,
+                    header.attributes,
+                    header.base_offset,
+                    header.last_offset,
+                    header.partition_leader_epoch,
+                    header.producer_id,
+                    header.records_count,
+                    head + _LENGTH.pack(header.partition_leader_epoch) + b"\2",
                 )
-        crc = _CRC.unpack_from(content, position + OVERHEAD_BYTES)[0]
-        if magic < 2 and zlib.crc32(self._view[position + 16 : end]) == crc:
+        base_offset = base_offset_at(content, position)
+        magic = content[position + MAGIC_POSITION]
+        if magic < 2 and crc_holds(self._view[position:end]):
             attributes = content[position + UNSUMMED_BYTES]
             return FoundBatch(
                 position,
@@ -249,7 +251,7 @@ class BatchFinder:
                 -1,
                 -1,
                 -1 if attributes & 7 else 1,
-                head + content[position + OVERHEAD_BYTES : position + UNSUMMED_BYTES],
+                head + content[position + LOG_OVERHEAD : position + UNSUMMED_BYTES],
             )
         return None
 

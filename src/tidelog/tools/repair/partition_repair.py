@@ -27,12 +27,12 @@ from tidelog.log.log_host import LogHost
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.recovery import PartitionLoader
 from tidelog.log.segment import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
+from tidelog.record.batch import LEADER_EPOCH_POSITION
 from tidelog.tools.repair.backup import Backup
 from tidelog.tools.repair.salvage_plan import PlannedSegment, SalvagePlan
 from tidelog.tools.verify.finding import Finding, Kind
 from tidelog.types import TopicPartition
 
-EPOCH_POSITION = 12  # of the leader epoch in a batch
 NEVER_EXPIRE_MS = 1 << 62
 
 
@@ -79,7 +79,7 @@ class PartitionRepair:
             assert finding.position is not None
             self._backup.keep(path)
             with path.open("r+b") as file:
-                file.seek(finding.position + EPOCH_POSITION)
+                file.seek(finding.position + LEADER_EPOCH_POSITION)
                 file.write(pack(">i", finding.epoch))
 
     def _keep_what_recovery_may_change(self) -> None:

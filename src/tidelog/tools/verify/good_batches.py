@@ -7,13 +7,13 @@ segment's base offset. What follows the first that fails is not looked at, as in
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
 from tidelog.log.segment_scan import WHY_STOPPED
 from tidelog.record import kernel
+from tidelog.record.batch import LOG_OVERHEAD, crc_holds, size_at
 
 WINDOW_BYTES: Final = 1 << 20
 BATCH_BYTES_MAX: Final = 1 << 28
@@ -79,24 +79,17 @@ class GoodBatches:
                 self.problem = WHY_STOPPED[why]
 
     def _size_of_batch(self, window: memoryview) -> int:
-        size = 12 + int.from_bytes(window[8:12], "big", signed=True)
-        is_whole = len(window) >= 12 and self.position + size <= self.size
+        size = size_at(window) if len(window) >= LOG_OVERHEAD else LOG_OVERHEAD
+        is_whole = len(window) >= LOG_OVERHEAD and self.position + size <= self.size
         if not is_whole or size > BATCH_BYTES_MAX or size <= len(window):
             self.problem = WHY_STOPPED[kernel.INCOMPLETE]
         return size
 
     def _problem_of(self, batch: GoodBatch) -> str | None:
-        if not crc_holds(batch.view, batch.magic):
+        if not crc_holds(batch.view):
             return WHY_STOPPED[kernel.BAD_CRC]
         if not self.next_offset <= batch.base_offset <= batch.last_offset:
             return f"offset {batch.base_offset} follows offset {self.next_offset - 1}"
         if batch.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return f"offset {batch.last_offset} is too far from the segment's first"
         return None
-
-
-def crc_holds(view: memoryview, magic: int) -> bool:
-    """Of one whole batch."""
-    if magic == 2:
-        return kernel.crc32c(view[21:]) == int.from_bytes(view[17:21], "big")
-    return zlib.crc32(view[16:]) == int.from_bytes(view[12:16], "big")

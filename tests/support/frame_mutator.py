@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.support.raw_client import RawClient
 from tests.support.request_samples import sample_requests
@@ -52,13 +51,13 @@ def _bare_frame(api_key: int, version: int) -> bytes:
 
 def _frames_of_the_own_codec() -> Iterator[bytes]:
     """Default requests of all keys and versions, as tidelog's own encoder writes them."""
+    from tests.support.messages import request_of
     from tidelog.protocol.api_keys import VERSIONS
     from tidelog.protocol.errors import EncodeError
     from tidelog.protocol.header import encode_request_header
-    from tidelog.protocol.registry import request_class
 
     for api_key, versions in VERSIONS.items():
-        request: Any = request_class(api_key)
+        request = request_of(api_key)
         for version in range(versions.min_version, versions.max_version + 1):
             with contextlib.suppress(EncodeError):
                 body = encode_request_header(api_key, version, 1, "m") + request().encode(version)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
+from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.generation.classes import struct_class_names
 from tidelog.protocol.generation.layout import Layout
 from tidelog.protocol.generation.schema import Field, MessageSchema, SchemaFile, read_all
+from tidelog.protocol.generator import WITHOUT_CODEC, message_module
 from tidelog.protocol.message import Message
 from tidelog.types import Uuid
 
@@ -107,12 +110,33 @@ def distinct_layouts() -> tuple[Case, ...]:
 
 @cache
 def class_named(module: str, name: str) -> Any:
-    return getattr(import_module(f"tidelog.protocol.messages.{module}"), name)
+    return getattr(codec(module), name)
+
+
+@cache
+def codec(module: str) -> ModuleType:
+    """The module as committed; what tidelog itself does not use is generated here."""
+    name = f"tidelog.protocol.messages.{module}"
+    if module not in WITHOUT_CODEC:
+        return import_module(name)
+    made = ModuleType(name)
+    exec(compile(message_module(_file(module)), f"<{name}>", "exec"), made.__dict__)
+    return made
+
+
+@cache
+def _file(module: str) -> SchemaFile:
+    return next(file for file in read_all() if file.module == module)
+
+
+def request_of(api_key: ApiKey) -> Any:
+    file = _file(api_key.name.lower())
+    return class_named(file.module, file.messages[0].name)
 
 
 @cache
 def _class_names(module: str) -> dict[tuple[str, str], str]:
-    return struct_class_names(next(file for file in read_all() if file.module == module))
+    return struct_class_names(_file(module))
 
 
 def struct_class(case: Case, row: Field) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.messages import codec
 from tidelog.protocol import EncodeError
 from tidelog.protocol.messages.fetch import (
     EpochEndOffset,
@@ -12,11 +13,6 @@ from tidelog.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
     PartitionData,
-)
-from tidelog.protocol.messages.fetch_snapshot import (
-    FetchSnapshotResponse,
-    FetchSnapshotResponsePartitionSnapshot,
-    FetchSnapshotResponseTopicSnapshot,
 )
 from tidelog.protocol.messages.list_groups import ListGroupsRequest
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -118,9 +114,10 @@ def test_records_of_a_file_cannot_be_encoded_in_one() -> None:
 def test_parts_work_for_requests_and_snapshots_too() -> None:
     data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(records=FileSlice())])]
     assert [len(part) for part in ProduceRequest(topic_data=data).encode_parts(9)] == [17, 300, 3]
-    partition = FetchSnapshotResponsePartitionSnapshot(unaligned_records=FileSlice())
-    topics = [FetchSnapshotResponseTopicSnapshot(partitions=[partition])]
-    assert len(FetchSnapshotResponse(topics=topics).encode_parts(0)[1]) == 300
+    snapshots = codec("fetch_snapshot")
+    partition = snapshots.FetchSnapshotResponsePartitionSnapshot(unaligned_records=FileSlice())
+    topics = [snapshots.FetchSnapshotResponseTopicSnapshot(partitions=[partition])]
+    assert len(snapshots.FetchSnapshotResponse(topics=topics).encode_parts(0)[1]) == 300
 
 
 def test_a_tagged_struct_is_none_when_absent_and_sent_when_it_says_something() -> None:

@@ -8,11 +8,14 @@ import sys
 import pytest
 
 from tidelog.protocol.api_keys import VERSIONS, ApiKey
+from tidelog.protocol.generator import WITHOUT_CODEC
 from tidelog.protocol.registry import request_class, response_class
 
 
-@pytest.mark.parametrize("api_key", ApiKey)
-def test_every_key_has_its_two_classes(api_key: ApiKey) -> None:
+@pytest.mark.parametrize(
+    "api_key", [key for key in ApiKey if key.name.lower() not in WITHOUT_CODEC]
+)
+def test_every_key_that_is_used_has_its_two_classes(api_key: ApiKey) -> None:
     versions = VERSIONS[api_key]
     for found in (request_class(api_key), response_class(api_key)):
         assert api_key == found.API_KEY
@@ -21,7 +24,7 @@ def test_every_key_has_its_two_classes(api_key: ApiKey) -> None:
 
 def test_plain_numbers_are_keys_too() -> None:
     assert request_class(18).__name__ == "ApiVersionsRequest"
-    assert response_class(74).__name__ == "ListConfigResourcesResponse"
+    assert response_class(75).__name__ == "DescribeTopicPartitionsResponse"
 
 
 def test_an_unknown_key_is_a_value_error() -> None:

@@ -1,20 +1,26 @@
 """What this broker does when the controller says what it leads and follows.
 
 A partition that it leads is fetched no more, one that it follows is copied from its leader, and the
-coordinators take over and give up the partitions of their topics with it. Touched only on the
-broker loop.
+coordinators take over and give up the partitions of their topics with it.
+
+A partition whose order fails in a way that nobody expected is led and copied no more, and answered
+with KAFKA_STORAGE_ERROR, while the others are obeyed: it is the one error for which a controller,
+Kafka's too, has another replica lead. Kafka fails the whole request, and leaves it at that.
+Touched only on the broker loop.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.topic_hosting import LOGS_PER_THREAD_CALL
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.partition import Partition, PartitionState
+from tidelog.supervisor import attempt
 from tidelog.types import NO_LEADER_EPOCH, TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -68,7 +74,7 @@ class LeadershipChanges:
                 await self._broker.slices.breathe()
                 self._must_not_be_stopped()
                 must_go_on()
-                outcomes[each.topic_partition] = self._apply(each, broker_epoch)
+                outcomes[each.topic_partition] = self._outcome(each, broker_epoch)
         self._fetchers.close_idle()
         return outcomes
 
@@ -81,6 +87,29 @@ class LeadershipChanges:
                 continue  # `_apply` says so
             new.append((each.topic_partition, each.topic_id))
         await self._broker.replicas.make_logs(new)
+
+    def _outcome(self, wanted: WantedPartition, broker_epoch: int) -> ErrorCode:
+        outcome = ErrorCode.KAFKA_STORAGE_ERROR
+
+        def apply() -> None:
+            nonlocal outcome
+            outcome = self._apply(wanted, broker_epoch)
+
+        name = f"the controller's order for {wanted.topic_partition}"
+        if attempt(name, apply) is not None:
+            attempt(f"giving up {wanted.topic_partition}", partial(self._give_up, wanted))
+        return outcome
+
+    def _give_up(self, wanted: WantedPartition) -> None:
+        """The order may be done in part, and this broker may lead what the coordinator does not."""
+        topic, index = wanted.topic_partition
+        hosted = self._broker.replicas.get(topic, index)
+        if hosted is not None:
+            hosted.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._fetchers.unfollow(hosted)
+        coordinator = self._coordinator(topic)
+        if coordinator is not None:
+            coordinator.runtime.resign(index)
 
     def _apply(self, wanted: WantedPartition, broker_epoch: int) -> ErrorCode:
         try:
@@ -148,9 +177,20 @@ class LeadershipChanges:
             await self._broker.slices.breathe()
             self._must_not_be_stopped()
             must_go_on()
-            outcomes[each.topic_partition] = self._stop(*each)
+            outcomes[each.topic_partition] = self._stop_outcome(each)
         self._fetchers.close_idle()
         return outcomes
+
+    def _stop_outcome(self, stopped: StoppedPartition) -> ErrorCode:
+        """As in Kafka, one that fails fails alone."""
+        outcome = ErrorCode.UNKNOWN_SERVER_ERROR
+
+        def stop() -> None:
+            nonlocal outcome
+            outcome = self._stop(*stopped)
+
+        attempt(f"stopping {stopped.topic_partition}", stop)
+        return outcome
 
     def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool) -> ErrorCode:
         replicas = self._broker.replicas

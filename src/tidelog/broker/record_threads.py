@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from tidelog.log.segment_walk import Walk
 
 T = TypeVar("T")
 
@@ -51,6 +54,24 @@ class RecordThreads:
 
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(finished)
+
+    async def walk(self, walk: Walk) -> None:
+        """Come back when it has been made and settled."""
+        made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(run: asyncio.Future[None]) -> None:
+            if made.done():
+                return  # given up
+            if run.cancelled():
+                made.cancel()
+            elif (error := run.exception()) is not None:
+                made.set_exception(error)
+            else:
+                made.set_result(None)
+
+        self.run(0, walk.run, done)
+        await made
+        walk.settle()
 
     def close(self) -> None:
         if self._pool is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 from tidelog.config.topic import LogConfig
@@ -16,6 +17,7 @@ from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment_creation import new_segment
 from tidelog.log.snapshot_files import SnapshotFiles
+from tidelog.supervisor import attempt
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 
@@ -37,7 +39,7 @@ def create_log(
             segment = new_segment(directory, start_offset, config, host)
             if topic_id != ZERO_UUID:
                 write_partition_metadata(directory, topic_id)
-        except OSError:
+        except BaseException:
             remove_folder(directory)
             raise
     except OSError as error:
@@ -80,10 +82,14 @@ class PendingLogs:
         self.made: list[tuple[LogDirectory, PartitionLog]] = []
 
     def run(self) -> None:
-        for topic_partition, topic_id, config, directory in self.wanted:
-            folder = directory.folder_for(topic_partition)
-            try:
-                log = create_log(folder, topic_partition, topic_id, config, self._host)
-            except StorageError:
-                continue  # reported; `LogManager.get_or_create` tries elsewhere, or says why not
-            self.made.append((directory, log))
+        for wanted in self.wanted:
+            attempt(f"making the log of {wanted.topic_partition}", partial(self._make, wanted))
+
+    def _make(self, wanted: WantedLog) -> None:
+        topic_partition, topic_id, config, directory = wanted
+        folder = directory.folder_for(topic_partition)
+        try:
+            log = create_log(folder, topic_partition, topic_id, config, self._host)
+        except StorageError:
+            return  # reported; `LogManager.get_or_create` tries elsewhere, or says why not
+        self.made.append((directory, log))

@@ -41,7 +41,7 @@ from tidelog.log.segment_creation import new_segment
 from tidelog.log.segment_swap import swap_in
 from tidelog.log.segment_walk import WalkDue
 from tidelog.log.snapshot_files import SnapshotFiles, producers_at
-from tidelog.log.time_lookup import TimestampOffset
+from tidelog.log.time_lookup import BatchLookups, TimestampOffset
 from tidelog.log.truncation_walk import TruncationWalk, walk_due
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.log.txn_index_check import TxnIndexCheck
@@ -386,15 +386,19 @@ class PartitionLog:
             self._reader.forget_aborted()  # an index before may have been written anew
             raise
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+    def offset_for_timestamp(
+        self, timestamp: int, lookups: BatchLookups | None = None
+    ) -> TimestampOffset | None:
+        """WalkDue passes if there are `lookups`."""
+        segments, start_offset = self.segments, self.log_start_offset
         try:
-            return time_lookup.first_at_or_after(self.segments, timestamp, self.log_start_offset)
+            return time_lookup.first_at_or_after(segments, timestamp, start_offset, lookups)
         except OSError as error:
             raise self._storage_error("search", error) from error
 
-    def max_timestamp(self) -> TimestampOffset | None:
+    def max_timestamp(self, lookups: BatchLookups | None = None) -> TimestampOffset | None:
         try:
-            return time_lookup.with_max_timestamp(self.segments, self.log_start_offset)
+            return time_lookup.with_max_timestamp(self.segments, self.log_start_offset, lookups)
         except OSError as error:
             raise self._storage_error("search", error) from error
 

@@ -7,6 +7,8 @@ on the loop, and asks again.
     walk             is due
     SegmentWalk      before a read_committed reader sees transactional batches of a segment that
                      was there before this start: for its markers (`txn_index_check.py`)
+    BatchLookup      before a time look-up inside a batch that takes long to inflate
+                     (`time_lookup.py`)
     TruncationWalk   before a follower cuts its log (`truncation_walk.py`)
 
 The thread touches nothing but files. A walk that meets anything unusual decides nothing: the loop

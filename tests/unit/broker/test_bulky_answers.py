@@ -157,6 +157,31 @@ def test_an_answer_made_in_slices_is_the_one_made_at_once(question: str, tmp_pat
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("count", [150, offset_fetch.ROWS_AT_ONCE + 100])
+@pytest.mark.parametrize("version", [7, 8])
+def test_all_offsets_of_a_group_are_of_one_moment(tmp_path: Path, version: int, count: int) -> None:
+    async def story() -> None:
+        async with handler_stage(tmp_path, offsets_topic_num_partitions="3") as stage:
+            await stage.topic("t0", count)
+            await stage.broker.topics.auto_create("__consumer_offsets")
+            commit(stage, "g", count)
+            request = OffsetFetchRequest(group_id="g", topics=None)
+            if version == 8:
+                request = OffsetFetchRequest(
+                    groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]
+                )
+            context = stage.context(version)
+            expected = at_once(offset_fetch.handle(context, request)).encode(version)
+            slow_down(stage)
+            answer = offset_fetch.handle(context, request)
+            for _ in range(2):
+                assert stage.broker.groups.delete_group("g") is None  # some are gone, and some not
+            encoded = await completed(answer) if isinstance(answer, Pending) else answer
+            assert encoded.encode(version) == expected
+
+    asyncio.run(story())
+
+
 @in_loop
 async def test_groups_that_are_deleted_in_slices_are_all_gone(tmp_path: Path) -> None:
     async with handler_stage(tmp_path, offsets_topic_num_partitions="3") as stage:

@@ -19,6 +19,8 @@ from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import leader_and_isr, stop_replica, update_metadata
 from tidelog.broker.leadership_changes import LeadershipChanges
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log import log_creation
+from tidelog.log.checkpoints import write_partition_metadata
 from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -491,3 +493,90 @@ async def test_a_broker_that_stops_obeys_no_order_any_more(tmp_path: Path) -> No
 
         assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
         assert len(stage.cluster.fetchers.followed) == followed
+
+
+def failing_for(index: int, method: Any) -> Any:
+    def call(self: Any, *args: Any) -> Any:
+        topic_partition = self.topic_partition if isinstance(self, Partition) else args[0]
+        if topic_partition.partition == index:
+            raise KeyError("a bug")
+        return method(self, *args)
+
+    return call
+
+
+def logged_bugs(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.message.partition(" failed")[0]
+        for record in caplog.records
+        if record.exc_info and isinstance(record.exc_info[1], KeyError)
+    ]
+
+
+@pytest.mark.parametrize(("leader", "method"), [(0, "make_leader"), (1, "make_follower")])
+@in_loop
+async def test_a_partition_that_fails_unexpectedly_fails_alone(
+    tmp_path: Path,
+    leader: int,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(Partition, method, failing_for(1, getattr(Partition, method)))
+    async with cluster_stage(tmp_path) as stage:
+        response = await stage.order_many(leader, 3)
+        codes = [row.error_code for row in response.topics[0].partition_errors]
+        assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR, 0]
+        assert [each.leader_id for each in stage.broker.replicas] == [leader, -1, leader]
+        assert logged_bugs(caplog) == ["the controller's order for t-1"]
+
+
+@in_loop
+async def test_a_partition_is_not_led_without_its_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        runtime = stage.broker.groups.runtime
+
+        def fail(partition: Partition) -> None:
+            raise KeyError("a bug")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(runtime, "lead", fail)
+            response = await stage.order(leader=0, epoch=1, topic="__consumer_offsets")
+        assert code_of(response) == ErrorCode.KAFKA_STORAGE_ERROR
+        partition = stage.handlers.partition("__consumer_offsets")
+        assert not partition.is_leader
+        assert code_of(await stage.order(leader=0, epoch=2, topic="__consumer_offsets")) == 0
+        assert partition.is_leader
+
+
+@in_loop
+async def test_a_log_that_cannot_be_made_for_an_unexpected_reason_is_missed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(directory: str, topic_id: Uuid) -> None:
+        if directory.endswith("t-1"):
+            raise KeyError("a bug")
+        write_partition_metadata(directory, topic_id)
+
+    async with cluster_stage(tmp_path) as stage:
+        with monkeypatch.context() as broken:
+            broken.setattr(log_creation, "write_partition_metadata", write)
+            response = await stage.order_many(0, 3)
+        codes = [row.error_code for row in response.topics[0].partition_errors]
+        assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR, 0]
+        assert code_of(await stage.order(leader=0, epoch=2, index=1)) == 0
+
+
+@in_loop
+async def test_a_replica_whose_stop_fails_unexpectedly_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ReplicaManager, "drop", failing_for(1, ReplicaManager.drop))
+    async with cluster_stage(tmp_path) as stage:
+        await stage.order_many(0, 3)
+        stopped = await stage.stop_many(3)
+        codes = [row.error_code for row in stopped.partition_errors]
+        assert codes == [0, ErrorCode.UNKNOWN_SERVER_ERROR, 0]
+        assert logged_bugs(caplog) == ["stopping t-1"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tidelog.broker.handlers.list_offsets import (
     MAX_TIMESTAMP,
 )
 from tidelog.errors import ErrorCode
+from tidelog.log.time_lookup import BatchLookup
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -27,7 +29,12 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tidelog.record import compression
+from tidelog.record.batch import Codec
+from tidelog.record.builder import batch_of
 from tidelog.replication.partition import Partition
+
+MIB = 1 << 20
 
 
 def ask(
@@ -42,6 +49,16 @@ def ask(
     answer = list_offsets.handle(stage.context(version), request)
     assert isinstance(answer, ListOffsetsResponse)
     return answer.topics[0].partitions[0]
+
+
+async def asked_in_thread(stage: HandlerStage, timestamp: int) -> ListOffsetsPartitionResponse:
+    row = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[row])]
+    )
+    answer = list_offsets.handle(stage.context(9), request)
+    assert not isinstance(answer, ListOffsetsResponse)
+    return (await answer).topics[0].partitions[0]
 
 
 def append(stage: HandlerStage, count: int, **fields: Any) -> None:
@@ -68,6 +85,64 @@ async def test_positions_and_times(tmp_path: Path) -> None:
             NOW + 1: (1, NOW + 1),
             NOW + 3: (-1, -1),
         }
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+@in_loop
+async def test_a_thread_looks_into_batches_that_inflate_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: Codec
+) -> None:
+    """10 MiB each, which would be 20 to 50 ms of the loop."""
+    inflated: list[tuple[threading.Thread, int]] = []
+    decompress = compression.decompress
+
+    def noted(*place: Any) -> bytes | bytearray:
+        content = decompress(*place)
+        inflated.append((threading.current_thread(), len(content)))
+        return content
+
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        for number in range(2):
+            records = [(None, bytes(MIB), (), NOW + 100 * number + n) for n in range(10)]
+            batch = batch_of(records, codec=codec)
+            stage.partition("t").append(memoryview(batch), 11)
+        append(stage, 3)
+        monkeypatch.setattr(compression, "decompress", noted)
+        found = [await asked_in_thread(stage, each) for each in (NOW + 104, NOW + 4, MAX_TIMESTAMP)]
+        assert [(row.error_code, row.offset) for row in found] == [(0, 14), (0, 4), (0, 19)]
+        on_loop = [size for thread, size in inflated if thread is threading.main_thread()]
+        assert sum(on_loop) <= 4 * MIB
+        assert [size >= 10 * MIB for thread, size in inflated] == [True] * 3
+
+
+@in_loop
+async def test_a_thread_that_finds_a_batch_damaged_tells_of_it(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        records = [(None, bytes(MIB), (), NOW + n) for n in range(10)]
+        stage.partition("t").append(memoryview(batch_of(records, codec=Codec.GZIP)), 11)
+        segment = stage.partition("t").log.active_segment
+        middle = segment.size // 2
+        segment.file.write_at(middle, bytes(segment.size - middle))
+        row = await asked_in_thread(stage, NOW + 4)
+        assert row.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@in_loop
+async def test_a_thread_that_fails_unexpectedly_fails_the_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: BatchLookup) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(BatchLookup, "run", fail)
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        records = [(None, bytes(MIB), (), NOW + n) for n in range(10)]
+        stage.partition("t").append(memoryview(batch_of(records, codec=Codec.GZIP)), 11)
+        with pytest.raises(MemoryError):
+            await asked_in_thread(stage, NOW + 4)
 
 
 @in_loop

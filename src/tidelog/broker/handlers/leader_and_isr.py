@@ -5,7 +5,8 @@ Behaviour
   The coordinators of groups and transactions follow the leadership of their topics' partitions.
 - Each partition has its own error: INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH for a leader epoch
   that is not newer than the known one, UNKNOWN_TOPIC_OR_PARTITION where this broker is no replica,
-  KAFKA_STORAGE_ERROR.
+  KAFKA_STORAGE_ERROR. The last one also stands for whatever nobody expected, which is logged with
+  its cause; the other partitions are obeyed. Kafka answers UNKNOWN_SERVER_ERROR for all of them.
 - Overrides of topics that are new here are read from the metadata store first. Without them the
   partitions would be wrong, and with an error the controller would take the order for obeyed: while
   the store cannot be reached the connection is closed, and the controller sends it again.

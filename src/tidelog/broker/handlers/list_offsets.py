@@ -7,6 +7,7 @@ Behaviour
   have is UNSUPPORTED_VERSION.
 - "Latest" is the high watermark, with read_committed the last stable offset; a replica sees the
   log end. A time look-up is exact inside a batch and finds nothing (-1) at or above "latest".
+- A thread looks into batches that take long to inflate; the whole answer waits for it.
 - A partition named twice is INVALID_REQUEST, an isolation level that is not known
   UNKNOWN_SERVER_ERROR for every partition. From v10 on, which only Kafka 4 has, each topic and
   partition is answered once, and a topic without partitions not at all.
@@ -31,6 +32,8 @@ from typing import Any, Final
 
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log.segment_walk import WalkDue
+from tidelog.log.time_lookup import BatchLookups
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -80,19 +83,24 @@ def handle(
     topics = request.topics
     if context.api_version >= FIRST_VERSION_OF_KAFKA_4:
         topics = _distinct(topics)
+    lookups = BatchLookups()
     if len(named) > ROWS_AT_ONCE:
-        return _answer_in_slices(context, request, topics, twice)
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _answer(context, request, topic.name, row, twice) for row in topic.partitions
-                ],
-            )
-            for topic in topics
-        ]
-    )
+        return _answer_in_slices(context, request, topics, twice, lookups)
+    try:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        _answer(context, request, topic.name, row, twice, lookups)
+                        for row in topic.partitions
+                    ],
+                )
+                for topic in topics
+            ]
+        )
+    except WalkDue:
+        return _answer_in_slices(context, request, topics, twice, lookups)
 
 
 async def _answer_in_slices(
@@ -100,14 +108,22 @@ async def _answer_in_slices(
     request: ListOffsetsRequest,
     topics: list[ListOffsetsTopic],
     twice: set[tuple[str, int]],
+    lookups: BatchLookups,
 ) -> ListOffsetsResponse:
+    """Walks that are due are made in threads, one after another."""
     response = ListOffsetsResponse(topics=[])
     for topic in topics:
         rows: list[ListOffsetsPartitionResponse] = []
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
         for row in topic.partitions:
-            await context.broker.slices.breathe()
-            rows.append(_answer(context, request, topic.name, row, twice))
+            answer = None
+            while answer is None:
+                await context.broker.slices.breathe()
+                try:
+                    answer = _answer(context, request, topic.name, row, twice, lookups)
+                except WalkDue as due:
+                    await context.broker.record_threads.walk(due.walk)
+            rows.append(answer)
     return response
 
 
@@ -127,7 +143,9 @@ def _answer(
     topic: str,
     row: ListOffsetsPartition,
     twice: set[tuple[str, int]],
+    lookups: BatchLookups,
 ) -> ListOffsetsPartitionResponse:
+    """WalkDue passes."""
     index = row.partition_index
     try:
         if request.isolation_level not in ISOLATION_LEVELS:
@@ -143,7 +161,8 @@ def _answer(
             now_ms = context.broker.clock.time_ms()
             offsets = _old_style_offsets(partition, request, row, now_ms)
             return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=offsets)
-        offset, timestamp, epoch = _find(partition, row.timestamp, _latest(partition, request))
+        latest = _latest(partition, request)
+        offset, timestamp, epoch = _find(partition, row.timestamp, latest, lookups)
         if offset < 0 or row.timestamp == LATEST:
             _require_caught_up(context, request, partition)
     except KafkaError as error:
@@ -192,7 +211,9 @@ def _latest(partition: Partition, request: ListOffsetsRequest) -> int:
     return log.high_watermark
 
 
-def _find(partition: Partition, timestamp: int, latest: int) -> tuple[int, int, int]:
+def _find(
+    partition: Partition, timestamp: int, latest: int, lookups: BatchLookups
+) -> tuple[int, int, int]:
     """Offset, timestamp and leader epoch; -1 each where nothing is found."""
     log = partition.log
     if timestamp == LATEST:
@@ -201,9 +222,10 @@ def _find(partition: Partition, timestamp: int, latest: int) -> tuple[int, int, 
         return log.log_start_offset, -1, log.epoch_at(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
-    found = (
-        log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    )
+    if timestamp == MAX_TIMESTAMP:
+        found = log.max_timestamp(lookups)
+    else:
+        found = log.offset_for_timestamp(timestamp, lookups)
     if found is None or found.offset >= latest:
         return -1, -1, -1
     return found.offset, found.timestamp, log.epoch_at(found.offset)

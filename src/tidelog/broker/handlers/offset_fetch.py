@@ -4,6 +4,7 @@ Behaviour
 - Answered from memory. A partition without an offset, an unknown group and (before v10) an unknown
   topic are no errors: the offset is -1. Null topics (v2+) mean all that the group has.
 - v8+ asks for several groups, each with its own error.
+- Thousands of offsets are put into the answer in slices. Those of one group are all of one moment.
 - require_stable (v7+): a partition with an offset in an open transaction is answered with
   UNSTABLE_OFFSET_COMMIT.
 - A member of a consumer group (KIP-848) names itself and its epoch (v9+).
@@ -26,7 +27,7 @@ Unlike Kafka
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
@@ -52,8 +53,11 @@ FIRST_VERSION_WITH_GROUP_ERROR = 2
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 NO_OFFSET = CommittedOffset(-1, -1, "", -1)
+ROWS_AT_ONCE = 200  # more are read in slices, of a copy
+ROWS_PER_STEP = 50
 
 Topic = TypeVar("Topic", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
+AnyTopic = OffsetFetchRequestTopic | OffsetFetchRequestTopics
 Row = TypeVar("Row", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
@@ -61,12 +65,17 @@ def handle(
     context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Pending[EncodedAnswer]:
     if context.api_version < FIRST_VERSION_WITH_GROUPS:
-        return _single_group(context, request)
+        response = OffsetFetchResponse()
+        return answer_in_slices(
+            context, _single_group(context, request, response), lambda: response
+        )
     rows: list[OffsetFetchResponseGroup] = []
 
     def fetch_all() -> Iterator[None]:
         for group in _distinct_groups(request.groups):
-            rows.append(_group(context, group, request.require_stable))
+            row = OffsetFetchResponseGroup(group_id=group.group_id)
+            rows.append(row)
+            yield from _group(context, group, request.require_stable, row)
             yield
 
     return answer_in_slices(context, fetch_all(), lambda: OffsetFetchResponse(groups=rows))
@@ -109,22 +118,41 @@ def _row(
     )
 
 
+def _row_count(offsets: GroupOffsets, topics: Sequence[AnyTopic] | None) -> int:
+    if topics is None:
+        return len(offsets)
+    return sum(len(topic.partition_indexes) for topic in topics)
+
+
 class _Reading(Generic[Row]):
     """A group's offsets as rows of an answer."""
 
     def __init__(
-        self, offsets: GroupOffsets | None, require_stable: bool, row_class: type[Row]
+        self,
+        offsets: GroupOffsets | None,
+        topics: Sequence[AnyTopic] | None,
+        require_stable: bool,
+        row_class: type[Row],
     ) -> None:
+        self._may_pause = offsets is None
+        if offsets is not None and _row_count(offsets, topics) > ROWS_AT_ONCE:
+            offsets = offsets.copy()
+            self._may_pause = True
         self._offsets = offsets
         self._require_stable = require_stable
         self._row_class: type[Row] = row_class
+        self._row_count = 0
         self.absent = ErrorCode.NONE  # the error of a partition without an offset
 
     def all_topics(self) -> Iterable[tuple[str, Iterable[int]]]:
         return () if self._offsets is None else self._offsets.topics().items()
 
-    def rows(self, topic: str, indexes: Iterable[int]) -> list[Row]:
-        return [self._read(topic, index) for index in indexes]
+    def add_rows(self, rows: list[Row], topic: str, indexes: Iterable[int]) -> Iterator[None]:
+        for index in indexes:
+            rows.append(self._read(topic, index))
+            self._row_count += 1
+            if self._row_count % ROWS_PER_STEP == 0 and self._may_pause:
+                yield
 
     def _read(self, topic: str, index: int) -> Row:
         offsets = self._offsets
@@ -138,7 +166,9 @@ class _Reading(Generic[Row]):
         return _row(self._row_class, index, committed)
 
 
-def _single_group(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def _single_group(
+    context: RequestContext, request: OffsetFetchRequest, response: OffsetFetchResponse
+) -> Iterator[None]:
     version = context.api_version
     topics = request.topics
     if topics is not None:
@@ -147,9 +177,11 @@ def _single_group(context: RequestContext, request: OffsetFetchRequest) -> Offse
         offsets = context.broker.groups.offsets_of(request.group_id)
     except KafkaError as error:
         if version >= FIRST_VERSION_WITH_GROUP_ERROR:
-            return OffsetFetchResponse(error_code=error.code)
-        return OffsetFetchResponse(topics=_failed_topics(topics or (), error.code))
-    reading = _Reading(offsets, request.require_stable, OffsetFetchResponsePartition)
+            response.error_code = error.code
+        else:
+            response.topics = _failed_topics(topics or (), error.code)
+        return
+    reading = _Reading(offsets, topics, request.require_stable, OffsetFetchResponsePartition)
     if version == 0:
         reading.absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topics is None:
@@ -157,15 +189,11 @@ def _single_group(context: RequestContext, request: OffsetFetchRequest) -> Offse
             OffsetFetchRequestTopic(name=name, partition_indexes=list(partitions))
             for name, partitions in reading.all_topics()
         ]
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name, partitions=reading.rows(topic.name, topic.partition_indexes)
-            )
-            for topic in topics
-            if topic.partition_indexes or version > 0
-        ]
-    )
+    for topic in topics:
+        if topic.partition_indexes or version > 0:
+            row = OffsetFetchResponseTopic(name=topic.name)
+            response.topics.append(row)
+            yield from reading.add_rows(row.partitions, topic.name, topic.partition_indexes)
 
 
 def _failed_topics(
@@ -184,61 +212,60 @@ def _failed_topics(
 
 
 def _group(
-    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
-) -> OffsetFetchResponseGroup:
+    context: RequestContext,
+    group: OffsetFetchRequestGroup,
+    require_stable: bool,
+    answer: OffsetFetchResponseGroup,
+) -> Iterator[None]:
     try:
         offsets = context.broker.groups.offsets_of(
             group.group_id, group.member_id, group.member_epoch
         )
     except KafkaError as error:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-    reading = _Reading(offsets, require_stable, OffsetFetchResponsePartitions)
+        answer.error_code = error.code
+        return
+    reading = _Reading(offsets, group.topics, require_stable, OffsetFetchResponsePartitions)
     if group.topics is None:
-        topics = _every_topic(context, reading)
+        yield from _every_topic(context, reading, answer)
     else:
-        topics = [_topic(context, reading, topic) for topic in group.topics]
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+        for topic in group.topics:
+            yield from _topic(context, reading, topic, answer)
 
 
 def _every_topic(
-    context: RequestContext, reading: _Reading[OffsetFetchResponsePartitions]
-) -> list[OffsetFetchResponseTopics]:
+    context: RequestContext,
+    reading: _Reading[OffsetFetchResponsePartitions],
+    answer: OffsetFetchResponseGroup,
+) -> Iterator[None]:
     has_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    rows = []
     for name, partitions in reading.all_topics():
         image = context.broker.topics.topics.get(name)
         if has_ids and image is None:
             continue  # being deleted: it has no id to be named by
-        rows.append(
-            OffsetFetchResponseTopics(
-                name=name,
-                topic_id=ZERO_UUID if image is None else image.topic_id,
-                partitions=reading.rows(name, partitions),
-            )
-        )
-    return rows
+        topic_id = ZERO_UUID if image is None else image.topic_id
+        row = OffsetFetchResponseTopics(name=name, topic_id=topic_id)
+        answer.topics.append(row)
+        yield from reading.add_rows(row.partitions, name, partitions)
 
 
 def _topic(
     context: RequestContext,
     reading: _Reading[OffsetFetchResponsePartitions],
     topic: OffsetFetchRequestTopics,
-) -> OffsetFetchResponseTopics:
+    answer: OffsetFetchResponseGroup,
+) -> Iterator[None]:
     name = topic.name
+    row = OffsetFetchResponseTopics(topic_id=topic.topic_id)
+    answer.topics.append(row)
     if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
         image = context.broker.topics.by_id.get(topic.topic_id)
         if image is None:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
-            return OffsetFetchResponseTopics(
-                topic_id=topic.topic_id,
-                partitions=[
-                    _row(OffsetFetchResponsePartitions, index, NO_OFFSET, unknown)
-                    for index in topic.partition_indexes
-                ],
-            )
+            row.partitions = [
+                _row(OffsetFetchResponsePartitions, index, NO_OFFSET, unknown)
+                for index in topic.partition_indexes
+            ]
+            return
         name = image.name
-    return OffsetFetchResponseTopics(
-        name=name,
-        topic_id=topic.topic_id,
-        partitions=reading.rows(name, topic.partition_indexes),
-    )
+    row.name = name
+    yield from reading.add_rows(row.partitions, name, topic.partition_indexes)

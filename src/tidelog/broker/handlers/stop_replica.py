@@ -4,7 +4,8 @@ Behaviour
 - A replica that is stopped fetches no more and serves nothing; one that is deleted goes with its
   log. A replica that is not here is deleted all the same: its folder may be left from before.
 - Each partition has its own error: FENCED_LEADER_EPOCH for an epoch older than the known one (a
-  topic's deletion carries -2 and is always obeyed).
+  topic's deletion carries -2 and is always obeyed), UNKNOWN_SERVER_ERROR for what nobody expected,
+  which is logged with its cause.
 Checks, in order: broker epoch (77), controller epoch (11), leader epoch of each partition.
 Versions: v1 broker epoch and by topic, v2 flexible, v3 leader epochs and deletion by partition, v4
 KRaft flag.

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from tidelog.clock import Clock, Timer, pause
 from tidelog.controller import znodes
 from tidelog.controller.cluster import answers
-from tidelog.controller.cluster.claim import claim_controller
+from tidelog.controller.cluster.claim import Claim, claim_controller
 from tidelog.controller.cluster.event_queue import Event, EventQueue
 from tidelog.controller.cluster.fence import ControllerMoved
 from tidelog.controller.cluster.peers import PeerDirectory
@@ -55,6 +55,7 @@ from tidelog.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from tidelog.supervisor import keep_going
 from tidelog.types import NO_CONTROLLER
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,8 @@ class ClusterController:
         self._peers = peers
         self._clock = clock
         self._timer = timer
-        self._queue = EventQueue(self._look_again)
+        self._queue = EventQueue(self._look_again, self._event_failed, timer)
+        self._is_election_called = False  # and has not begun
         self._term: Term | None = None
         self._epoch_version = 0  # of the last term
         self.active_id = NO_CONTROLLER  # as far as this broker knows
@@ -102,7 +104,7 @@ class ClusterController:
     async def start(self) -> None:
         """The broker is registered. The election goes on by itself."""
         self._queue.start()
-        self._queue.put(Event("start-up", self._elect))
+        self._call_election("start-up")
 
     async def stop(self) -> None:
         """Leaves the place to others at once, should this be the active controller."""
@@ -125,7 +127,7 @@ class ClusterController:
             self._queue.clear()
             self._resign()
         elif state is SessionState.CONNECTED:
-            self._queue.put(Event("session", self._elect))
+            self._call_election("session")
 
     def is_queued_for_deletion(self, topic: str) -> bool:
         return self._term is not None and self._term.context.is_to_be_deleted(topic)
@@ -134,6 +136,7 @@ class ClusterController:
 
     async def _elect(self) -> None:
         """Finds out who is the controller, and becomes it if nobody is."""
+        self._is_election_called = False
         while True:
             await self._look_again()
             if self.active_id != NO_CONTROLLER:
@@ -149,7 +152,7 @@ class ClusterController:
                 await pause(self._timer, RETRY_BACKOFF_S)
 
     async def _take_office(self) -> None:
-        claim = await claim_controller(self._store, self._broker_id, self._clock)
+        claim = await self._claim()
         logger.info("elected controller", extra={"epoch": claim.epoch})
         self._epoch_version = claim.epoch_version
         self.active_id = self._broker_id
@@ -168,11 +171,56 @@ class ClusterController:
             begun = True
         finally:
             if not begun:
-                self._resign()
-                self._queue.put(Event("give back", self._elect))
+                self._leave_office()
+
+    async def _claim(self) -> Claim:
+        """Tried until something is known to come of it: nobody else calls the election."""
+        outcome: Claim | ControllerMoved | StoreError | None = None
+
+        async def claim() -> None:
+            nonlocal outcome
+            try:
+                outcome = await claim_controller(self._store, self._broker_id, self._clock)
+            except (ControllerMoved, StoreClosed, StoreUnavailable) as error:
+                outcome = error
+
+        await keep_going("claiming the controller's place", claim, self._timer)
+        if not isinstance(outcome, Claim):
+            assert outcome is not None
+            raise outcome
+        return outcome
+
+    def _leave_office(self) -> None:
+        """The election gives the place back first."""
+        self._resign()
+        self._call_election("give back")
+
+    def _call_election(self, why: str) -> None:
+        """One that is yet to begin will do."""
+        if self._is_election_called:
+            return
+
+        def abandoned(error: BaseException | None) -> None:
+            if error is None or isinstance(error, asyncio.CancelledError):
+                self._is_election_called = False  # it may not have begun
+
+        self._is_election_called = True
+        self._queue.put(Event(why, self._elect, abandoned))
+
+    async def _event_failed(self) -> None:
+        """Brokers that were not told what the store has by now hear it from the next term only.
+
+        Kafka's controller resigns too when it cannot tell.
+        """
+        if self._term is not None and self._term.is_half_done:
+            logger.error("not all brokers were told what was decided: another term is to tell them")
+            self._leave_office()
 
     async def _look_again(self) -> None:
         """Who is the controller now? If this broker was and is not any more, its term is over."""
+        await keep_going("looking for the controller", self._look, self._timer)
+
+    async def _look(self) -> None:
         self.active_id = await self._stored_controller()
         if self.active_id != self._broker_id:
             self._resign()
@@ -207,8 +255,10 @@ class ClusterController:
         await pause(self._timer, RETRY_BACKOFF_S)
 
     def _controller_watched(self, event: WatchedEvent) -> None:
-        run = self._elect if event.type is EventType.DELETED else self._look_again
-        self._queue.put(Event("controller changed", run))
+        if event.type is EventType.DELETED:
+            self._call_election("controller gone")
+        else:
+            self._queue.put(Event("controller changed", self._look_again))
 
     def _resign(self) -> None:
         if self._term is not None:

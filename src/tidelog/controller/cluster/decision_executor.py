@@ -5,6 +5,9 @@ is made anew on what they say now. A partition whose node turns out to hold some
 known is told to its replicas again: it may be what this controller wrote itself, in a write that
 was done in part or whose answer was lost. A topic whose node turns out to be gone is out of every
 further try; where the nodes say nothing new, there is a pause before it.
+
+A decision that fails has changed nothing, or what `is_half_done` tells of: the store has it, and
+brokers were not told.
 """
 
 from __future__ import annotations
@@ -40,14 +43,16 @@ class DecisionExecutor:
         self._fence = fence
         self._channels = channels
         self._sender = sender
+        # Found changed in the store: told by the next decision that is carried out.
+        self._to_tell: set[TopicPartition] = set()
+        self.is_half_done = False
 
     async def carry_out(self, decide: Callable[[Draft], T]) -> T:
         """What the decision returned; once it returns, the store has it and brokers are told."""
-        to_tell: set[TopicPartition] = set()
         gone: set[str] = set()
         while True:
             draft = Draft(self._context, gone)
-            for partition in sorted(to_tell.intersection(self._context.leadership)):
+            for partition in sorted(self._to_tell.intersection(self._context.leadership)):
                 draft.requests.tell_replicas(self._context.replicas_of(partition), partition)
             result = decide(draft)
             try:
@@ -60,12 +65,15 @@ class DecisionExecutor:
                 fresh_gone = await self._forget_gone(draft) - gone
                 if not changed and not fresh_gone and nodes == self._nodes(draft):
                     await self._fence.pause()  # nothing that would lead to another decision
-                to_tell |= changed
+                self._to_tell |= changed
                 gone |= fresh_gone
                 continue
+            self.is_half_done = True
             self._context.take_over(draft.state)
             self._tell(draft)
+            self._to_tell.clear()
             await self._remove_topics(draft.deleted_topics)
+            self.is_half_done = False
             return result
 
     def _nodes(self, draft: Draft) -> list[TopicNode | None]:

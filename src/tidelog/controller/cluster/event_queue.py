@@ -1,9 +1,12 @@
 """What happens to the controller, one event after another.
 
 Each event runs in a task of its own and is finished before the next begins. An event that fails is
-logged and dropped, for nothing it decided has been taken over. When the session with the store has
-expired, `clear` drops all events and cancels the one in hand: it belongs to a controller that is
-no more.
+logged. A request is answered with the failure. What nobody would tell a second time, such as the
+death of a broker, has a `retry_key` and is tried again after pauses that grow, while the events
+behind it go on; of events with the same key one waits. Kafka's controller drops it.
+
+When the session with the store has expired, `clear` drops all events and cancels the one in hand:
+it belongs to a controller that is no more.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final
 
+from tidelog.clock import Timer
 from tidelog.controller.cluster.fence import ControllerMoved
-from tidelog.supervisor import attempt
+from tidelog.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, attempt
 
 logger = logging.getLogger(__name__)
 
@@ -23,24 +27,38 @@ Run = Callable[[], Awaitable[Any]]
 
 
 class Event:
-    """`run` does it; `abandoned` is called instead of, or after a failure of it."""
+    """`run` does it; `abandoned` is called instead of, or after a failure of it. With a `retry_key`
+    it is tried again, so `run` must look anew at what there is to do.
+    """
 
-    __slots__ = ("abandoned", "name", "run")
+    __slots__ = ("abandoned", "name", "retry_key", "run")
 
     def __init__(
-        self, name: str, run: Run, abandoned: Callable[[BaseException | None], None] | None = None
+        self,
+        name: str,
+        run: Run,
+        abandoned: Callable[[BaseException | None], None] | None = None,
+        *,
+        retry_key: Hashable = None,
     ) -> None:
         self.name: Final = name
         self.run: Final = run
         self.abandoned: Final = abandoned
+        self.retry_key: Final = retry_key
 
 
 class EventQueue:
     """Touched only on the broker's loop."""
 
-    def __init__(self, controller_moved: Run) -> None:
-        """controller_moved runs after an event that found another controller in place."""
+    def __init__(self, controller_moved: Run, failed: Run, timer: Timer) -> None:
+        """controller_moved runs after an event that found another controller in place, failed
+        after one that failed in a way that nobody expected.
+        """
         self._controller_moved = controller_moved
+        self._failed = failed
+        self._timer = timer
+        self._pauses_s: dict[Hashable, float] = {}  # the next one, of what failed last
+        self._waiting: set[Hashable] = set()  # what is to be tried again
         self._events: deque[Event] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -92,13 +110,34 @@ class EventQueue:
     async def _process(self, event: Event) -> None:
         error = await self._finished(event.run)
         if error is None:
+            self._pauses_s.pop(event.retry_key, None)
             return
         _abandon(event, error)
         if isinstance(error, ControllerMoved):
             logger.info("the controller has moved", extra={"event": event.name})
             error = await self._finished(self._controller_moved)
+        if isinstance(error, asyncio.CancelledError | None):
+            return
+        logger.error("an event of the controller failed: %s", event.name, exc_info=error)
+        error = await self._finished(self._failed)
         if not isinstance(error, asyncio.CancelledError | None):
-            logger.error("an event of the controller failed: %s", event.name, exc_info=error)
+            logger.error("the failure of %s was not dealt with", event.name, exc_info=error)
+        if event.retry_key is not None:
+            self._try_again(event)
+
+    def _try_again(self, event: Event) -> None:
+        key = event.retry_key
+        if key in self._waiting:
+            return
+
+        def put() -> None:
+            self._waiting.discard(key)
+            self.put(event)
+
+        pause_s = self._pauses_s.get(key, FIRST_PAUSE_S)
+        self._pauses_s[key] = min(2 * pause_s, LONGEST_PAUSE_S)
+        self._waiting.add(key)
+        self._timer.call_later(pause_s, put)
 
     async def _finished(self, run: Run) -> BaseException | None:
         """Runs it in a task; what it failed with."""

@@ -41,7 +41,8 @@ class SettingsReader:
         self._broker_id = broker_id
         self._static = TopicSettings(settings[UNCLEAN_ELECTION])
         self._overrides: dict[str, Texts] = {}  # of topics that have some of the two
-        self._seen: set[str] = set()  # changes that were there before
+        self._seen: set[str] = set()  # changes that were taken in before
+        self._present: set[str] = set()  # changes that were there at the last look
         self.defaults = self._static  # of topics without overrides
         self.dynamic_min_isr: Mapping[str, int] = {}  # by broker, and DEFAULT_ENTITY
 
@@ -80,10 +81,13 @@ class SettingsReader:
         return {name: self.defaults.overridden(texts) for name, texts in self._overrides.items()}
 
     async def changes(self, watch: Watcher) -> set[str]:
-        """What has changed since the last call, as `topics/NAME` or `brokers/ID`."""
-        present = set(await self._fence.children(znodes.CONFIG_CHANGES, watch=watch))
-        fresh, self._seen = present - self._seen, present
-        return await self._named_by(fresh)
+        """What has changed since the last `changes_taken_in`, as `topics/NAME` or `brokers/ID`."""
+        self._present = set(await self._fence.children(znodes.CONFIG_CHANGES, watch=watch))
+        return await self._named_by(self._present - self._seen)
+
+    def changes_taken_in(self) -> None:
+        """Those of the last call of `changes`."""
+        self._seen = self._present
 
     async def _named_by(self, changes: Collection[str]) -> set[str]:
         found = await asyncio.gather(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -114,6 +114,11 @@ class Term:
         if self._settings["auto.leader.rebalance.enable"]:
             self._schedule_balance_check(FIRST_BALANCE_CHECK_S)
 
+    @property
+    def is_half_done(self) -> bool:
+        """The store has a decision that brokers were not told of, because that failed."""
+        return self._executor.is_half_done
+
     def end(self) -> None:
         self.over = True
         self._channels.close()
@@ -142,6 +147,7 @@ class Term:
         context.brokers.update(await reader.brokers())
         names = await reader.topic_names()
         await self._topic_settings.changes(self._watchers.config_changes)
+        self._topic_settings.changes_taken_in()
         await self._read_broker_settings()
         context.topic_settings.update(await self._topic_settings.read_topics(names))
         for name, topic in (await reader.topics(names)).items():
@@ -190,20 +196,42 @@ class Term:
     def _broker_watched(self, event: WatchedEvent) -> None:
         if event.type is EventType.CHANGED:
             broker_id = int(event.path.rpartition("/")[2])
-            self._put("a broker moved", partial(self._broker_moved, broker_id))
+            self._put(f"broker {broker_id} moved", partial(self._broker_moved, broker_id))
 
     def _topic_watched(self, event: WatchedEvent) -> None:
         if event.type is EventType.CHANGED:
             name = event.path.rpartition("/")[2]
-            self._put("partitions changed", partial(self._partitions_changed, name))
+            self._put(f"partitions of {name} changed", partial(self._partitions_changed, name))
 
-    def _put(self, name: str, handle: Callable[[], Awaitable[None]]) -> None:
+    def _put(
+        self, name: str, handle: Callable[[], Awaitable[None]], retry_key: Hashable = None
+    ) -> None:
+        """Tried again until it is done: nobody tells it twice. The key is the name, if none is
+        given, in which case the event must say all by its name.
+        """
+
         async def run() -> None:
             if not self.over:
                 await handle()
 
         if not self.over:
-            self._queue.put(Event(name, run))
+            self._queue.put(Event(name, run, retry_key=(self, retry_key or name)))
+
+    def _put_answer(self, broker_id: int, handle: Callable[[], Awaitable[None]]) -> None:
+        """Not tried again for the next life of the broker, which is asked anew."""
+        life, tried = self._life_of(broker_id), False
+
+        async def run() -> None:
+            nonlocal tried
+            if not tried or self._life_of(broker_id) == life:
+                tried = True
+                await handle()
+
+        self._put("a broker answered", run, retry_key=run)
+
+    def _life_of(self, broker_id: int) -> int | None:
+        broker = self.context.brokers.get(broker_id)
+        return None if broker is None else broker.epoch
 
     # Brokers
 
@@ -265,6 +293,7 @@ class Term:
         if known:
             settings = {name: await self._topic_settings.read_topic(name) for name in known}
             await self._decide(topic_changes.settings_changed, settings)
+        self._topic_settings.changes_taken_in()
 
     async def _read_broker_settings(self) -> None:
         await self._topic_settings.read_brokers()
@@ -299,7 +328,8 @@ class Term:
         named = set(isr_changes.partitions_named(self.context, request, version))
         waiting = self.context.reassigning & named
         if waiting:
-            self._put("in-sync sets changed", partial(self._complete_reassignments, waiting))
+            completed = partial(self._complete_reassignments, waiting)
+            self._put("in-sync sets of moving partitions changed", completed, retry_key=completed)
         return response
 
     async def _isr_changed(self) -> None:
@@ -396,11 +426,13 @@ class Term:
         return await self._decide(leader_balance.elect_leaders, wanted, election_type)
 
     def _schedule_balance_check(self, delay_s: float) -> None:
-        self._balance_check = self._timer.call_later(
-            delay_s, lambda: self._put("leader balance", self._balance_leaders)
-        )
+        # Not tried again when it fails: the next check comes by itself.
+        event = Event("leader balance", self._balance_leaders)
+        self._balance_check = self._timer.call_later(delay_s, partial(self._queue.put, event))
 
     async def _balance_leaders(self) -> None:
+        if self.over:
+            return
         self._schedule_balance_check(self._settings["leader.imbalance.check.interval.seconds"])
         percentage = self._settings["leader.imbalance.per.broker.percentage"]
         await self._decide(leader_balance.rebalance, percentage)
@@ -431,7 +463,7 @@ class Term:
         }
         if self.context.offline_dirs.get(broker_id) or any(errors.values()):
             decide = partial(self._decide, log_directories.hosting_answered, broker_id, errors)
-            self._put("a broker answered", decide)
+            self._put_answer(broker_id, decide)
 
     def _stop_answered(
         self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse
@@ -450,7 +482,7 @@ class Term:
                 failed.add(TopicPartition(row.topic_name, row.partition_index))
         if asked:
             handle = partial(self._deletion_answered, broker_id, asked - failed, asked & failed)
-            self._put("a broker answered", handle)
+            self._put_answer(broker_id, handle)
 
     async def _deletion_answered(
         self, broker_id: int, deleted: set[TopicPartition], failed: set[TopicPartition]

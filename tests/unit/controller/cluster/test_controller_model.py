@@ -4,7 +4,8 @@
 - A leader was in sync, or eligible, when it was elected; any other only where that is allowed.
 - A controller that has lost its place writes nothing.
 - What was committed by min.insync.replicas = 2 is on every leader, though one broker loses all its
-  data once (KIP-966).
+  data once (KIP-966). No other broker crashes in such a history: a controller cannot tell a crash
+  that lost data from one that lost none, and two of them are more than the setting allows for.
 - Once it is quiet, every partition with a live replica in sync has a leader, and every live broker
   has been told how things are.
 """
@@ -52,7 +53,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.directory = tempfile.TemporaryDirectory()
         self.paused: set[int] = set()
-        self.unclean_once: set[int] = set()
+        self.crashed: set[int] = set()
         # The durability model: offsets 0..n-1 of each partition, and who holds how many of them.
         self.committed = dict.fromkeys(PARTITIONS, 0)
         self.held = {(tp, b): 0 for tp in PARTITIONS for b in BROKERS}
@@ -86,6 +87,9 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(broker=BROKER, clean=st.booleans(), settle=st.booleans())
     def broker_starts(self, broker: int, clean: bool, settle: bool) -> None:
         if broker not in self.cluster.brokers:
+            clean = clean or (self.data_was_lost and broker not in self.crashed)
+            if not clean:
+                self.crashed.add(broker)
             start = self.cluster.start(
                 broker, strict_min_isr=True, clean_shutdown=clean, settle=settle
             )
@@ -94,8 +98,9 @@ class ClusterMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.data_was_lost)
     @rule(broker=BROKER)
     def broker_loses_its_data(self, broker: int) -> None:
-        if broker not in self.cluster.brokers:
+        if broker not in self.cluster.brokers and self.crashed <= {broker}:
             self.data_was_lost = True
+            self.crashed.add(broker)
             for partition in PARTITIONS:
                 self.held[partition, broker] = 0
             self.run(self.cluster.start(broker, strict_min_isr=True, clean_shutdown=False))

@@ -23,7 +23,7 @@ def fail(*_: object) -> Any:
 
 @in_loop
 async def test_an_event_that_fails_in_any_way_does_not_stop_those_behind_it() -> None:
-    queue = EventQueue(nothing)
+    queue = EventQueue(nothing, nothing, FakeClock())
     queue.start()
     done: list[str] = []
 
@@ -42,6 +42,34 @@ async def test_an_event_that_fails_in_any_way_does_not_stop_those_behind_it() ->
     queue.put(Event("works", work))
     await asyncio.wait_for(queue.idle(), 10)
     assert done == ["worked", "worked"]
+    await queue.stop()
+
+
+@in_loop
+async def test_an_event_that_is_to_be_tried_again_is_until_it_works() -> None:
+    clock = FakeClock()
+    queue = EventQueue(nothing, nothing, clock)
+    queue.start()
+    outcomes: list[str] = []
+
+    async def work_the_fourth_time() -> None:
+        outcomes.append("tried")
+        if len(outcomes) < 4:
+            fail()
+
+    async def passing(ms: int) -> int:
+        clock.advance(ms=ms)
+        await asyncio.wait_for(queue.idle(), 10)
+        return len(outcomes)
+
+    def news() -> Event:
+        return Event("news", work_the_fourth_time, retry_key="news")
+
+    queue.put(news())
+    queue.put(news())  # as the first one: both fail, and one of them is tried again
+    assert [await passing(ms) for ms in (0, 99, 1, 199, 1, 10_000)] == [2, 2, 3, 3, 4, 4]
+    queue.put(Event("a request", fail))
+    assert await passing(10_000) == 4
     await queue.stop()
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.fake_cluster import FakeCluster
 from tests.support.metadata import encode_partitions, in_loop
 from tidelog.controller import znodes
-from tidelog.controller.cluster import broker_changes
+from tidelog.controller.cluster import (
+    broker_changes,
+    controller,
+    decision_executor,
+    leader_balance,
+    topic_changes,
+    topic_deletion,
+)
+from tidelog.controller.cluster.cluster_reader import ClusterReader
 from tidelog.controller.cluster.draft import Draft
 from tidelog.controller.metadata_store import SessionState
 from tidelog.controller.placement import PlacementBroker, place_new_topic
@@ -194,6 +203,164 @@ async def test_a_broker_that_died_and_came_back_between_two_controllers_leads_wi
         after = await cluster.state("t")
         assert after.leader_epoch > before.leader_epoch
         assert after.leader == 2
+
+
+# Errors that nobody expected
+
+
+def fails_first(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
+    """A bug that shows once, or until the data that it stumbles over has changed."""
+    method = getattr(owner, name)
+
+    def fail_once(*args: Any, **named: Any) -> Any:
+        monkeypatch.setattr(owner, name, method)
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(owner, name, fail_once)
+
+
+async def die(cluster: FakeCluster) -> None:
+    await cluster.kill(2)
+
+
+async def make_topic(cluster: FakeCluster) -> None:
+    await cluster.create_topic("new", [[1, 3]])
+
+
+async def delete_topic(cluster: FakeCluster) -> None:
+    await cluster.delete_topic("t")
+
+
+async def allow_unclean_elections(cluster: FakeCluster) -> None:
+    await cluster.kill(3, 2)
+    await cluster.start(3)
+    assert (await cluster.state("t")).leader == -1
+    await cluster.configure("t", {"unclean.leader.election.enable": "true"})
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "happens"),
+    [
+        (broker_changes, "brokers_gone", die),
+        (ClusterReader, "brokers", die),
+        (topic_changes, "topics_changed", make_topic),
+        (topic_deletion, "enqueue", delete_topic),
+        (topic_deletion, "replicas_deleted", delete_topic),
+        (topic_changes, "settings_changed", allow_unclean_elections),
+    ],
+)
+@in_loop
+async def test_an_event_that_fails_unexpectedly_is_not_lost(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    name: str,
+    happens: Callable[[FakeCluster], Awaitable[None]],
+) -> None:
+    async with cluster_of(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create_topic("t", [[2, 3]])
+        fails_first(monkeypatch, owner, name)
+        await happens(cluster)
+        await cluster.pass_time(ms=100)
+        await cluster.settle()
+        if happens is delete_topic:
+            assert not await cluster.topic_exists("t")
+            return
+        topic = "new" if happens is make_topic else "t"
+        leader = 1 if happens is make_topic else 3
+        assert (await cluster.state(topic)).leader == leader
+        assert cluster.brokers[leader].hosted[TopicPartition(topic, 0)].leader == leader
+        assert cluster.active.epoch == 1
+
+
+@in_loop
+async def test_a_controller_that_cannot_tell_what_it_has_decided_leaves_it_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka: the store has the decision, and only a new controller tells all of it."""
+    async with cluster_of(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create_topic("t", [[2, 3]])
+        fails_first(monkeypatch, decision_executor, "control_requests")
+        await cluster.kill(2, settle=False)
+        for _ in range(20):
+            await cluster.pass_time(ms=100)
+        await cluster.settle()
+        assert cluster.active.epoch == 2
+        assert cluster.active_id == 3
+        assert cluster.brokers[3].hosted[T0].leader == 3
+
+
+@pytest.mark.parametrize("name", ["claim_controller", "Term"])
+@in_loop
+async def test_an_election_that_fails_unexpectedly_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    async with cluster_of(tmp_path) as cluster:
+        fails_first(monkeypatch, controller, name)
+        await cluster.start(1, settle=False)
+        for _ in range(20):
+            await cluster.pass_time(ms=100)
+        assert cluster.active_id == 1
+
+
+@in_loop
+async def test_elections_that_go_on_failing_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    def fail(*args: Any, **named: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        raise KeyError("a bug")
+
+    async with cluster_of(tmp_path) as cluster:
+        with monkeypatch.context() as broken:
+            broken.setattr(controller, "Term", fail)
+            await cluster.start(1, settle=False)
+            for _ in range(100):
+                await cluster.pass_time(ms=100)
+        assert 10 < tries <= 21, "one every 0.5 s"
+        for _ in range(10):
+            await cluster.pass_time(ms=100)
+        assert cluster.active_id == 1
+
+
+@in_loop
+async def test_a_balance_check_that_fails_is_followed_by_the_next_one_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = 0
+    rebalance = leader_balance.rebalance
+
+    def check(*args: Any) -> None:
+        nonlocal checks
+        checks += 1
+        if checks == 1:
+            raise KeyError("a bug")
+        rebalance(*args)
+
+    monkeypatch.setattr(leader_balance, "rebalance", check)
+    settings = {
+        "auto.leader.rebalance.enable": "true",
+        "leader.imbalance.check.interval.seconds": "10",
+    }
+    async with cluster_of(tmp_path, 1, settings=settings) as cluster:
+        for _ in range(40):
+            await cluster.pass_time(ms=1000)
+        assert checks == 4, "after 5, 15, 25 and 35 s"
+
+
+@in_loop
+async def test_the_controller_is_looked_for_until_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_of(tmp_path, 1) as cluster:
+        fails_first(monkeypatch, znodes, "decode_controller")
+        await cluster.start(2, settle=False)
+        for _ in range(5):
+            await cluster.pass_time(ms=100)
+        assert cluster.controllers[2].active_id == 1
 
 
 # Brokers

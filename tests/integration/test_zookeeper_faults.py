@@ -559,9 +559,12 @@ class TestServers:
         server = start_zookeeper()
         store = connect(server.address).store
         server.pause()
+        read = await under_way(store.get("/"))
         started = time.monotonic()
         await store.close()
         assert time.monotonic() - started < LONG_MS / 1000
+        with pytest.raises(StoreClosed):
+            await read
         with pytest.raises(StoreClosed):
             await store.get("/")
         server.kill()

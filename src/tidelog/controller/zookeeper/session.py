@@ -12,8 +12,9 @@ What holds
 - Watches outlive a connection: they are set again, first thing on the next one, and fire for what
   was missed. They end with the session.
 - A connection is pinged when a third of the session timeout has passed without a request. It is
-  dropped when a request is unanswered for two thirds or a ping for one, as ZooKeeper's own client
-  does it.
+  dropped when nothing was heard for two thirds, as ZooKeeper's own client does it, or when a
+  request is unanswered for as long. A driver that was held for that time finds it so too: whether
+  the session is over, the server says on the next connection.
 - An attempt to connect ends early. A silent server is noticed when a third of the session timeout
   is left, and the attempts at all servers share that. (A ZooKeeper that is just starting may accept
   a connection and never answer.)
@@ -198,7 +199,7 @@ class ZooKeeperSession:
         self._unanswered: deque[_Unanswered] = deque()
         self._xid = 0
         self._sent_at = 0.0
-        self._ping_sent_at: float | None = None  # while it is unanswered
+        self._heard_at = 0.0
         self._broken: str | None = None  # why the connection is to be dropped
 
     @property
@@ -241,13 +242,10 @@ class ZooKeeperSession:
             self._end(None)
 
     def abandon(self) -> None:
-        """As `close`, with nobody to be told and no answer to be waited for."""
-        if self.is_connected:
-            self.send(jute.CloseSession(), lambda answer, code: None)
-        self._watches.clear()
-        self._unanswered.clear()
-        self.state = State.CLOSED
-        self._close_socket()
+        """As `close`, without waiting for the server."""
+        if self.state is not State.CLOSING:
+            self.close()
+        self._end(None)
 
     def readable(self) -> None:
         if self.socket is None:
@@ -282,12 +280,11 @@ class ZooKeeperSession:
             self._end(self._broken)
         elif self.state is State.CONNECTED:
             if now >= self._silent_at():
-                # Whoever drives us may have been late, and the answer be here.
+                # The driver may be late, and the answer be here.
                 self.readable()
                 if self.state is State.CONNECTED and now >= self._silent_at():
                     self._end("the server is silent")
             elif now >= self._sent_at + self._timeout_s * PING_SHARE:
-                self._ping_sent_at = self._ping_sent_at or now
                 self._transmit(jute.PING_FRAME)
         elif self.state is State.RESOLVING:
             self._maybe_resolved(now)
@@ -351,12 +348,11 @@ class ZooKeeperSession:
         self.session_id, self._password = answer.session_id, answer.password
         self._timeout_s = answer.timeout_ms / 1000
         self._xid = 0
-        self._ping_sent_at = None
         self._addresses.clear()
         self.state = State.CONNECTED
         for request in self._watches.requests(self.zxid_seen):
             self.send(request, lambda answer, code: None)
-        self._sent_at = self._clock.monotonic()
+        self._sent_at = self._heard_at = self._clock.monotonic()
         self._listener.session_connected()
 
     def _expired(self) -> None:
@@ -408,11 +404,10 @@ class ZooKeeperSession:
     def _take(self, frame: bytes) -> None:
         header, reader = jute.decode_answer_header(frame)
         self._attempts = 0
-        if header.xid == jute.PING_XID:
-            self._ping_sent_at = None
-        elif header.xid == jute.WATCH_EVENT_XID:
+        self._heard_at = self._clock.monotonic()
+        if header.xid == jute.WATCH_EVENT_XID:
             self._fire(*jute.decode_event(reader))
-        else:
+        elif header.xid != jute.PING_XID:
             self._answer(header, reader)
 
     def _fire(self, kind: EventType | None, path: str) -> None:
@@ -449,17 +444,11 @@ class ZooKeeperSession:
         self._watches.add(kind, request.path, watcher)
 
     def _silent_at(self) -> float:
-        """When the server will have owed an answer for too long.
-
-        A ping comes a third of the timeout after the last request, and has another third.
-        """
-        silent_at = float("inf")
+        """When the server will have been silent for too long, or have owed an answer."""
+        since = self._heard_at
         if self._unanswered:
-            silent_at = self._unanswered[0].sent_at + self._timeout_s * SILENCE_SHARE
-        if self._ping_sent_at is not None:
-            ping_share = SILENCE_SHARE - PING_SHARE
-            silent_at = min(silent_at, self._ping_sent_at + self._timeout_s * ping_share)
-        return silent_at
+            since = min(since, self._unanswered[0].sent_at)
+        return since + self._timeout_s * SILENCE_SHARE
 
     # Leaving a connection
 

@@ -413,6 +413,17 @@ class TestSilence:
         connected.pass_time(4)
         assert connected.told == [Code.CONNECTION_LOSS] * 4 + ["lost"]
 
+    def test_nor_does_a_server_stay_that_answers_pings_alone(self, connected: Stage) -> None:
+        connected.send(GetData("/a"))
+        connected.pass_time(TIMEOUT_MS // 3)
+        connected.server.peer.sendall(answer(jute.PING_XID))
+        connected.wait_until_readable()
+        connected.session.readable()
+        connected.pass_time(TIMEOUT_MS // 3 - 1)
+        assert connected.session.is_connected
+        connected.pass_time(1)
+        assert connected.told == [Code.CONNECTION_LOSS, "lost"]
+
     def test_a_call_waits_as_long_as_others_are_answered(self, connected: Stage) -> None:
         for xid in range(1, 10):
             connected.send(GetData("/a"))
@@ -430,6 +441,15 @@ class TestSilence:
         connected.session.tick()
         assert connected.told == [0]
         assert connected.session.is_connected
+
+    def test_a_driver_that_was_held_for_so_long_asks_on_a_new_connection_whether_it_is_over(
+        self, connected: Stage
+    ) -> None:
+        connected.clock.advance(ms=TIMEOUT_MS * 2 // 3)
+        connected.session.tick()
+        assert connected.told == ["lost"]
+        connected.greet()
+        assert connected.told == ["lost", "connected"]
 
     def test_what_the_server_grants_counts_and_not_what_was_asked_for(self, stage: Stage) -> None:
         stage.greet(greeting(timeout_ms=TIMEOUT_MS // 2))
@@ -452,6 +472,17 @@ class TestClosing:
         connected.send(GetData("/a"))
         connected.session.close()
         connected.pass_time(TIMEOUT_MS)
+        assert connected.told == [Code.SESSION_EXPIRED, "closed"]
+
+    def test_whoever_does_not_wait_for_the_server_fails_what_is_unanswered(
+        self, connected: Stage
+    ) -> None:
+        connected.send(GetData("/a"))
+        connected.session.abandon()
+        assert connected.told == [Code.SESSION_EXPIRED, "closed"]
+        connected.server.receive()
+        assert connected.server.receive() == struct.pack(">ii", 2, -11)
+        connected.session.abandon()
         assert connected.told == [Code.SESSION_EXPIRED, "closed"]
 
     def test_without_a_connection_it_is_over_at_once(self, stage: Stage) -> None:
@@ -519,10 +550,10 @@ class TestHostileServer:
             waits.append(deadline - stage.clock.monotonic())
         assert waits[-1] > RECONNECT_DELAY_S_MAX / 2
 
-    def test_a_list_as_long_as_its_count_says_takes_its_own_bytes(self) -> None:
-        reader = Reader(struct.pack(">i", 2**31 - 1) + bytes(100))
-        with pytest.raises(jute.Malformed):
-            reader.texts()
+    @pytest.mark.parametrize("count", [26, 2**31 - 1, -2, -(2**31)])
+    def test_a_list_is_no_longer_than_its_bytes_allow(self, count: int) -> None:
+        with pytest.raises(jute.Malformed, match=f"a list of {count}"):
+            Reader(struct.pack(">i", count) + bytes(100)).texts()
 
 
 def first(event: WatchedEvent) -> None:

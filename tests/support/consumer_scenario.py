@@ -37,6 +37,7 @@ from tidelog.coordinator.group.consumer.membership import Sender
 from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -50,7 +51,6 @@ from tidelog.protocol.messages.consumer_protocol import (
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tidelog.replication.pending import Pending
 from tidelog.types import Uuid
 
 GROUP = "g"

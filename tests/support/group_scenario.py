@@ -28,6 +28,7 @@ from tests.support.group_stage import GroupStage
 from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupResponse
@@ -36,7 +37,6 @@ from tidelog.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from tidelog.replication.pending import Pending
 
 GROUP = "g"
 Response = TypeVar("Response")

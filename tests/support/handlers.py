@@ -15,9 +15,9 @@ from tidelog.broker.metadata_cache import Node
 from tidelog.broker.server import Server
 from tidelog.config.broker import BrokerConfig
 from tidelog.network.session import Session
+from tidelog.pending import Pending
 from tidelog.protocol.header import RequestHeader
 from tidelog.replication.partition import Partition
-from tidelog.replication.pending import Pending
 
 Answer = TypeVar("Answer")
 

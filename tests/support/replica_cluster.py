@@ -22,6 +22,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.partition_log import PartitionLog
+from tidelog.pending import Pending
 from tidelog.protocol.message import Message
 from tidelog.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -43,7 +44,6 @@ from tidelog.replication.follower_session import FollowerSessions
 from tidelog.replication.isr_alterations import IsrAlterations
 from tidelog.replication.partition import Partition, PartitionState
 from tidelog.replication.partition_host import PartitionHost
-from tidelog.replication.pending import Pending
 from tidelog.replication.replication_throttle import ReplicationThrottles
 
 LAG_MAX_MS = 5_000

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tidelog.broker.context import RequestContext
+from tidelog.pending import Pending
 from tidelog.protocol.message import Message
-from tidelog.replication.pending import Pending
 
 MaybeLater = TypeVar("MaybeLater", bound=Message | Pending[Any])
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from tidelog.broker.api_table import Api, served
 from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.network.connection import Connection, IncomingRequest
+from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError, UnsupportedApi
 from tidelog.protocol.header import RequestHeader, decode_request_header, encode_response_header
-from tidelog.replication.pending import Pending
 from tidelog.supervisor import attempt
 
 if TYPE_CHECKING:

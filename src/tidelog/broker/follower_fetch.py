@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse
 from tidelog.replication.follower_session import FollowerAnswer, FollowerSession
 from tidelog.replication.partition import Partition
-from tidelog.replication.pending import Pending
 from tidelog.types import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tidelog.broker.transaction_admission import admit_wherever
 from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.record.batch import (
     is_transactional,
     producer_of,
 )
-from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:

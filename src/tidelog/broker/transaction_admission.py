@@ -20,13 +20,13 @@ from tidelog.controller.topic_names import TRANSACTION_STATE
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.coordinator.txn.admission import Admission, Admitted, admit
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from tidelog.replication.pending import Pending
 from tidelog.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:

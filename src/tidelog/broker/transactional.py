@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.errors import ErrorCode
-from tidelog.replication.pending import Pending
+from tidelog.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.broker.context import RequestContext

@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.coordinator.stored_record import PreparedRecords
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.errors import DecodeError, EncodeError
 from tidelog.record.batch import NO_SEQUENCE, Codec
 from tidelog.record.builder import batch_of
 from tidelog.replication.awaited_commit import await_commit
-from tidelog.replication.pending import Pending
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode
-from tidelog.replication.pending import Pending
+from tidelog.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.clock import Timer, TimerHandle

@@ -29,6 +29,7 @@ from tidelog.broker.handlers import (
     offset_for_leader_epoch,
 )
 from tidelog.coordinator.group.offsets import CommittedOffset
+from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.protocol.messages.describe_configs import (
@@ -57,7 +58,6 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tidelog.replication.pending import Pending
 from tidelog.slices import SlicedWork
 
 GROUPS = 600

@@ -23,6 +23,7 @@ from tidelog.broker.handlers import (
 from tidelog.config.group import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest
 from tidelog.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -45,7 +46,6 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tidelog.replication.pending import Pending
 
 Story = Callable[["ConsumerStage"], Awaitable[None]]
 

@@ -14,6 +14,7 @@ from tidelog.broker.handlers import fetch
 from tidelog.errors import ErrorCode
 from tidelog.log import txn_index_check
 from tidelog.log.segment_walk import SegmentWalk
+from tidelog.pending import Pending
 from tidelog.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -25,7 +26,6 @@ from tidelog.record import conversion
 from tidelog.record.batch import Codec
 from tidelog.record.conversion import down_convert_file
 from tidelog.record.file_records import FileRecords
-from tidelog.replication.pending import Pending
 from tidelog.types import Uuid
 
 MIB = 1 << 20

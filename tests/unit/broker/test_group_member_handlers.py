@@ -20,6 +20,7 @@ from tidelog.broker.handlers import (
 from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -35,7 +36,6 @@ from tidelog.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from tidelog.replication.pending import Pending
 
 READ_DELETE_DESCRIBE = 1 << 3 | 1 << 6 | 1 << 8
 ITS_CONFIGURATION = 1 << 10 | 1 << 11  # described and altered, since Kafka 4.0

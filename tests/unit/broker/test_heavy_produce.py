@@ -17,6 +17,7 @@ from tidelog.broker import record_threads
 from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import produce
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -30,7 +31,6 @@ from tidelog.record.builder import batch_of
 from tidelog.record.inflation import LOOP_NS_MAX
 from tidelog.record.legacy import LegacyRecord
 from tidelog.replication.partition import Partition
-from tidelog.replication.pending import Pending
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 

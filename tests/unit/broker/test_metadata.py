@@ -10,6 +10,7 @@ from tidelog.broker.authorized_operations import NOT_REQUESTED, TOPIC_OPERATIONS
 from tidelog.broker.handlers import describe_cluster, describe_topic_partitions, metadata
 from tidelog.broker.metadata_cache import Node
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
 from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -20,7 +21,6 @@ from tidelog.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from tidelog.replication.pending import Pending
 from tidelog.types import Uuid
 
 

@@ -12,6 +12,7 @@ from tests.support.metadata import in_loop
 from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import produce
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -21,7 +22,6 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
-from tidelog.replication.pending import Pending
 from tidelog.types import Uuid
 
 

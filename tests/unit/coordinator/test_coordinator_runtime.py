@@ -15,10 +15,10 @@ from tidelog.coordinator.loading import RECORDS_PER_TURN, PartitionLoading
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.validator import AppendOrigin
+from tidelog.pending import Pending
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
-from tidelog.replication.pending import Pending
 
 GROUP = "g"
 PRODUCER = 4000

@@ -13,6 +13,7 @@ from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import (
@@ -20,7 +21,6 @@ from tidelog.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from tidelog.replication.pending import Pending
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 

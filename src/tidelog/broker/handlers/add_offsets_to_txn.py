@@ -18,11 +18,11 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.transactional import fenced_in_version, settled, when_written
 from tidelog.controller.topic_names import CONSUMER_OFFSETS
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
-from tidelog.replication.pending import Pending
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 

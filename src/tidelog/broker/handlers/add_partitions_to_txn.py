@@ -26,6 +26,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.transactional import fenced_in_version
 from tidelog.controller.topic_names import is_internal
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -35,7 +36,6 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition
 
 FIRST_VERSION_WITH_FENCED: Final = 2

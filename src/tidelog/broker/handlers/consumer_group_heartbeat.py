@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.membership import Sender
+from tidelog.pending import Pending
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from tidelog.replication.pending import Pending
 
 
 def handle(

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
+from tidelog.pending import Pending
 from tidelog.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from tidelog.replication.pending import Pending
 
 
 def handle(

@@ -21,6 +21,7 @@ from functools import partial
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import is_internal
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -30,7 +31,6 @@ from tidelog.protocol.messages.delete_records import (
 )
 from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
-from tidelog.replication.pending import Pending
 
 HIGH_WATERMARK = -1
 UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

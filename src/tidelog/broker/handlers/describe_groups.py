@@ -25,13 +25,13 @@ from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from tidelog.replication.pending import Pending
 
 FIRST_VERSION_WITH_UNKNOWN_GROUPS = 6
 FIRST_VERSION_WITH_GROUP_CONFIGS = 6

@@ -20,6 +20,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
 from tidelog.log.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
+from tidelog.pending import Pending
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -27,7 +28,6 @@ from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition
 
 

@@ -18,6 +18,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import must_be_valid
 from tidelog.errors import KafkaError
 from tidelog.log.producer_state import ProducerStateTable
+from tidelog.pending import Pending
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -25,7 +26,6 @@ from tidelog.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from tidelog.replication.pending import Pending
 
 
 def handle(

@@ -27,8 +27,8 @@ from tidelog.broker.transactional import (
     when_written,
 )
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from tidelog.replication.pending import Pending
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_WITH_EPOCHS: Final = 5

@@ -42,6 +42,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment_walk import WalkDue
+from tidelog.pending import Pending
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -53,7 +54,6 @@ from tidelog.protocol.messages.fetch import (
 from tidelog.record.file_records import FileRecords
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.replication.partition import Partition
-from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:
     import asyncio

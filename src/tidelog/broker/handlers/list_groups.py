@@ -16,12 +16,12 @@ from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.shard import AnyGroup
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from tidelog.replication.pending import Pending
 
 CLASSIC, CONSUMER = "classic", "consumer"
 GROUPS_PER_STEP: Final = 200

@@ -19,12 +19,12 @@ from tidelog.coordinator.patterns import InvalidPattern, Pattern
 from tidelog.coordinator.txn.states import BY_NAME
 from tidelog.coordinator.txn.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-from tidelog.replication.pending import Pending
 
 IDS_PER_STEP: Final = 200
 STATES_PER_STEP: Final = 2000  # of a pattern

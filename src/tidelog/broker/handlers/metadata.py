@@ -35,6 +35,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import CLUSTER_METADATA, is_internal
 from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -43,7 +44,6 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tidelog.replication.pending import Pending
 from tidelog.types import NO_LEADER, ZERO_UUID
 
 FIRST_VERSION_WITH_CREATION_FLAG = 4

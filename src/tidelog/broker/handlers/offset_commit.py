@@ -35,6 +35,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.offset_rows import OffsetRows
 from tidelog.coordinator.group.coordinator import commit_error
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -43,7 +44,6 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.controller.topics import TopicImage

@@ -25,13 +25,13 @@ from typing import Final
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from tidelog.replication.pending import Pending
 
 OFFSETS_PER_STEP: Final = 50
 

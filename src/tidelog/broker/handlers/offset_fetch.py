@@ -34,6 +34,7 @@ from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -46,7 +47,6 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from tidelog.replication.pending import Pending
 from tidelog.types import ZERO_UUID
 
 FIRST_VERSION_WITH_GROUP_ERROR = 2

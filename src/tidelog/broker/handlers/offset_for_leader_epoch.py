@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.errors import KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -21,7 +22,6 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from tidelog.replication.pending import Pending
 
 
 def handle(

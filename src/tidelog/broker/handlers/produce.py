@@ -55,6 +55,7 @@ from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.valid_batch import ValidBatch
 from tidelog.log.validator import must_be_one_batch
+from tidelog.pending import Pending
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -78,7 +79,6 @@ from tidelog.record.errors import InvalidRecords, InvalidTimestamps, NotOneBatch
 from tidelog.record.inflation import HeavyRecords, InflationBudget
 from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
-from tidelog.replication.pending import Pending
 from tidelog.slices import SLICE_S
 from tidelog.types import TopicPartition, Uuid
 

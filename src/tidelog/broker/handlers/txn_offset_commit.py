@@ -35,6 +35,7 @@ from tidelog.broker.transactional import when_written
 from tidelog.coordinator.group.coordinator import commit_error
 from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -42,7 +43,6 @@ from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.controller.topics import TopicImage

@@ -19,6 +19,7 @@ from typing import Final
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.txn.transaction import BUMPS_EPOCH
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -27,7 +28,6 @@ from tidelog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tidelog.replication.pending import Pending
 from tidelog.types import TopicPartition
 
 # A transaction coordinator expects to hear only of the partition, not of its coordinator.

@@ -46,10 +46,10 @@ from tidelog.coordinator.group.tombstone_writer import (
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.record.batch import Codec
-from tidelog.replication.pending import Pending
 from tidelog.slices import SlicedWork
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 

@@ -10,7 +10,7 @@ from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from tidelog.coordinator.expiration import Expiration
-    from tidelog.replication.pending import Pending
+    from tidelog.pending import Pending
 
 UNKNOWN_MEMBER_ID: Final = ""
 FIRST_VERSION_WITH_NULL_PROTOCOL: Final = 7

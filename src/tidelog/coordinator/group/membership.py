@@ -26,9 +26,9 @@ from tidelog.coordinator.group.member import (
 from tidelog.coordinator.group.rebalance import Rebalances, store_error, sync_response
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
-from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock

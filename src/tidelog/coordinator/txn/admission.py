@@ -21,7 +21,7 @@ from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.coordinator.txn.coordinator import TransactionCoordinator
-    from tidelog.replication.pending import Pending
+    from tidelog.pending import Pending
     from tidelog.types import TopicPartition
 
 

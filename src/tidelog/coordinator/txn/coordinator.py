@@ -42,7 +42,7 @@ from tidelog.coordinator.txn.shard import TransactionShard
 from tidelog.coordinator.txn.states import PREPARED, SETTLED, TransactionState
 from tidelog.coordinator.txn.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.replication.pending import Pending
+from tidelog.pending import Pending
 from tidelog.slices import SlicedWork
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tidelog.coordinator.txn.states import TransactionState
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.pending import Pending
 from tidelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -29,7 +30,6 @@ from tidelog.protocol.messages.write_txn_markers import (
 )
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
 from tidelog.replication.awaited_commit import await_commit
-from tidelog.replication.pending import Pending
 from tidelog.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from tidelog.coordinator.group.consumer.group import ConsumerGroup
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
+    from tidelog.pending import Pending
     from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-    from tidelog.replication.pending import Pending
 
 
 class ClassicMembers:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
-    from tidelog.replication.pending import Pending
+    from tidelog.pending import Pending
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.replication.pending import Pending
+from tidelog.pending import Pending
 
 
 def test_reader_gets_an_answer_that_comes_later() -> None:

@@ -31,6 +31,7 @@ from typing import TypeVar
 from tests.support.fake_topics import FakeTopics
 from tests.support.group_scenario import show as show_classic
 from tests.support.group_stage import GroupStage
+from tests.support.pending import unexpected
 from tidelog.coordinator.group.consumer.assignment import Held, Partitions
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.membership import Sender
@@ -418,6 +419,6 @@ def _shown(places: list[Place]) -> str:
 
 def _then(answer: Response | Pending[Response], callback: Callable[[Response], None]) -> None:
     if isinstance(answer, Pending):
-        answer.then(callback)
+        answer.then(callback, unexpected)
     else:
         callback(answer)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.support.group_stage import GroupStage
+from tests.support.pending import unexpected
 from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode, KafkaError
@@ -271,6 +272,6 @@ def _topic_partition(text: str) -> tuple[str, int]:
 
 def _then(answer: Response | Pending[Response], callback: Callable[[Response], None]) -> None:
     if isinstance(answer, Pending):
-        answer.then(callback)
+        answer.then(callback, unexpected)
     else:
         callback(answer)

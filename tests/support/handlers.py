@@ -60,9 +60,7 @@ class HandlerStage:
 async def settled(answer: Any) -> Any:
     """What a handler answers once a thread, a flush or a timer has done its part."""
     assert isinstance(answer, Pending)
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    answer.then(future.set_result)
-    return await asyncio.wait_for(future, 60)
+    return await asyncio.wait_for(answer, 60)
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from tests.support.clock import FakeClock
 from tests.support.log_builder import TOPIC_ID, TOPIC_PARTITION, LogWorkshop
+from tests.support.pending import unexpected
 from tidelog.broker import follower_fetch
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
@@ -99,7 +100,7 @@ class Link:
             self._cluster.post(deliver)
 
         if isinstance(answer, Pending):
-            answer.then(respond)
+            answer.then(respond, unexpected)
             self._closed_callbacks.append(lambda _: answer.abandon())
         else:
             respond(answer)

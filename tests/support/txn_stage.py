@@ -27,7 +27,6 @@ from tidelog.broker.handlers import (
     produce,
     txn_offset_commit,
 )
-from tidelog.broker.transactional import settled
 from tidelog.errors import ErrorCode
 from tidelog.log.partition_log import PartitionLog
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -74,7 +73,7 @@ class TxnStage:
 
     async def ask(self, handler: ModuleType, version: int, request: Any) -> Any:
         answer = handler.handle(self.stage.context(version), request)
-        return await settled(await answer if isawaitable(answer) else answer)
+        return await answer if isawaitable(answer) else answer
 
     async def init(
         self, transactional_id: str | None = "x", *, version: int = 4, **fields: Any

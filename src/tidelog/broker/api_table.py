@@ -1,33 +1,35 @@
 """Every API this broker serves: one row each, the truth for dispatch, ApiVersions and the docs.
 
-A row names the handler's module and is imported on the first request for it, so that start-up
-pays only for what is used. A handler is `handle(context, request)` and returns the response, a
-`Pending` for one that comes later, a coroutine, or None where the client expects no answer.
+A row names the handler's module. That module and the codec of the request are imported with the
+first request, so that start-up pays only for what is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.registry import request_class
 
-Handler = Callable[[Any, Any], Any]
+if TYPE_CHECKING:
+    from tidelog.broker.context import Answer, Handler, RequestContext
+    from tidelog.pending import Pending
+    from tidelog.protocol.message import Message
 
 
 class Api:
-    """A row: the key, the versions served, and (once loaded) the request class and handler."""
+    """A row: the key, the versions served, how a request is decoded and who handles it."""
 
     __slots__ = (
-        "_handler_module",
+        "decode",
         "handle",
+        "handler_module",
         "in_cluster_only",
         "key",
         "max_version",
         "min_version",
-        "request",
     )
 
     def __init__(
@@ -43,18 +45,24 @@ class Api:
         self.min_version = min_version
         self.max_version = max_version
         self.in_cluster_only = in_cluster_only  # what brokers ask each other
-        self._handler_module = f"tidelog.broker.handlers.{handler_module}"
-        self.handle: Handler | None = None
-        self.request: Any = None
+        self.handler_module = f"tidelog.broker.handlers.{handler_module}"
+        # Both load first, and are replaced by what they load.
+        self.decode = self._load_and_decode
+        self.handle: Handler = self._load_and_handle
 
-    def load(self) -> Handler:
-        self.request = request_class(self.key)
-        self.handle = handle = import_module(self._handler_module).handle
-        return handle  # type: ignore[no-any-return]
+    def load(self) -> None:
+        self.decode = request_class(self.key).decode
+        self.handle = cast("Handler", import_module(self.handler_module).handle)
 
-    @property
-    def handler_module(self) -> str:
-        return self._handler_module
+    def _load_and_decode(self, buffer: memoryview, position: int, version: int) -> Message:
+        self.load()
+        return self.decode(buffer, position, version)
+
+    def _load_and_handle(
+        self, context: RequestContext, request: Message
+    ) -> Answer | Pending[Answer] | CoroutineType[Any, Any, Answer]:
+        self.load()
+        return self.handle(context, request)
 
 
 API_TABLE: Final = (

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, TypeVar
 
 from tidelog.broker.context import RequestContext
@@ -34,52 +33,32 @@ def answer_in_slices(
     context: RequestContext, steps: Iterator[object], answer: Callable[[], MaybeLater]
 ) -> MaybeLater | Pending[EncodedAnswer]:
     """The answer when all steps are done. A step that fails closes the connection."""
-    pending: Pending[EncodedAnswer] | None = None
+    made: Pending[None] | None = None
     is_done = False
 
     def work() -> Iterator[object]:
         nonlocal is_done
-        is_good = False
         try:
             yield from steps
-            is_done = True
-            if pending is not None:
-                _complete_later(pending, answer(), context.api_version)
-            is_good = True
-        finally:
-            if not is_good and pending is not None:
-                pending.fail()
+        except BaseException as cause:
+            if made is not None:
+                made.fail(cause)
+                return
+            raise
+        is_done = True
+        if made is not None:
+            made.complete(None)
 
     context.broker.work.start(work())
     if is_done:
         return answer()
-    pending = Pending()
-    return pending
+    made = Pending()
+    whole: Pending[Message] = made.and_then(lambda _: answer())
+    return whole.and_then(lambda message: encode_apart(message, context.api_version))
 
 
-async def encode_apart(answer: Message, version: int) -> EncodedAnswer:
+def encode_apart(answer: Message, version: int) -> Pending[EncodedAnswer]:
     """In a thread; nobody may change the answer any more."""
     loop = asyncio.get_running_loop()
-    return EncodedAnswer(await loop.run_in_executor(None, answer.encode, version))
-
-
-def _complete_later(
-    pending: Pending[EncodedAnswer], answer: Message | Pending[Any], version: int
-) -> None:
-    if isinstance(answer, Pending):
-        answer.then(partial(_complete_apart, pending, version), pending.fail)
-    else:
-        _complete_apart(pending, version, answer)
-
-
-def _complete_apart(pending: Pending[EncodedAnswer], version: int, answer: Message) -> None:
-    def finished(encoding: asyncio.Task[EncodedAnswer]) -> None:
-        try:
-            pending.complete(encoding.result())
-        except BaseException:
-            pending.fail()
-            raise
-
-    asyncio.get_running_loop().create_task(encode_apart(answer, version)).add_done_callback(
-        finished
-    )
+    encoding = loop.run_in_executor(None, answer.encode, version)
+    return Pending.of_future(encoding).map(EncodedAnswer)

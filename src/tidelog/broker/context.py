@@ -1,8 +1,12 @@
-"""What a handler is given besides the request."""
+"""What a handler is given, and what it may answer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from tidelog.pending import Pending
+from tidelog.protocol.message import Message
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -35,3 +39,26 @@ class CloseConnection:
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+
+
+class Response(Protocol):
+    """A message, or one that is encoded already."""
+
+    def encode(self, version: int) -> bytearray: ...
+
+
+# None: the client expects no answer.
+Answer: TypeAlias = Response | CloseConnection | None
+
+
+class Handler(Protocol):
+    """`handle` of a handler's module. The request is of the class that belongs to its API key; a
+    test compares the annotations of every handler with this.
+
+    A coroutine is for requests that wait for the metadata store, a Pending for all others that
+    cannot be answered at once.
+    """
+
+    def __call__(
+        self, context: RequestContext, request: Message, /
+    ) -> Answer | Pending[Answer] | CoroutineType[Any, Any, Answer]: ...

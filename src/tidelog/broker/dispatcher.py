@@ -1,5 +1,18 @@
 """From a request frame to a handler and back.
 
+A request takes these steps, in this order:
+
+    decode        the header, then the message: `handle`
+    authenticate  a check, if the broker has one: `_handle`
+    authorise     a check, if the broker has one: `_handle`
+    handle        the handler of its API key
+    measure       (nothing yet) `_respond`, where the request, its header and the answer are known
+    throttle      (nothing yet) `_respond`
+    encode        `_respond`
+
+A handler answers at once, or returns a `Pending`, or a coroutine, of which `_run` makes a Pending.
+A request whose answer fails closes its connection, and the cause is logged.
+
 Whatever does not parse closes the connection, as Kafka does; the one exception is ApiVersions,
 which answers an unknown version in its version 0 with UNSUPPORTED_VERSION and the list of what
 is served, so that a newer client can step down.
@@ -8,36 +21,44 @@ is served, so that a newer client can step down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Callable, Coroutine
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.broker.api_table import Api, served
-from tidelog.broker.context import CloseConnection, RequestContext
+from tidelog.broker.context import Answer, CloseConnection, RequestContext
 from tidelog.network.connection import Connection, IncomingRequest
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError, UnsupportedApi
 from tidelog.protocol.header import RequestHeader, decode_request_header, encode_response_header
+from tidelog.protocol.message import Message, RecordsMessage
 from tidelog.supervisor import attempt
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
 
+logger = logging.getLogger(__name__)
+
 DECODED_AT_ONCE_BYTES: Final = 64 * 1024
+
+# Looks at a request before its handler does. What it returns is the answer; None lets it pass.
+Check: TypeAlias = Callable[[RequestContext, Message], Answer]
 
 
 class RequestDispatcher:
     """The network layer's handler; runs on the broker loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, checks: tuple[Check, ...] = ()) -> None:
         self._broker = broker
+        self._checks = checks
         self._apis: dict[int, Api] = {
             int(api.key): api for api in served(in_cluster=broker.cluster is not None)
         }
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Answer]] = set()
         # Connections that have had to wait, with what they wait for now.
-        self._waiting: dict[Connection, set[Pending[Any]]] = {}
+        self._waiting: dict[Connection, set[Pending[Answer]]] = {}
 
     def handle(self, request: IncomingRequest) -> None:
         frame = request.frame
@@ -55,70 +76,73 @@ class RequestDispatcher:
         if api is None or not api.min_version <= header.api_version <= api.max_version:
             self._refuse(request, header.api_key, header.api_version, header.correlation_id)
             return
-        handle = api.handle or api.load()
+        context = RequestContext(self._broker, request.connection, header)
         if len(frame) > DECODED_AT_ONCE_BYTES and header.api_key != ApiKey.PRODUCE:
-            self._decode_apart(request, header, api, bytes(frame))
+            self._wait(request, header, self._decode_apart(api, context, bytes(frame)))
             return
         try:
-            message = api.request.decode(frame, header.body_position, header.api_version)
+            message = api.decode(frame, header.body_position, header.api_version)
         except DecodeError as error:
-            request.close(f"{api.key.name} v{header.api_version} does not parse: {error}")
+            request.close(_does_not_parse(header, error))
             return
-        self._answer(
-            request,
-            header,
-            handle(RequestContext(self._broker, request.connection, header), message),
-        )
-
-    def _decode_apart(
-        self, request: IncomingRequest, header: RequestHeader, api: Api, frame: bytes
-    ) -> None:
-        """In a thread: thousands of items take longer than the loop may be held. Records are not
-        decoded, so a Produce may have any size.
-        """
-
-        async def decode_and_answer() -> None:
-            try:
-                message = await asyncio.get_running_loop().run_in_executor(
-                    None,
-                    api.request.decode,
-                    memoryview(frame),
-                    header.body_position,
-                    header.api_version,
-                )
-            except DecodeError as error:
-                request.close(f"{api.key.name} v{header.api_version} does not parse: {error}")
-                return
-            context = RequestContext(self._broker, request.connection, header)
-            self._answer(request, header, api.load()(context, message))
-
-        self._begin(request, decode_and_answer())
-
-    def _answer(self, request: IncomingRequest, header: RequestHeader, answer: Any) -> None:
+        answer = self._handle(api, context, message)
         if type(answer) is Pending:
             self._wait(request, header, answer)
-        elif type(answer) is CoroutineType:
-            self._run(request, header, answer)
         else:
             self._respond(request, header, answer)
 
-    def _wait(self, request: IncomingRequest, header: RequestHeader, answer: Pending[Any]) -> None:
+    def _handle(
+        self, api: Api, context: RequestContext, message: Message
+    ) -> Answer | Pending[Answer]:
+        for check in self._checks:
+            refusal = check(context, message)
+            if refusal is not None:
+                return refusal
+        answer = api.handle(context, message)
+        if type(answer) is CoroutineType:
+            return self._run(answer)
+        return answer
+
+    def _decode_apart(self, api: Api, context: RequestContext, frame: bytes) -> Pending[Answer]:
+        """In a thread: thousands of items take longer than the loop may be held. Records are not
+        decoded, so a Produce may have any size.
+        """
+        api.load()
+        decoded = asyncio.get_running_loop().run_in_executor(
+            None, _decode_or_close, api, context.header, memoryview(frame)
+        )
+
+        def handle(message: Message | CloseConnection) -> Answer | Pending[Answer]:
+            if isinstance(message, CloseConnection):
+                return message
+            return self._handle(api, context, message)
+
+        return Pending.of_future(decoded).and_then(handle)
+
+    def _run(self, work: Coroutine[Any, Any, Answer]) -> Pending[Answer]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return Pending.of_future(task)
+
+    def _wait(
+        self, request: IncomingRequest, header: RequestHeader, answer: Pending[Answer]
+    ) -> None:
         connection = request.connection
         waiting = self._waiting.get(connection)
         if waiting is None:
             waiting = self._waiting[connection] = set()
             connection.add_close_callback(self._abandon)
 
-        def answered(response: Any) -> None:
+        def answered(response: Answer) -> None:
             waiting.discard(answer)
-            try:
-                self._respond(request, header, response)
-            except BaseException:
-                request.close("the request failed")
-                raise
+            self._respond(request, header, response)
 
-        def failed() -> None:
+        def failed(cause: BaseException) -> None:
             waiting.discard(answer)
+            if isinstance(cause, Exception):  # not when the broker stops
+                name = ApiKey(header.api_key).name
+                logger.error("%s v%d failed: %r", name, header.api_version, cause, exc_info=cause)
             request.close("the request failed")
 
         if answer.lets_others_pass:
@@ -147,7 +171,7 @@ class RequestDispatcher:
         for answer in self._waiting.pop(connection, ()):
             attempt("giving up an answer", answer.abandon)
 
-    def _respond(self, request: IncomingRequest, header: RequestHeader, response: Any) -> None:
+    def _respond(self, request: IncomingRequest, header: RequestHeader, response: Answer) -> None:
         if response is None:
             request.respond_nothing()
             return
@@ -156,33 +180,10 @@ class RequestDispatcher:
             return
         version = header.api_version
         head = encode_response_header(header.correlation_id, header.api_key, version)
-        if header.api_key == ApiKey.FETCH:
+        if isinstance(response, RecordsMessage):
             request.respond([head, *response.encode_parts(version)])
         else:
             request.respond((head, response.encode(version)))
-
-    def _run(
-        self, request: IncomingRequest, header: RequestHeader, work: Coroutine[Any, Any, Any]
-    ) -> None:
-        """Admin requests that wait for the metadata store; a failure closes the connection."""
-
-        async def answer() -> None:
-            self._respond(request, header, await work)
-
-        self._begin(request, answer())
-
-    def _begin(self, request: IncomingRequest, work: Coroutine[Any, Any, None]) -> None:
-        def finished(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled() and task.exception() is not None:
-                request.close("the request failed")
-                task.get_loop().call_exception_handler(
-                    {"message": "request failed", "exception": task.exception(), "task": task}
-                )
-
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(finished)
 
     def _refuse(
         self, request: IncomingRequest, api_key: int, version: int, correlation_id: int
@@ -195,3 +196,16 @@ class RequestDispatcher:
         head = encode_response_header(correlation_id, ApiKey.API_VERSIONS, 0)
         answer = unsupported_version(in_cluster=self._broker.cluster is not None)
         request.respond((head, answer.encode(0)))
+
+
+def _decode_or_close(
+    api: Api, header: RequestHeader, frame: memoryview
+) -> Message | CloseConnection:
+    try:
+        return api.decode(frame, header.body_position, header.api_version)
+    except DecodeError as error:
+        return CloseConnection(_does_not_parse(header, error))
+
+
+def _does_not_parse(header: RequestHeader, error: DecodeError) -> str:
+    return f"{ApiKey(header.api_key).name} v{header.api_version} does not parse: {error}"

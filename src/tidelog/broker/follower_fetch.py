@@ -167,15 +167,13 @@ class _FollowerFetch:
             self._handle.cancel()
 
     def _look_again(self) -> None:
+        self._answer.guard(self._look)
+
+    def _look(self) -> None:
         self._session.stop_waiting()
-        try:
-            answer = self._session.read_news(self.max_bytes)
-            late = self._deadline - self._broker.clock.monotonic() < LATE_S
-            response = self.response(answer) if late or self.is_satisfied(answer) else None
-        except BaseException:
-            self._answer.fail()
-            raise
-        if response is not None:
-            self._answer.complete(response)
+        answer = self._session.read_news(self.max_bytes)
+        late = self._deadline - self._broker.clock.monotonic() < LATE_S
+        if late or self.is_satisfied(answer):
+            self._answer.complete(self.response(answer))
         else:
             self._park(answer.bytes_read)

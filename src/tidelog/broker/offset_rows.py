@@ -15,8 +15,8 @@ from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset
 from tidelog.coordinator.group.records import offset_commit
 from tidelog.coordinator.stored_record import PreparedRecords
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.message import Message
-from tidelog.replication.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.broker.context import RequestContext

@@ -78,14 +78,12 @@ def admit_records(
 
 def _later(codes: dict[TopicPartition, ErrorCode], written: Pending[ErrorCode]) -> ProduceAdmission:
     refused: dict[TopicPartition, KafkaError] = {}
-    pending: Pending[ErrorCode] = Pending()
 
-    def answered(code: ErrorCode) -> None:
+    def answered(code: ErrorCode) -> ErrorCode:
         refused.update({place: _refusal(refusal) for place, refusal in codes.items()})
-        pending.complete(code)
+        return code
 
-    written.then(answered, pending.fail)
-    return ProduceAdmission(refused, pending)
+    return ProduceAdmission(refused, written.map(answered))
 
 
 def _name(broker: Broker, topic: TopicProduceData, version: int) -> str:

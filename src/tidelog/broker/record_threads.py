@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from tidelog.log.segment_walk import Walk
 
+from tidelog.pending import Pending
+
 T = TypeVar("T")
 
 THREADS: Final = 2  # as many batches are inflated at a time
@@ -40,20 +42,15 @@ class RecordThreads:
     def let_go(self, size_bytes: int) -> None:
         self._held_bytes -= size_bytes
 
-    def run(
-        self, size_bytes: int, work: Callable[[], T], done: Callable[[asyncio.Future[T]], object]
-    ) -> None:
-        """`done` is called on the loop; until then so many bytes are held."""
+    def run(self, size_bytes: int, work: Callable[[], T]) -> Pending[T]:
+        """So many bytes are held until the work is done."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, "records")
         self._held_bytes += size_bytes
 
-        def finished(future: asyncio.Future[T]) -> None:
-            self._held_bytes -= size_bytes
-            done(future)
-
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        future.add_done_callback(finished)
+        future.add_done_callback(lambda _: self.let_go(size_bytes))
+        return Pending.of_future(future)
 
     async def walk(self, walk: Walk) -> None:
         """Come back when it has been made and settled."""

@@ -96,16 +96,14 @@ def _unless_overtaken(
     partitions: Collection[TopicPartition],
 ) -> Admitted:
     guards = {place: _guard(broker, place, producer_id) for place in partitions}
-    pending: Pending[ErrorCode] = Pending()
 
-    def answered(code: ErrorCode) -> None:
+    def answered(code: ErrorCode) -> ErrorCode:
         for place, before in guards.items():
             if place not in refused and _guard(broker, place, producer_id) != before:
                 refused[place] = ErrorCode.CONCURRENT_TRANSACTIONS
-        pending.complete(code)
+        return code
 
-    written.then(answered, pending.fail)
-    return Admitted(refused, pending)
+    return Admitted(refused, written.map(answered))
 
 
 def _guard(broker: Broker, place: TopicPartition, producer_id: int) -> tuple[int, int] | None:

@@ -1,20 +1,15 @@
-"""What the handlers of the transaction APIs share: error codes by version, producer ids to bring
-along, and answers that wait for a write.
+"""What the handlers of the transaction APIs share: error codes by version, and producer ids to
+bring along.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode
-from tidelog.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.broker.context import RequestContext
-
-T = TypeVar("T")
 
 
 def fenced_in_version(code: ErrorCode, version: int, first_with_fenced: int) -> ErrorCode:
@@ -29,23 +24,3 @@ async def spare_producer_id(context: RequestContext, transactional_id: str) -> i
     if not context.broker.transactions.needs_producer_id(transactional_id):
         return None
     return await context.broker.producer_ids.next()
-
-
-def when_written(
-    written: Pending[ErrorCode] | None, answer: Callable[[ErrorCode], T]
-) -> T | Pending[T]:
-    """`answer` of the outcome: now, if there is nothing to wait for."""
-    if written is None:
-        return answer(ErrorCode.NONE)
-    pending: Pending[T] = Pending()
-    written.then(lambda code: pending.complete(answer(code)), pending.fail)
-    return pending
-
-
-async def settled(answer: Pending[T] | T) -> T:
-    """For handlers that are coroutines."""
-    if not isinstance(answer, Pending):
-        return answer
-    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    answer.then(done.set_result, done.cancel)
-    return await done

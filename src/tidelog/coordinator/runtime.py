@@ -306,13 +306,10 @@ class CoordinatorRuntime(Generic[S]):
         )
         if outcome is None:
             return None
-        pending: Pending[ErrorCode] = Pending()
 
-        def settled(code: ErrorCode) -> None:
-            pending.complete(code)
+        def keep_or_fail(code: ErrorCode) -> None:
             if code is ErrorCode.KAFKA_STORAGE_ERROR and hosted.state is ShardState.ACTIVE:
                 hosted.state = ShardState.FAILED
                 self._on_unloaded(hosted.shard)
 
-        outcome.then(settled)
-        return pending
+        return outcome.followed_by(keep_or_fail)

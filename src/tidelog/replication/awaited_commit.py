@@ -6,6 +6,7 @@ without a flush there is nothing to wait for.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode
@@ -31,41 +32,26 @@ def await_commit(
     """
     if partition.log.high_watermark >= end_offset:
         return None
-    waiting = _Waiting()
+    outcome: Pending[ErrorCode] = Pending()
+    timeout: TimerHandle | None = None
+
+    def settle(code: ErrorCode) -> None:
+        if outcome.is_settled:
+            return  # somebody came first
+        if timeout is not None:
+            timeout.cancel()
+        outcome.complete(code)
+
     if timer is not None:
-        waiting.start(timer, timeout_ms)
+        timeout = timer.call_later(timeout_ms / 1000, partial(settle, ErrorCode.REQUEST_TIMED_OUT))
     if partition.flush_due:
 
         def flushed(error: OSError | None) -> None:
             if error is None:
                 partition.flushed()
             else:
-                waiting.settle(ErrorCode.KAFKA_STORAGE_ERROR)
+                settle(ErrorCode.KAFKA_STORAGE_ERROR)
 
         flusher.flush(partition.log, flushed)
-    partition.when_committed(end_offset, waiting.settle)
-    return waiting.outcome
-
-
-class _Waiting:
-    """Settled once, by whoever comes first."""
-
-    __slots__ = ("_handle", "_settled", "outcome")
-
-    def __init__(self) -> None:
-        self.outcome: Pending[ErrorCode] = Pending()
-        self._handle: TimerHandle | None = None
-        self._settled = False
-
-    def start(self, timer: Timer, timeout_ms: int) -> None:
-        self._handle = timer.call_later(
-            timeout_ms / 1000, lambda: self.settle(ErrorCode.REQUEST_TIMED_OUT)
-        )
-
-    def settle(self, code: ErrorCode) -> None:
-        if self._settled:
-            return
-        self._settled = True
-        if self._handle is not None:
-            self._handle.cancel()
-        self.outcome.complete(code)
+    partition.when_committed(end_offset, settle)
+    return outcome

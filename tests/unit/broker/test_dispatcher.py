@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import importlib
+import types
+import typing
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,20 +13,30 @@ import pytest
 from tests.support.batches import simple_batch
 from tests.support.handlers import FakeConnection, HandlerStage, handler_stage
 from tests.support.metadata import in_loop
-from tidelog.broker.api_table import API_TABLE, served
-from tidelog.broker.dispatcher import RequestDispatcher
+from tidelog.broker.api_table import API_TABLE, Api, served
+from tidelog.broker.bulky_answers import EncodedAnswer
+from tidelog.broker.context import Answer, CloseConnection, RequestContext
+from tidelog.broker.dispatcher import DECODED_AT_ONCE_BYTES, Check, RequestDispatcher
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.api_keys import VERSIONS, ApiKey
 from tidelog.protocol.header import encode_request_header
+from tidelog.protocol.message import Message
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from tidelog.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from tidelog.protocol.registry import request_class, response_class
 
 
 class ClosableConnection(FakeConnection):
@@ -68,8 +81,8 @@ class RecordedRequest:
 
 
 class Dispatch:
-    def __init__(self, stage: HandlerStage) -> None:
-        self.dispatcher = RequestDispatcher(stage.broker)
+    def __init__(self, stage: HandlerStage, *checks: Check) -> None:
+        self.dispatcher = RequestDispatcher(stage.broker, checks)
         self.connection = ClosableConnection()
 
     def __call__(self, frame: bytes | bytearray) -> RecordedRequest:
@@ -195,12 +208,11 @@ async def test_waiting_produces_are_appended_though_none_is_answered_yet(tmp_pat
 
 @in_loop
 async def test_a_late_answer_that_cannot_be_sent_closes_the_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> bytes:
         raise ZeroDivisionError
 
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t", flush_messages="1")
         row = PartitionProduceData(index=0, records=memoryview(simple_batch(1)))
@@ -210,3 +222,141 @@ async def test_a_late_answer_that_cannot_be_sent_closes_the_connection(
         request = Dispatch(stage).message(ApiKey.PRODUCE, 9, body)
         await asyncio.wait_for(request.answered.wait(), 10)
         assert request.closed == "the request failed"
+        assert causes(caplog) == ["PRODUCE v9 failed: ZeroDivisionError()"]
+
+
+class TestFailures:
+    """Each closes the connection, and its cause is logged once."""
+
+    BODY = MetadataRequest(topics=[]).encode(5)
+
+    @staticmethod
+    def answering(answer: Any) -> Api:
+        api = Api(ApiKey.METADATA, 0, 13, "metadata")
+        api.load()
+        api.handle = lambda context, request: answer
+        return api
+
+    async def ask(self, stage: HandlerStage, answer: Any) -> RecordedRequest:
+        dispatch = Dispatch(stage)
+        dispatch.dispatcher._apis[ApiKey.METADATA] = self.answering(answer)
+        request = dispatch.message(ApiKey.METADATA, 5, self.BODY)
+        await asyncio.wait_for(request.answered.wait(), 10)
+        return request
+
+    @in_loop
+    async def test_of_a_pending_answer(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with handler_stage(tmp_path) as stage:
+            answer: Pending[MetadataResponse] = Pending()
+            asyncio.get_running_loop().call_soon(answer.fail, ZeroDivisionError("a bug"))
+            request = await self.ask(stage, answer)
+            assert request.closed == "the request failed"
+            assert causes(caplog) == ["METADATA v5 failed: ZeroDivisionError('a bug')"]
+
+    @in_loop
+    async def test_of_an_answer_that_had_failed_before(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with handler_stage(tmp_path) as stage:
+            answer: Pending[MetadataResponse] = Pending()
+            answer.fail(ZeroDivisionError("a bug"))
+            request = await self.ask(stage, answer)
+            assert request.closed == "the request failed"
+            assert causes(caplog) == ["METADATA v5 failed: ZeroDivisionError('a bug')"]
+
+    @in_loop
+    async def test_of_a_coroutine(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        async def answer() -> MetadataResponse:
+            raise ZeroDivisionError("a bug")
+
+        async with handler_stage(tmp_path) as stage:
+            request = await self.ask(stage, answer())
+            assert request.closed == "the request failed"
+            assert causes(caplog) == ["METADATA v5 failed: ZeroDivisionError('a bug')"]
+
+    @in_loop
+    async def test_of_a_large_request_that_does_not_parse(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with handler_stage(tmp_path) as stage:
+            body = b"\x7f\xff\xff\xff" + bytes(DECODED_AT_ONCE_BYTES)
+            request = Dispatch(stage).message(ApiKey.METADATA, 5, body)
+            assert request.closed is None
+            await asyncio.wait_for(request.answered.wait(), 10)
+            assert request.closed is not None
+            assert request.closed.startswith("METADATA v5 does not parse: ")
+            assert causes(caplog) == []
+
+
+def causes(caplog: pytest.LogCaptureFixture) -> list[str]:
+    assert all(record.exc_info for record in caplog.records if record.levelname == "ERROR")
+    return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+class TestChecks:
+    """What stands before every handler, when the broker is given it."""
+
+    @in_loop
+    async def test_the_first_refusal_is_the_answer(self, tmp_path: Path) -> None:
+        async with handler_stage(tmp_path) as stage:
+            asked: list[str] = []
+
+            def passes(context: RequestContext, request: Message) -> Answer:
+                asked.append(type(request).__name__)
+                return None
+
+            def refuses(context: RequestContext, request: Message) -> Answer:
+                return CloseConnection("who are you?")
+
+            def unasked(context: RequestContext, request: Message) -> Answer:
+                raise AssertionError
+
+            dispatch = Dispatch(stage, passes, refuses, unasked)
+            small = dispatch.message(ApiKey.METADATA, 5, MetadataRequest(topics=[]).encode(5))
+            assert (small.answer, small.closed) == (None, "who are you?")
+            names = [MetadataRequestTopic(name=f"topic-{n:0100}") for n in range(1000)]
+            body = MetadataRequest(topics=names).encode(5)
+            large = dispatch.message(ApiKey.METADATA, 5, body)
+            await asyncio.wait_for(large.answered.wait(), 10)
+            assert (large.answer, large.closed) == (None, "who are you?")
+            assert asked == ["MetadataRequest"] * 2
+
+    @in_loop
+    async def test_a_request_that_no_check_refuses_is_handled(self, tmp_path: Path) -> None:
+        async with handler_stage(tmp_path) as stage:
+            dispatch = Dispatch(stage, lambda context, request: None)
+            body = MetadataRequest(topics=[]).encode(5)
+            assert dispatch.message(ApiKey.METADATA, 5, body).answer is not None
+
+
+class TestEveryHandler:
+    """Its annotations say what the dispatcher relies on: they are imported by name."""
+
+    @pytest.mark.parametrize("api", API_TABLE, ids=lambda api: api.key.name.lower())
+    def test_it_takes_its_request_and_gives_its_response(self, api: Api) -> None:
+        module = importlib.import_module(api.handler_module)
+        scope = vars(module) | {"RequestContext": RequestContext, "Pending": Pending}
+        hints = typing.get_type_hints(module.handle, scope)
+        answer = hints.pop("return")
+        context, request = hints.values()
+        assert context is RequestContext
+        assert issubclass(request_class(api.key), request)
+        kinds = {EncodedAnswer, CloseConnection, type(None), response_class(api.key)}
+        if request is Message:  # several keys share it
+            kinds.add(Message)
+        assert set(answer_kinds(answer)) <= kinds
+
+
+def answer_kinds(answer: Any) -> Iterator[type]:
+    origin, arguments = typing.get_origin(answer), typing.get_args(answer)
+    if origin is Pending:
+        yield from answer_kinds(arguments[0])
+    elif origin is Coroutine:
+        yield from answer_kinds(arguments[2])
+    elif origin in (typing.Union, types.UnionType):
+        for each in arguments:
+            yield from answer_kinds(each)
+    else:
+        yield answer

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.group_scenario import subscription
 from tests.support.handlers import HandlerStage, at_once, handler_stage
+from tests.support.pending import unexpected
 from tidelog.broker.handlers import (
     delete_groups,
     describe_groups,
@@ -79,7 +80,7 @@ class MemberStage:
     def _final(self, answer: Any, version: int, kind: Any) -> Any:
         if isinstance(answer, Pending):
             found: list[Any] = []
-            answer.then(found.append)
+            answer.then(found.append, unexpected)
             self.stage.clock.advance(ms=0)
             (answer,) = found
         return kind.decode(memoryview(bytes(answer.encode(version))), 0, version)
@@ -311,7 +312,7 @@ def test_who_waits_is_sent_away_when_the_broker_stops(tmp_path: Path) -> None:
             Pending[JoinGroupResponse], join_group.handle(stage.stage.context(3), request)
         )
         found: list[JoinGroupResponse] = []
-        waiting.then(found.append)
+        waiting.then(found.append, unexpected)
         stage.stage.broker.groups.resign()
         assert [answer.error_code for answer in found] == [ErrorCode.NOT_COORDINATOR]
         assert stage.stage.clock.pending_timers() == 0

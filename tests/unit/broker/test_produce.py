@@ -9,6 +9,7 @@ import pytest
 from tests.support.batches import NOW, simple_batch, with_fields
 from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.metadata import in_loop
+from tests.support.pending import unexpected
 from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import produce
 from tidelog.errors import ErrorCode
@@ -234,7 +235,7 @@ async def test_readers_see_only_what_is_flushed(tmp_path: Path) -> None:
         for _ in range(2):
             answer = produce.handle(stage.context(9), request(simple_batch(1)))
             assert isinstance(answer, Pending)
-            answer.then(answered)
+            answer.then(answered, unexpected)
         assert log.log_end_offset == 2
         await asyncio.wait_for(both.wait(), 10)
         assert seen == [(1, 1), (2, 2)]
@@ -248,9 +249,7 @@ async def test_with_flush_messages_the_answer_waits_for_the_flush(tmp_path: Path
         answer = produce.handle(stage.context(9), request(simple_batch(3)))
         assert isinstance(answer, Pending)
         assert (log.log_end_offset, log.high_watermark) == (3, 0)
-        arrived: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        answer.then(arrived.set_result)
-        row = only_row(await arrived)
+        row = only_row(await answer)
         assert (row.error_code, row.base_offset) == (0, 0)
         assert (log.recovery_point, log.high_watermark) == (3, 3)
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.group_scenario import show
 from tests.support.group_stage import GroupStage
+from tests.support.pending import unexpected
 from tidelog.coordinator.group import records
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.shard import GroupShard
@@ -277,7 +278,7 @@ class TestWriting:
         outcomes: list[ErrorCode] = []
         flushed = commit(stage, 5)
         assert flushed is not None
-        flushed.then(outcomes.append)
+        flushed.then(outcomes.append, unexpected)
         assert outcomes == []
         stage.flusher.end()
         assert outcomes == [ErrorCode.NONE]
@@ -289,7 +290,7 @@ class TestWriting:
         outcomes: list[ErrorCode] = []
         flushed = commit(stage, 5)
         assert flushed is not None
-        flushed.then(outcomes.append)
+        flushed.then(outcomes.append, unexpected)
         stage.flusher.end(OSError("disk"))
         assert outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
         assert code_of(stage) is ErrorCode.NOT_COORDINATOR

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.group_scenario import GROUP
 from tests.support.group_stage import GroupStage
+from tests.support.pending import unexpected
 from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.states import GroupState
@@ -31,7 +32,7 @@ class Answers:
     def __init__(self, answer: Any) -> None:
         self.found: list[Any] = []
         if isinstance(answer, Pending):
-            answer.then(self.found.append)
+            answer.then(self.found.append, unexpected)
         else:
             self.found.append(answer)
 

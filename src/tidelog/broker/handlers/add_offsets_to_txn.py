@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.transactional import fenced_in_version, settled, when_written
+from tidelog.broker.transactional import fenced_in_version
 from tidelog.controller.topic_names import CONSUMER_OFFSETS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
@@ -44,7 +44,8 @@ async def _create_then_add(
         await context.broker.topics.auto_create(CONSUMER_OFFSETS)
     except KafkaError:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return await settled(_add(context, request))
+    answer = _add(context, request)
+    return await answer if isinstance(answer, Pending) else answer
 
 
 def _add(context: RequestContext, request: AddOffsetsToTxnRequest) -> Answer:
@@ -63,4 +64,4 @@ def _add(context: RequestContext, request: AddOffsetsToTxnRequest) -> Answer:
         )
     except KafkaError as error:
         return answer(error.code)
-    return when_written(written, answer)
+    return answer(ErrorCode.NONE) if written is None else written.map(answer)

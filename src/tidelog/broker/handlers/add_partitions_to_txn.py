@@ -26,7 +26,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.transactional import fenced_in_version
 from tidelog.controller.topic_names import is_internal
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.pending import Pending
+from tidelog.pending import Pending, all_of
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -65,7 +65,7 @@ def handle(
 
 
 class _Adding:
-    """One request: the outcome of each transaction, and how many of them are still to come."""
+    """One request: the outcome of each transaction, and those of them that are still to come."""
 
     def __init__(
         self, context: RequestContext, transactions: Sequence[AddPartitionsToTxnTransaction]
@@ -73,16 +73,14 @@ class _Adding:
         self._context = context
         self._transactions = transactions
         self._codes: list[Codes] = [{} for _ in transactions]
-        self._waiting = 0
-        self._pending: Pending[AddPartitionsToTxnResponse] | None = None
+        self._waiting: list[Pending[None]] = []
 
     def begin(self) -> AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]:
         for place, transaction in enumerate(self._transactions):
             self._add(place, transaction)
         if not self._waiting:
             return self._response()
-        self._pending = Pending()
-        return self._pending
+        return all_of(self._waiting).map(lambda _: self._response())
 
     def _add(self, place: int, transaction: AddPartitionsToTxnTransaction) -> None:
         partitions = [
@@ -110,13 +108,11 @@ class _Adding:
             self._codes[place] = dict.fromkeys(partitions, error.code)
             return
         if written is not None:
-            self._waiting += 1
 
             def finished(code: ErrorCode) -> None:
                 self._codes[place] = dict.fromkeys(partitions, code)
-                self._one_finished()
 
-            written.then(finished)
+            self._waiting.append(written.map(finished))
 
     def _refused(self, partitions: Sequence[TopicPartition]) -> Codes:
         topics = self._context.broker.topics.topics
@@ -131,11 +127,6 @@ class _Adding:
         if not refused:
             return {}
         return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
-
-    def _one_finished(self) -> None:
-        self._waiting -= 1
-        if not self._waiting and self._pending is not None:
-            self._pending.complete(self._response())
 
     def _response(self) -> AddPartitionsToTxnResponse:
         results = [

@@ -22,9 +22,7 @@ from typing import Any, Final
 from tidelog.broker.context import RequestContext
 from tidelog.broker.transactional import (
     fenced_in_version,
-    settled,
     spare_producer_id,
-    when_written,
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
@@ -53,7 +51,8 @@ async def _end_with_producer_id(context: RequestContext, request: EndTxnRequest)
         spare = await spare_producer_id(context, request.transactional_id)
     except KafkaError as error:
         return _failed(context, error.code)
-    return await settled(_end(context, request, spare))
+    answer = _end(context, request, spare)
+    return await answer if isinstance(answer, Pending) else answer
 
 
 def _end(context: RequestContext, request: EndTxnRequest, spare: int | None) -> Answer:
@@ -79,7 +78,7 @@ def _end(context: RequestContext, request: EndTxnRequest, spare: int | None) -> 
             producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
         )
 
-    return when_written(written, answer)
+    return answer(ErrorCode.NONE) if written is None else written.map(answer)
 
 
 def _failed(context: RequestContext, code: ErrorCode) -> EndTxnResponse:

@@ -56,8 +56,6 @@ from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.replication.partition import Partition
 
 if TYPE_CHECKING:
-    import asyncio
-
     from tidelog.broker.broker import Broker
     from tidelog.log.segment_walk import Walk
 
@@ -290,19 +288,8 @@ class _Fetch:
         if not threads.may_hold(held_bytes):
             self._convert(rows)
             return self.answer(rows)
-        pending: Pending[FetchResponse] = Pending()
-
-        def converted(done: asyncio.Future[None]) -> None:
-            try:
-                done.result()
-                answer = self.answer(rows)
-            except BaseException:
-                pending.fail()
-                raise
-            pending.complete(answer)
-
-        threads.run(held_bytes, lambda: self._convert(rows), converted)
-        return pending
+        converted = threads.run(held_bytes, lambda: self._convert(rows))
+        return converted.map(lambda _: self.answer(rows))
 
     def answer(self, rows: list[FetchedRow]) -> FetchResponse:
         response = self.plan.answer(rows)
@@ -407,18 +394,13 @@ class _Parked:
             for walk in walks:
                 walk.run()
 
-        def walked(done: asyncio.Future[None]) -> None:
-            try:
-                done.result()
-                for walk in walks:
-                    walk.settle()
-            except BaseException:
-                self.answer.fail()
-                raise
+        def walked(_: None) -> None:
+            for walk in walks:
+                walk.settle()
             if not self._is_given_up:
-                self._look_again()
+                self._look()
 
-        self._fetch.broker.record_threads.run(0, run, walked)
+        self._fetch.broker.record_threads.run(0, run).then(walked, self.answer.fail)
 
     def _park(self) -> DelayedFetch:
         fetch = self._fetch
@@ -442,19 +424,14 @@ class _Parked:
             self._delayed.wake_soon()
 
     def _look_again(self) -> None:
+        self.answer.guard(self._look)
+
+    def _look(self) -> None:
         fetch = self._fetch
-        try:
-            rows = fetch.read_all()
-            late = fetch.broker.clock.monotonic() >= self._deadline
-            is_ready = not fetch.walks and (late or fetch.is_satisfied(rows))
-            answer = fetch.finish(rows) if is_ready else None
-        except BaseException:
-            self.answer.fail()
-            raise
-        if isinstance(answer, Pending):
-            answer.then(self.answer.complete, self.answer.fail)
-        elif answer is not None:
-            self.answer.complete(answer)
+        rows = fetch.read_all()
+        late = fetch.broker.clock.monotonic() >= self._deadline
+        if not fetch.walks and (late or fetch.is_satisfied(rows)):
+            self.answer.resolve(fetch.finish(rows))
         else:
             self._wait()
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.transactional import fenced_in_version, settled, spare_producer_id
+from tidelog.broker.transactional import fenced_in_version, spare_producer_id
 from tidelog.coordinator.txn.beginning import ProducerIdentity
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.init_producer_id import (
@@ -63,7 +63,7 @@ async def _transactional(
     identity, written = transactions.init_producer_id(
         transactional_id, request.transaction_timeout_ms, expected, spare
     )
-    code = await settled(written or ErrorCode.NONE)
+    code = ErrorCode.NONE if written is None else await written
     if code is not ErrorCode.NONE:
         raise KafkaError(code)
     return InitProducerIdResponse(

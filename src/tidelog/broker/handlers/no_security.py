@@ -21,11 +21,13 @@ is not served.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from functools import singledispatch
+from typing import Final
 
 from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.message import Message
 from tidelog.protocol.messages.create_acls import (
     AclCreationResult,
     CreateAclsRequest,
@@ -77,10 +79,16 @@ NO_TIMESTAMP: Final = -1
 FIRST_VERSION_WITH_REQUESTER: Final = 3  # of CreateDelegationToken
 
 
-def handle(context: RequestContext, request: Any) -> Any:
-    return ANSWERS[type(request)](request, context)
+def handle(context: RequestContext, request: Message) -> Message | CloseConnection:
+    return _answer(request, context)
 
 
+@singledispatch
+def _answer(request: Message, context: RequestContext) -> Message | CloseConnection:
+    raise AssertionError(f"no row of the API table leads here: {type(request).__name__}")
+
+
+@_answer.register
 def _describe_acls(
     request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse | CloseConnection:
@@ -93,6 +101,7 @@ def _describe_acls(
     )
 
 
+@_answer.register
 def _create_acls(
     request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse | CloseConnection:
@@ -106,6 +115,7 @@ def _create_acls(
     return CreateAclsResponse(results=[row] * len(request.creations))
 
 
+@_answer.register
 def _delete_acls(
     request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse | CloseConnection:
@@ -119,12 +129,14 @@ def _delete_acls(
     return DeleteAclsResponse(filter_results=[row] * len(request.filters))
 
 
+@_answer.register
 def _sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
+@_answer.register
 def _sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
@@ -134,6 +146,7 @@ def _sasl_authenticate(
     )
 
 
+@_answer.register
 def _create_token(
     request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
@@ -154,24 +167,28 @@ def _create_token(
     )
 
 
+@_answer.register
 def _renew_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
     return RenewDelegationTokenResponse(error_code=NO_TOKEN, expiry_timestamp_ms=NO_TIMESTAMP)
 
 
+@_answer.register
 def _expire_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
     return ExpireDelegationTokenResponse(error_code=NO_TOKEN, expiry_timestamp_ms=NO_TIMESTAMP)
 
 
+@_answer.register
 def _describe_tokens(
     request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(error_code=NO_TOKEN)
 
 
+@_answer.register
 def _describe_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
@@ -198,6 +215,7 @@ def _must_be_a_quota_filter(components: Iterable[ComponentData]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A filter for ip stands alone.")
 
 
+@_answer.register
 def _describe_scram(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
@@ -214,18 +232,3 @@ def _no_credential(name: str, times: int) -> DescribeUserScramCredentialsResult:
     elif times > 1:
         code, message = ErrorCode.DUPLICATE_RESOURCE, f"User '{name}' is named twice."
     return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)
-
-
-ANSWERS: Final[dict[type, Callable[[Any, RequestContext], Any]]] = {
-    SaslHandshakeRequest: _sasl_handshake,
-    DescribeAclsRequest: _describe_acls,
-    CreateAclsRequest: _create_acls,
-    DeleteAclsRequest: _delete_acls,
-    SaslAuthenticateRequest: _sasl_authenticate,
-    CreateDelegationTokenRequest: _create_token,
-    RenewDelegationTokenRequest: _renew_token,
-    ExpireDelegationTokenRequest: _expire_token,
-    DescribeDelegationTokenRequest: _describe_tokens,
-    DescribeClientQuotasRequest: _describe_quotas,
-    DescribeUserScramCredentialsRequest: _describe_scram,
-}

@@ -147,12 +147,10 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
             return response
         if flushed is None:
             return response
-        pending: Pending[OffsetCommitResponse] = Pending()
 
-        def finished(code: ErrorCode) -> None:
+        def finished(code: ErrorCode) -> OffsetCommitResponse:
             if code is not ErrorCode.NONE:
                 self.fail(commit_error(code))
-            pending.complete(response)
+            return response
 
-        flushed.then(finished)
-        return pending
+        return flushed.map(finished)

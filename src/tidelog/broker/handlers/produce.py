@@ -167,19 +167,13 @@ def _append_transactional(
         for row in topic.partition_data:
             if row.records is not None:  # the frame is gone when the write is done
                 row.records = memoryview(bytearray(row.records))
-    pending: Pending[Answer] = Pending()
 
-    def added(code: ErrorCode) -> None:
+    def added(code: ErrorCode) -> Answer | Pending[Answer]:
         if code is not ErrorCode.NONE:
             append.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        answer = _append_all(context, request, append)
-        if isinstance(answer, Pending):
-            answer.then(pending.complete, pending.fail)
-        else:
-            pending.complete(answer)
+        return _append_all(context, request, append)
 
-    written.then(added, pending.fail)
-    return pending
+    return written.and_then(added)
 
 
 class _Rest:
@@ -230,25 +224,21 @@ class _Rest:
                 row.check(version)
 
         if heavy:
-            self._context.broker.record_threads.run(0, check, partial(self._handle, rows))
+            ready = self._context.broker.record_threads.run(0, check)
         else:
             breath = asyncio.ensure_future(self._context.broker.slices.breathe())
-            breath.add_done_callback(partial(self._handle, rows))
+            ready = Pending.of_future(breath)
+        ready.and_then(lambda _: self._handle(rows)).then(self._go_on, self._fail)
 
-    def _handle(self, rows: Sequence[RowPutOff], done: asyncio.Future[None]) -> None:
-        try:
-            done.result()
-            part = part_of(self._request, rows)
-            append = _Append(self._context, part)
-            append.go_on_from(self._append, rows)
-            answer = _handle(self._context, part, append)
-        except BaseException:
-            self._fail()
-            raise
+    def _handle(self, rows: Sequence[RowPutOff]) -> Pending[None] | None:
+        part = part_of(self._request, rows)
+        append = _Append(self._context, part)
+        append.go_on_from(self._append, rows)
+        answer = _handle(self._context, part, append)
         if isinstance(answer, Pending):
-            answer.then(partial(self._handled, append), self._fail)
-        else:
-            self._handled(append, answer)
+            return answer.map(partial(self._handled, append))
+        self._handled(append, answer)
+        return None
 
     def _handled(self, append: _Append, answer: Answer) -> None:
         assert isinstance(answer, ProduceResponse)
@@ -258,19 +248,21 @@ class _Rest:
                 rows, place = self._places[key, row.index]
                 rows[place] = row
         self._rows.extendleft(reversed(append.put_off))
+
+    def _go_on(self, _: None) -> None:
         if self._rows:
             self._next_part()
             return
-        self._context.broker.record_threads.let_go(self._held_bytes)
-        final = _finish(self._context, self._request, self._append, self._response)
-        if isinstance(final, Pending):
-            final.then(self._pending.complete, self._pending.fail)
-        else:
-            self._pending.complete(final)
+        self._let_go()
+        self._pending.resolve(_finish(self._context, self._request, self._append, self._response))
 
-    def _fail(self) -> None:
-        self._context.broker.record_threads.let_go(self._held_bytes)
-        self._pending.fail()
+    def _fail(self, cause: BaseException) -> None:
+        self._let_go()
+        self._pending.fail(cause)
+
+    def _let_go(self) -> None:
+        held_bytes, self._held_bytes = self._held_bytes, 0
+        self._context.broker.record_threads.let_go(held_bytes)
 
 
 class _Append:

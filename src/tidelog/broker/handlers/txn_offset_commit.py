@@ -24,14 +24,13 @@ Unlike Kafka
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
 from tidelog.broker.offset_rows import OffsetRows
 from tidelog.broker.transaction_admission import admit_wherever
-from tidelog.broker.transactional import when_written
 from tidelog.coordinator.group.coordinator import commit_error
 from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError
@@ -62,24 +61,6 @@ def handle(
     context: RequestContext, request: TxnOffsetCommitRequest
 ) -> Answer | Pending[EncodedAnswer]:
     return _Commit(context, request).answer(request.topics)
-
-
-def _after(
-    written: Pending[ErrorCode],
-    go_on: Callable[[], Answer],
-    failed: Callable[[ErrorCode], TxnOffsetCommitResponse],
-) -> Pending[TxnOffsetCommitResponse]:
-    pending: Pending[TxnOffsetCommitResponse] = Pending()
-
-    def finished(code: ErrorCode) -> None:
-        answer = go_on() if code is ErrorCode.NONE else failed(code)
-        if isinstance(answer, Pending):
-            answer.then(pending.complete, pending.fail)
-        else:
-            pending.complete(answer)
-
-    written.then(finished, pending.fail)
-    return pending
 
 
 class _Commit(OffsetRows[TxnOffsetCommitResponsePartition, TxnOffsetCommitResponse]):
@@ -145,11 +126,13 @@ class _Commit(OffsetRows[TxnOffsetCommitResponsePartition, TxnOffsetCommitRespon
                 return self._failed(_ADMISSION_ERRORS.get(code, code))
             return self._append()
 
-        def go_on_later() -> Answer:
+        def go_on_later(code: ErrorCode) -> Answer:
+            if code is not ErrorCode.NONE:
+                return self._failed(code)
             self.look_again()
             return go_on() if self.known else self._response
 
-        return go_on() if written is None else _after(written, go_on_later, self._failed)
+        return go_on() if written is None else written.and_then(go_on_later)
 
     def _append(self) -> Answer:
         request = self._request
@@ -166,7 +149,7 @@ class _Commit(OffsetRows[TxnOffsetCommitResponsePartition, TxnOffsetCommitRespon
             )
         except KafkaError as error:
             return self._failed(error.code)
-        return when_written(written, self._answer)
+        return self._response if written is None else written.map(self._answer)
 
     def _answer(self, code: ErrorCode) -> TxnOffsetCommitResponse:
         return self._response if code is ErrorCode.NONE else self._failed(commit_error(code))

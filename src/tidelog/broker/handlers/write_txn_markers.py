@@ -19,7 +19,7 @@ from typing import Final
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.txn.transaction import BUMPS_EPOCH
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.pending import Pending
+from tidelog.pending import Pending, all_of
 from tidelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -47,11 +47,11 @@ def handle(
 
 
 class _Writing:
-    """One request, and how many of its markers are still on their way to the disk."""
+    """One request, and those of its markers that are still on their way to the disk."""
 
     def __init__(self, context: RequestContext) -> None:
         self._broker = context.broker
-        self._waiting = 0
+        self._waiting: list[Pending[None]] = []
 
     def write(
         self, request: WriteTxnMarkersRequest
@@ -59,9 +59,7 @@ class _Writing:
         response = WriteTxnMarkersResponse(markers=[self._marker(m) for m in request.markers])
         if not self._waiting:
             return response
-        self._response = response
-        self._pending: Pending[WriteTxnMarkersResponse] = Pending()
-        return self._pending
+        return all_of(self._waiting).map(lambda _: response)
 
     def _marker(self, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
         return WritableTxnMarkerResult(
@@ -97,15 +95,11 @@ class _Writing:
             result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if not_ready else error.code
             return result
         if written is not None:
-            self._waiting += 1
 
             def finished(code: ErrorCode) -> None:
                 result.error_code = code
-                self._waiting -= 1
-                if not self._waiting:
-                    self._pending.complete(self._response)
 
-            written.then(finished)
+            self._waiting.append(written.map(finished))
         return result
 
     def _require_newer_epoch(self, marker: WritableTxnMarker, place: TopicPartition) -> None:

@@ -629,13 +629,7 @@ def _once_flushed(
     """The answer, when what it promises is committed."""
     if flushed is None:
         return answer
-    pending: Pending[Answer] = Pending()
-
-    def finished(code: ErrorCode) -> None:
-        pending.complete(answer if code is ErrorCode.NONE else failed(store_error(code)))
-
-    flushed.then(finished)
-    return pending
+    return flushed.map(lambda code: failed(store_error(code)) if code else answer)
 
 
 def _is_simple(group: Group, generation_id: int) -> bool:

@@ -262,15 +262,13 @@ class Membership:
             answer.leader = old_leader_id or ""
         if flushed is None:
             return answer
-        pending: Pending[JoinGroupResponse] = Pending()
-        flushed.then(
-            lambda code: pending.complete(
+        return flushed.map(
+            lambda code: (
                 answer
                 if code is ErrorCode.NONE
                 else in_version(join_error(store_error(code), UNKNOWN_MEMBER_ID), joining.version)
             )
         )
-        return pending
 
     def _taken_over(
         self, group: Group, member: Member, new_member_id: str, joining: Joining

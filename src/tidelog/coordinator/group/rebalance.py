@@ -261,7 +261,10 @@ class Rebalances:
         if flushed is None:
             self._assignment_stored(group, generation_id, ErrorCode.NONE)
         else:
-            flushed.then(partial(self._assignment_stored, group, generation_id))
+            flushed.then(
+                partial(self._assignment_stored, group, generation_id),
+                partial(self._assignment_broken, group),
+            )
 
     def _assignment_stored(self, group: Group, generation_id: int, code: ErrorCode) -> None:
         if group.state is GroupState.DEAD or group.generation_id != generation_id:
@@ -274,6 +277,10 @@ class Rebalances:
             if member.sync_waiter is not None:
                 self.heard_from(group, member)
                 member.answer_sync(sync_response(group, member))
+
+    def _assignment_broken(self, group: Group, cause: BaseException) -> None:
+        logger.error("a bug kept a group's assignment from its members", exc_info=cause)
+        self._assignment_failed(group, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _assignment_failed(self, group: Group, code: ErrorCode) -> None:
         logger.error(

@@ -272,19 +272,13 @@ class TransactionCoordinator:
             self._write_markers(shard, transactional_id)
             return None
 
-        answered: Pending[ErrorCode] = Pending()
+        def go_on(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                self._write_markers(shard, transactional_id)
+            else:
+                self._retries.later(shard, transactional_id)  # it may be committed yet
 
-        def decided(code: ErrorCode) -> None:
-            try:
-                answered.complete(code)
-            finally:  # whatever comes of the answer
-                if code is ErrorCode.NONE:
-                    self._write_markers(shard, transactional_id)
-                else:
-                    self._retries.later(shard, transactional_id)  # it may be committed yet
-
-        written.then(decided, answered.fail)
-        return answered
+        return written.followed_by(go_on)
 
     def _write_markers(self, shard: TransactionShard, transactional_id: str) -> None:
         if not self.runtime.is_serving(shard.index, shard):
@@ -457,7 +451,7 @@ class TransactionCoordinator:
         if written is None:
             return None
         shard.uncommitted[transaction.transactional_id] = self.runtime.end_offset(shard.index)
-        return _mapped(written, write_error)
+        return written.map(write_error)
 
 
 def _is_expired(transaction: Transaction | None, oldest_ms: int) -> bool:
@@ -475,11 +469,3 @@ def _identity(transaction: Transaction) -> ProducerIdentity:
 
 def write_error(code: ErrorCode) -> ErrorCode:
     return _WRITE_ERRORS.get(code, code)
-
-
-def _mapped(
-    written: Pending[ErrorCode], change: Callable[[ErrorCode], ErrorCode]
-) -> Pending[ErrorCode]:
-    mapped: Pending[ErrorCode] = Pending()
-    written.then(lambda code: mapped.complete(change(code)), mapped.fail)
-    return mapped

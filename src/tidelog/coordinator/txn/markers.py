@@ -104,14 +104,12 @@ class MarkerWriter:
         written = await_commit(partition, end_offset, self._flusher)
         if written is None:
             return None
-        pending: Pending[ErrorCode] = Pending()
 
-        def settled(code: ErrorCode) -> None:
+        def seen(code: ErrorCode) -> ErrorCode:
             partition.wake_fetches()
-            pending.complete(code)
+            return code
 
-        written.then(settled)
-        return pending
+        return written.map(seen)
 
     def append_all(
         self,
@@ -211,11 +209,16 @@ class _Markers:
     def wait_for(self, topic_partition: TopicPartition, written: Pending[ErrorCode]) -> None:
         self._waiting += 1
 
+        def failed(cause: BaseException) -> None:
+            logger.error("a marker for %s failed", topic_partition, exc_info=cause)
+            self.failed()
+            self._one_done()
+
         def settled(code: ErrorCode) -> None:
             self.settle(topic_partition, code)
             self._one_done()
 
-        written.then(settled)
+        written.then(settled, failed)
 
     def request(self, partitions: list[TopicPartition]) -> WriteTxnMarkersRequest:
         topics: dict[str, WritableTxnMarkerTopic] = {}

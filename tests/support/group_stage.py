@@ -89,7 +89,7 @@ class GroupStage:
             topics=self.topics,
             new_uuid=lambda: str(next(self._uuids)),
         )
-        self.groups.host(self.partitions, PARTITIONS)
+        self.groups.runtime.host(self.partitions, PARTITIONS)
 
     @classmethod
     def reading(cls, other: GroupStage) -> GroupStage:
@@ -118,7 +118,7 @@ class GroupStage:
             self.clock.advance(ms=0)
 
     def restart(self) -> None:
-        self.groups.resign()
+        self.groups.runtime.resign_all()
         self.start()
         self.load()
 

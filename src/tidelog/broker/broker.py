@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidelog.broker.record_threads import RecordThreads
+from tidelog.coordinator.registry import Coordinators
 from tidelog.slices import SlicedWork, Slices
 
 if TYPE_CHECKING:
@@ -55,9 +56,11 @@ class Broker:
     cluster: Cluster | None = None  # likewise
     record_threads: RecordThreads = field(default_factory=RecordThreads)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
+    coordinators: Coordinators = field(init=False)
     work: SlicedWork = field(init=False)  # of answers and changes that take long to make
 
     def __post_init__(self) -> None:
+        self.coordinators = Coordinators(self.groups, self.transactions)
         self.work = SlicedWork(self.clock, self.timer)
 
     @property

@@ -8,7 +8,7 @@ move the leaderships, then as a lone broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.broker.cluster import Cluster
 from tidelog.broker.config_changes import ConfigChanges
@@ -17,7 +17,6 @@ from tidelog.broker.server import Server, unusable_store
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.registration import find_cluster, generate_broker_id
-from tidelog.controller.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from tidelog.controller.topics import TopicChange, TopicImage
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import StartupError
@@ -25,7 +24,6 @@ from tidelog.types import NO_CONTROLLER
 
 if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
-    from tidelog.coordinator.runtime import CoordinatorRuntime
     from tidelog.log.meta_properties import MetaProperties
 
 
@@ -121,11 +119,8 @@ class ClusterServer(Server):
             self._config_changes.session_began()
 
     def _cluster_topic_changed(self, change: TopicChange, image: TopicImage) -> None:
-        groups, transactions = self.broker.groups, self.broker.transactions
-        runtime: CoordinatorRuntime[Any] | None = None
-        if image.name in INTERNAL_TOPICS:
-            is_groups = image.name == CONSUMER_OFFSETS
-            runtime = groups.runtime if is_groups else transactions.runtime
+        groups = self.broker.groups
+        runtime = self.broker.coordinators.runtime_of(image.name)
         if change is TopicChange.DELETED:
             if runtime is not None:
                 runtime.partition_count = 0
@@ -136,9 +131,7 @@ class ClusterServer(Server):
         else:
             groups.topic_changed(image.name)
         if runtime is not None:
-            # The first count holds until a restart: with another one, keys would be looked for
-            # where they are not.
-            runtime.partition_count = runtime.partition_count or len(image.partitions)
+            runtime.count_partitions(len(image.partitions))
 
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         super()._broker_config_changed(config)

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.topic_hosting import LOGS_PER_THREAD_CALL
-from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.partition import Partition, PartitionState
 from tidelog.supervisor import attempt
@@ -25,8 +24,6 @@ from tidelog.types import NO_LEADER_EPOCH, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.coordinator.group.coordinator import GroupCoordinator
-    from tidelog.coordinator.txn.coordinator import TransactionCoordinator
     from tidelog.replication.fetchers import ReplicaFetchers
     from tidelog.replication.partition_host import PartitionHost
 
@@ -142,9 +139,9 @@ class LeadershipChanges:
         partition = replicas.lead(*wanted, self._host)
         if partition.flush_due:
             self._flush(partition)
-        coordinator = self._coordinator(wanted.topic_partition.topic)
+        coordinator = self._broker.coordinators.runtime_of(wanted.topic_partition.topic)
         if coordinator is not None:
-            coordinator.runtime.lead(partition)
+            coordinator.lead(partition)
         self._log_change("leading", partition)
 
     def _flush(self, partition: Partition) -> None:
@@ -157,9 +154,9 @@ class LeadershipChanges:
         self._broker.flusher.flush(partition.log, flushed)
 
     def _follow(self, wanted: WantedPartition) -> None:
-        coordinator = self._coordinator(wanted.topic_partition.topic)
+        coordinator = self._broker.coordinators.runtime_of(wanted.topic_partition.topic)
         if coordinator is not None:
-            coordinator.runtime.resign(wanted.topic_partition.partition)
+            coordinator.resign(wanted.topic_partition.partition)
         partition = self._broker.replicas.follow(*wanted)
         is_awaited = not self.is_leaving or self._broker.broker_id in partition.isr
         if partition.leader_id >= 0 and is_awaited:
@@ -200,9 +197,9 @@ class LeadershipChanges:
             if not is_newer and leader_epoch not in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH):
                 return ErrorCode.FENCED_LEADER_EPOCH
             self._fetchers.unfollow(partition)
-        coordinator = self._coordinator(topic_partition.topic)
+        coordinator = self._broker.coordinators.runtime_of(topic_partition.topic)
         if coordinator is not None:
-            coordinator.runtime.resign(topic_partition.partition)
+            coordinator.resign(topic_partition.partition)
         if delete:
             replicas.drop(topic_partition)
         else:
@@ -225,13 +222,6 @@ class LeadershipChanges:
         self._fetchers.close()
         for partition in tuple(self._broker.replicas):
             partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def _coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator | None:
-        if topic == CONSUMER_OFFSETS:
-            return self._broker.groups
-        if topic == TRANSACTION_STATE:
-            return self._broker.transactions
-        return None
 
     def _log_change(self, what: str, partition: Partition) -> None:
         logger.info(

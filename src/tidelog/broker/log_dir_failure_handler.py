@@ -17,11 +17,10 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from tidelog.coordinator.runtime import CoordinatorRuntime
+from tidelog.coordinator.registry import Coordinators
 from tidelog.errors import StartupError
 from tidelog.log.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
@@ -39,7 +38,7 @@ class LogDirFailureHandler:
         self,
         logs: LogManager,
         replicas: ReplicaManager,
-        coordinators: Sequence[CoordinatorRuntime[Any]],
+        coordinators: Coordinators,
         metadata_directory: LogDirectory | None,
         halt: Callable[[str], object],
     ) -> None:
@@ -67,9 +66,9 @@ class LogDirFailureHandler:
 
     def _take_offline(self, topic_partition: TopicPartition, reason: str) -> None:
         self._replicas.take_offline(topic_partition, reason)
-        for coordinator in self._coordinators:
-            if coordinator.topic == topic_partition.topic:
-                coordinator.resign(topic_partition.partition)
+        coordinator = self._coordinators.runtime_of(topic_partition.topic)
+        if coordinator is not None:
+            coordinator.resign(topic_partition.partition)
 
 
 def metadata_directory_of(logs: LogManager) -> LogDirectory:

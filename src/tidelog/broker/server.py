@@ -385,7 +385,7 @@ class Server:
         LogDirFailureHandler(
             broker.logs,
             broker.replicas,
-            (broker.groups.runtime, broker.transactions.runtime),
+            broker.coordinators,
             metadata_directory,
             lambda message: self.halt(message),
         ).listen(self._loop)
@@ -422,8 +422,7 @@ class Server:
         await self.leave()
         self.network.stop_accepting()
         self._dispatcher.wake_waiting()
-        self.broker.groups.resign()
-        self.broker.transactions.resign()
+        self.broker.coordinators.resign()
         await self.network.drain(DRAIN_TIMEOUT_S)
         self.network.close()
         await self._cleaner.stop()
@@ -461,8 +460,7 @@ class Server:
 
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         self.broker.config = config
-        self.broker.groups.configure(config)
-        self.broker.transactions.configure(config)
+        self.broker.coordinators.configure(config)
         self.broker.logs.configure(config)
         self.broker.moves.configure(config)
         self._cleaner.configure(config)

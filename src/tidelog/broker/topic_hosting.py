@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.controller.topics import PartitionImage, TopicChange, TopicImage
 from tidelog.types import TopicPartition, Uuid
 
@@ -77,21 +76,18 @@ class TopicHosting:
         )
 
     def _coordinate(self, image: TopicImage) -> None:
-        if image.name not in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+        coordinator = self._broker.coordinators.runtime_of(image.name)
+        if coordinator is None:
             return
         replicas = self._broker.replicas
         hosted = (replicas.get(image.name, index) for index in range(len(image.partitions)))
         led = [each for each in hosted if each and each.leader_id == self._broker.broker_id]
-        if image.name == CONSUMER_OFFSETS:
-            self._broker.groups.host(led, len(image.partitions))
-        else:
-            self._broker.transactions.host(led, len(image.partitions))
+        coordinator.host(led, len(image.partitions))
 
     async def _drop(self, image: TopicImage) -> None:
-        if image.name == CONSUMER_OFFSETS:
-            self._broker.groups.resign()
-        elif image.name == TRANSACTION_STATE:
-            self._broker.transactions.resign()
+        coordinator = self._broker.coordinators.runtime_of(image.name)
+        if coordinator is not None:
+            coordinator.resign_all()
         for index in range(len(image.partitions)):
             await self._broker.slices.breathe()
             self._broker.replicas.drop(TopicPartition(image.name, index))

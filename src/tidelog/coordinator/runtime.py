@@ -134,7 +134,21 @@ class CoordinatorRuntime(Generic[S]):
         if hosted is not None and hosted.state is ShardState.ACTIVE:
             self._on_unloaded(hosted.shard)
 
+    def host(self, partitions: Sequence[Partition], partition_count: int) -> None:
+        """This broker leads these partitions of the topic, which has so many."""
+        self.count_partitions(partition_count)
+        for partition in partitions:
+            self.lead(partition)
+
+    def count_partitions(self, partition_count: int) -> None:
+        """The first count holds until a restart, as in Kafka: with another one, keys would be
+        looked for where they are not.
+        """
+        self.partition_count = self.partition_count or partition_count
+
     def resign_all(self) -> None:
+        """The topic is gone, or the broker stops: all who wait are sent away."""
+        self.partition_count = 0
         for index in tuple(self._hosted):
             self.resign(index)
 

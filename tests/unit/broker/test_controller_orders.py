@@ -15,6 +15,7 @@ from tests.support.batches import simple_batch
 from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.loop_turns import LoopTurns, counted_slices
 from tests.support.metadata import in_loop, refused
+from tests.support.share_coordinator import SHARE_GROUP_STATE, ShareCoordinator
 from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import leader_and_isr, stop_replica, update_metadata
 from tidelog.broker.leadership_changes import LeadershipChanges
@@ -421,6 +422,17 @@ async def test_coordinators_move_with_their_partitions(tmp_path: Path) -> None:
 
         with refused(ErrorCode.NOT_COORDINATOR):
             groups.runtime.shard_for("any")
+
+
+@in_loop
+async def test_a_coordinator_that_was_added_moves_with_its_partitions(tmp_path: Path) -> None:
+    async with cluster_stage(tmp_path) as stage:
+        third = ShareCoordinator(stage.broker)
+        stage.broker.coordinators.add(third)
+        await stage.order(leader=0, epoch=0, topic=SHARE_GROUP_STATE)
+        assert third.led == [0]
+        await stage.order(leader=1, epoch=1, topic=SHARE_GROUP_STATE)
+        assert (third.led, third.unloaded) == ([], [0])
 
 
 @in_loop

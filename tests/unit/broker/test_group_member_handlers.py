@@ -313,7 +313,7 @@ def test_who_waits_is_sent_away_when_the_broker_stops(tmp_path: Path) -> None:
         )
         found: list[JoinGroupResponse] = []
         waiting.then(found.append, unexpected)
-        stage.stage.broker.groups.resign()
+        stage.stage.broker.groups.runtime.resign_all()
         assert [answer.error_code for answer in found] == [ErrorCode.NOT_COORDINATOR]
         assert stage.stage.clock.pending_timers() == 0
 

@@ -77,9 +77,8 @@ def fail(stage: HandlerStage, directory: Path) -> list[str]:
     """The directory fails; what the broker says if it cannot go on."""
     halted: list[str] = []
     broker = stage.broker
-    runtimes = (broker.groups.runtime, broker.transactions.runtime)
     handler = LogDirFailureHandler(
-        broker.logs, broker.replicas, runtimes, broker.logs.directories[0], halted.append
+        broker.logs, broker.replicas, broker.coordinators, broker.logs.directories[0], halted.append
     )
     broker.logs.failures.listener = handler.handle
     broker.logs.failures.report(str(directory), "write", OSError(errno.EIO, "dead"))

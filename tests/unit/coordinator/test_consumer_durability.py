@@ -108,7 +108,7 @@ def test_a_broker_that_stops_leaves_no_timers_behind(tmp_path: Path) -> None:
     for command in ("join a topics=t", "join b topics=t", "beat a", "cjoin c version=3"):
         life.do(command)
     assert life.stage.clock.pending_timers() > 2
-    life.stage.groups.resign()
+    life.stage.groups.runtime.resign_all()
     assert life.stage.clock.pending_timers() == 0
 
 

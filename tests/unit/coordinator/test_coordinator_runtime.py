@@ -224,7 +224,7 @@ class TestLoading:
         write_raw(stage, batch_of([(b"\0\1\0\x50cut", b"", (), 1)]))
         stage.restart()
         assert code_of(stage) is ErrorCode.NOT_COORDINATOR
-        stage.groups.resign()
+        stage.groups.runtime.resign_all()
         stage.clock.advance(ms=120_000)
         assert not stage.groups.runtime.is_loading
         assert stage.clock.pending_timers() == 0
@@ -233,7 +233,7 @@ class TestLoading:
         stage = GroupStage(tmp_path)
         commit(stage, 5)
         stage.start()
-        stage.groups.resign()
+        stage.groups.runtime.resign_all()
         stage.load()
         assert code_of(stage) is ErrorCode.NOT_COORDINATOR
 

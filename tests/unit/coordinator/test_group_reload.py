@@ -130,7 +130,7 @@ def test_a_thousand_groups_of_ten_partitions_load_in_time(tmp_path: Path) -> Non
             group_instance_id=None,
             version=9,
         )
-    stage.groups.resign()
+    stage.groups.runtime.resign_all()
     stage.start()
     began = thread_time()
     stage.load()

@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from tidelog.protocol.messages.heartbeat import HeartbeatRequest
     from tidelog.protocol.messages.sync_group import SyncGroupRequest
     from tidelog.replication.flusher import LogFlusher
-    from tidelog.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -181,21 +180,6 @@ class GroupCoordinator:
         self.runtime.write_timeout_ms = config.get_int("offsets.commit.timeout.ms")
 
     # The topic
-
-    def host(self, partitions: Sequence[Partition], partition_count: int) -> None:
-        """These partitions of the offsets topic are led by this broker.
-
-        The first count holds until a restart, as in Kafka: with another one, groups would be
-        looked for where they are not.
-        """
-        self.runtime.partition_count = self.runtime.partition_count or partition_count
-        for partition in partitions:
-            self.runtime.lead(partition)
-
-    def resign(self) -> None:
-        """The offsets topic is gone, or the broker stops: all who wait are sent away."""
-        self.runtime.partition_count = 0
-        self.runtime.resign_all()
 
     def _loaded(self, shard: GroupShard) -> None:
         for group in tuple(shard.groups.values()):

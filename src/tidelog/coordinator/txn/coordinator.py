@@ -19,7 +19,7 @@ be brought along. Refusals are KafkaErrors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinator.txn.markers import MarkerWriter
     from tidelog.replication.flusher import LogFlusher
-    from tidelog.replication.partition import Partition
     from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -115,21 +114,6 @@ class TransactionCoordinator:
 
     def configure(self, config: BrokerConfig) -> None:
         self.settings = TransactionSettings.of(config)
-
-    # The topic
-
-    def host(self, partitions: Sequence[Partition], partition_count: int) -> None:
-        """These partitions of the topic are led by this broker. The first count holds until a
-        restart: with another one, ids would be looked for where they are not.
-        """
-        self.runtime.partition_count = self.runtime.partition_count or partition_count
-        for partition in partitions:
-            self.runtime.lead(partition)
-
-    def resign(self) -> None:
-        """The topic is gone, or the broker stops."""
-        self.runtime.partition_count = 0
-        self.runtime.resign_all()
 
     def _loaded(self, shard: TransactionShard) -> None:
         used = (

@@ -184,7 +184,7 @@ async def test_a_large_commit_is_checked_when_it_is_written(tmp_path: Path) -> N
         work = HeldWork(stage.broker)
         under_way = asyncio.ensure_future(answer_of(stage, large_commit()))
         await asyncio.sleep(0)
-        stage.broker.groups.resign()
+        stage.broker.groups.runtime.resign_all()
         work.finish()
         code = int(ErrorCode.NOT_COORDINATOR)
         assert await under_way == {

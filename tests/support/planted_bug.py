@@ -9,10 +9,9 @@ import sys
 
 from tidelog.errors import ErrorCode
 from tidelog.log.fetched_batches import FetchedBatches
-from tidelog.protocol.messages.fetch import EpochEndOffset, PartitionData
 from tidelog.replication import follower_session
 from tidelog.replication.follower_session import FollowerAnswer, SessionPartition
-from tidelog.replication.partition import Partition, Settle
+from tidelog.replication.partition import EpochEndOffset, LogReadInfo, Partition, Settle
 from tidelog.tools.cli.main import main
 
 
@@ -40,7 +39,7 @@ def forgotten_batches() -> None:
 
     def forget(
         entry: SessionPartition, answer: FollowerAnswer, max_bytes: int
-    ) -> PartitionData | None:
+    ) -> LogReadInfo | ErrorCode | None:
         row = read(entry, answer, max_bytes)
         if row is None and entry.partition is not None:
             return entry.partition.read_for_follower(entry.fetch_offset, 0, min_one_batch=False)

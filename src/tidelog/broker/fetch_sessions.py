@@ -73,7 +73,7 @@ class FetchedPartition:
     def tell(self, row: PartitionData) -> bool:
         """Remember what the client is told; False when it holds nothing new."""
         news = (
-            len(row.records or b"") > 0
+            bool(row.records)
             or row.error_code != 0
             or row.high_watermark != self.high_watermark
             or row.log_start_offset != self.log_start_offset
@@ -152,7 +152,7 @@ class FetchPlan:
         for wanted, row in news:
             # What got records goes to the end of the line, so that no partition starves.
             key = _key(wanted, session.uses_topic_ids)
-            if len(row.records or b"") > 0 and key in session.partitions:
+            if row.records and key in session.partitions:
                 session.partitions[key] = session.partitions.pop(key)
         return news
 

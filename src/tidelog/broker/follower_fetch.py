@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
-from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse
-from tidelog.replication.follower_session import FollowerAnswer, FollowerSession
-from tidelog.replication.partition import Partition
+from tidelog.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from tidelog.replication.follower_session import FollowerAnswer, FollowerRow, FollowerSession
+from tidelog.replication.partition import LogReadInfo, Partition
 from tidelog.types import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
@@ -136,7 +142,7 @@ class _FollowerFetch:
 
     def response(self, answer: FollowerAnswer) -> FetchResponse:
         return FetchResponse(
-            session_id=self._session.session_id, responses=self._session.tell(answer)
+            session_id=self._session.session_id, responses=_by_topic(self._session.tell(answer))
         )
 
     def wait(self, bytes_read: int) -> Pending[FetchResponse]:
@@ -177,3 +183,39 @@ class _FollowerFetch:
             self._answer.complete(self.response(answer))
         else:
             self._park(answer.bytes_read)
+
+
+def _by_topic(rows: list[FollowerRow]) -> list[FetchableTopicResponse]:
+    """Neighbours of one topic stand together."""
+    topics: list[FetchableTopicResponse] = []
+    for (name, topic_id, index), read in rows:
+        row = _row(index, read)
+        if topics and topics[-1].topic_id == topic_id and topics[-1].topic == name:
+            topics[-1].partitions.append(row)
+        else:
+            topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[row]))
+    return topics
+
+
+def _row(index: int, read: LogReadInfo | ErrorCode) -> PartitionData:
+    if isinstance(read, ErrorCode):
+        return PartitionData(
+            partition_index=index,
+            error_code=read,
+            high_watermark=-1,
+            last_stable_offset=-1,
+            log_start_offset=-1,
+            records=b"",
+        )
+    row = PartitionData(
+        partition_index=index,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        aborted_transactions=None,
+        records=read.records,
+    )
+    if read.diverging_epoch is not None:
+        epoch, end_offset = read.diverging_epoch
+        row.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return row

@@ -26,17 +26,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.protocol.messages.fetch import (
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    PartitionData,
-)
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest
 from tidelog.types import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
-    from tidelog.replication.partition import Partition
+    from tidelog.replication.partition import EpochEndOffset, LogReadInfo, Partition
     from tidelog.replication.partition_host import FollowerBroker, IsrChanges
     from tidelog.replication.remote_replica import RemoteReplica
     from tidelog.replication.replication_throttle import ReplicationThrottle
@@ -46,6 +40,7 @@ EPOCH_MAX: Final = 2**31 - 1
 NO_SESSION: Final = 0
 
 Key = tuple[str, Uuid, int]
+FollowerRow = tuple[Key, "LogReadInfo | ErrorCode"]  # what a follower is told of a partition
 Find = Callable[[str, Uuid, int], "Partition"]  # raises KafkaError
 
 
@@ -226,18 +221,23 @@ class FollowerSession:
             told.append(entry)
             answer.is_urgent = answer.is_urgent or is_urgent
             answer.add(entry, row)
-            if row.records and entry.partition is not None and throttle.covers(entry.partition):
+            if (
+                not isinstance(row, ErrorCode)
+                and row.records
+                and entry.partition is not None
+                and throttle.covers(entry.partition)
+            ):
                 answer.throttled_bytes += len(row.records)
         answer.told = told
         return answer
 
-    def tell(self, answer: FollowerAnswer) -> list[FetchableTopicResponse]:
+    def tell(self, answer: FollowerAnswer) -> list[FollowerRow]:
         """The answer leaves: what it tells is no news any more."""
         for entry in answer.told:
             self.news.pop(entry, None)
         if answer.throttled_bytes:
             self._throttle.quota.spend(answer.throttled_bytes)
-        return answer.topics
+        return answer.rows
 
     def _is_withheld(self, entry: SessionPartition) -> bool:
         partition = entry.partition
@@ -248,46 +248,46 @@ class FollowerSession:
 
 
 class FollowerAnswer:
-    """Rows for a follower, grouped by topic as they come."""
+    """What a follower is to be told, the oldest news first."""
 
-    __slots__ = ("bytes_read", "is_full", "is_urgent", "throttled_bytes", "told", "topics")
+    __slots__ = ("bytes_read", "is_full", "is_urgent", "rows", "throttled_bytes", "told")
 
     def __init__(self) -> None:
-        self.topics: list[FetchableTopicResponse] = []
+        self.rows: list[FollowerRow] = []
         self.told: list[SessionPartition] = []
         self.bytes_read = 0
         self.throttled_bytes = 0  # of them, those that count for the throttle
         self.is_urgent = False  # holds what must not wait
         self.is_full = False  # there is news for which it had no room
 
-    def add(self, entry: SessionPartition, row: PartitionData) -> None:
-        name, topic_id, _ = entry.key
-        if row.error_code or row.diverging_epoch is not None:
+    def add(self, entry: SessionPartition, row: LogReadInfo | ErrorCode) -> None:
+        if isinstance(row, ErrorCode):
             self.is_urgent = True
-        self.bytes_read += len(row.records or b"")
-        topics = self.topics
-        if topics and topics[-1].topic_id == topic_id and topics[-1].topic == name:
-            topics[-1].partitions.append(row)
         else:
-            topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[row]))
+            if row.diverging_epoch is not None:
+                self.is_urgent = True
+            self.bytes_read += len(row.records)
+        self.rows.append((entry.key, row))
 
 
-def _read(entry: SessionPartition, answer: FollowerAnswer, max_bytes: int) -> PartitionData | None:
+def _read(
+    entry: SessionPartition, answer: FollowerAnswer, max_bytes: int
+) -> LogReadInfo | ErrorCode | None:
     """None where the answer has no room for the next batch."""
     partition = entry.partition
     if entry.error is ErrorCode.NONE and (partition is None or not partition.is_leader):
         entry.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if entry.error is not ErrorCode.NONE or partition is None:
-        return _failed(entry)
+        return entry.error
     if entry.current_leader_epoch != partition.leader_epoch:
         # Others may have led since the fetcher said where it stands: this log may have been cut.
         try:
             partition.require_leader_epoch(entry.current_leader_epoch)
         except KafkaError as error:
             entry.error = error.code
-            return _failed(entry)
+            return entry.error
     if entry.divergence is not None:
-        return partition.answer_divergence(entry.divergence)
+        return partition.tell_divergence(entry.divergence)
     room = max(max_bytes - answer.bytes_read, 0)
     is_first = answer.bytes_read == 0
     is_behind = entry.fetch_offset < partition.log.log_end_offset
@@ -299,21 +299,10 @@ def _read(entry: SessionPartition, answer: FollowerAnswer, max_bytes: int) -> Pa
         )
     except KafkaError as error:
         entry.error = error.code
-        return _failed(entry)
+        return entry.error
     if is_behind and not row.records and not is_first:
         return None
     return row
-
-
-def _failed(entry: SessionPartition) -> PartitionData:
-    return PartitionData(
-        partition_index=entry.key[2],
-        error_code=entry.error,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
-        records=b"",
-    )
 
 
 class FollowerSessions:

@@ -23,9 +23,10 @@ from typing import NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.partition_log import AppendInfo, PartitionLog
+from tidelog.log.txn_index import AbortedTxn
 from tidelog.log.valid_batch import ValidBatch
 from tidelog.log.validator import AppendOrigin
-from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from tidelog.record.file_records import FileRecords
 from tidelog.record.inflation import InflationBudget
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.replication.leadership import Leadership
@@ -60,6 +61,44 @@ class FollowerPosition(Protocol):
 
     fetch_offset: int
     log_start_offset: int
+
+
+class EpochEndOffset(NamedTuple):
+    """Where an epoch of the leader ended."""
+
+    epoch: int
+    end_offset: int
+
+
+class LogReadInfo:
+    """What a read found, and where the log stood then. `records` are empty where the reader is told
+    that its log parts from this one (`diverging_epoch`).
+    """
+
+    __slots__ = (
+        "aborted_transactions",
+        "diverging_epoch",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "records",
+    )
+
+    def __init__(
+        self,
+        high_watermark: int,
+        last_stable_offset: int,
+        log_start_offset: int,
+        records: FileRecords | bytes = b"",
+        diverging_epoch: EpochEndOffset | None = None,
+        aborted_transactions: Sequence[AbortedTxn] | None = None,  # of read_committed
+    ) -> None:
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.records = records
+        self.diverging_epoch = diverging_epoch
+        self.aborted_transactions = aborted_transactions
 
 
 class Partition:
@@ -395,36 +434,28 @@ class Partition:
         if offset < self.log.log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch < last_fetched_epoch or end_offset < offset:
-            return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            return EpochEndOffset(epoch, end_offset)
         return None
 
-    def read_for_follower(
-        self, offset: int, max_bytes: int, *, min_one_batch: bool
-    ) -> PartitionData:
+    def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogReadInfo:
         """Whole batches, up to the log end."""
         log = self.log
-        answer = self._empty_answer()
+        info = LogReadInfo(log.high_watermark, UNDEFINED_OFFSET, log.log_start_offset)
         records = log.read(
             offset, max_bytes, up_to_offset=log.log_end_offset, min_one_batch=min_one_batch
         ).records
         if records is not None and not records.is_piece:
-            answer.records = records
-        return answer
+            info.records = records
+        return info
 
-    def answer_divergence(self, divergence: EpochEndOffset) -> PartitionData:
-        answer = self._empty_answer()
-        answer.diverging_epoch = divergence
-        return answer
-
-    def _empty_answer(self) -> PartitionData:
+    def tell_divergence(self, divergence: EpochEndOffset) -> LogReadInfo:
+        """In place of what a follower wanted to read."""
         log = self.log
-        return PartitionData(
-            partition_index=self.topic_partition.partition,
-            high_watermark=log.high_watermark,
-            last_stable_offset=-1,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=None,
-            records=b"",
+        return LogReadInfo(
+            log.high_watermark,
+            UNDEFINED_OFFSET,
+            log.log_start_offset,
+            diverging_epoch=divergence,
         )
 
     # Following, where another broker leads
@@ -467,7 +498,7 @@ class Partition:
         replica_id: int = CONSUMER_REPLICA_ID,
         current_leader_epoch: int = UNDEFINED_EPOCH,
         last_fetched_epoch: int = UNDEFINED_EPOCH,
-    ) -> PartitionData:
+    ) -> LogReadInfo:
         log = self.log
         if current_leader_epoch != self.leader_epoch:
             self.require_leader_epoch(current_leader_epoch)
@@ -477,32 +508,22 @@ class Partition:
             )
         high_watermark = log.high_watermark
         last_stable_offset = log.last_stable_offset
-        answer = PartitionData(
-            partition_index=self.topic_partition.partition,
-            high_watermark=high_watermark,
-            last_stable_offset=last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=None,
-            records=b"",
-        )
+        info = LogReadInfo(high_watermark, last_stable_offset, log.log_start_offset)
         if last_fetched_epoch >= 0:
             divergence = self.divergence(offset, last_fetched_epoch)
             if divergence is not None:
-                answer.diverging_epoch = divergence
-                return answer
+                info.diverging_epoch = divergence
+                return info
         if replica_id == DEBUGGING_REPLICA_ID:
             bound = log.log_end_offset
         else:
             bound = last_stable_offset if read_committed else high_watermark
         result = log.read(offset, max_bytes, up_to_offset=bound, min_one_batch=min_one_batch)
         if result.records is not None:
-            answer.records = result.records
+            info.records = result.records
         if read_committed:
-            answer.aborted_transactions = [
-                AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
-                for entry in log.aborted_transactions(offset, result)
-            ]
-        return answer
+            info.aborted_transactions = log.aborted_transactions(offset, result)
+        return info
 
     def watch(self, fetch: DelayedFetch) -> None:
         if self._fetches is None:

@@ -11,15 +11,10 @@ from tests.support.log_builder import TOPIC_ID, LogWorkshop
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode
-from tidelog.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    PartitionData,
-)
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.record.builder import batch_of
 from tidelog.replication.follower_session import FollowerAnswer, FollowerSession, FollowerSessions
-from tidelog.replication.partition import Partition, PartitionState
+from tidelog.replication.partition import LogReadInfo, Partition, PartitionState
 from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.replication_throttle import ReplicationThrottles
 from tidelog.types import TopicPartition, Uuid
@@ -70,7 +65,7 @@ class Stage:
 
     def fetch(
         self, *named: int, max_bytes: int = ANSWER_BYTES, partition_max_bytes: int = 1 << 20
-    ) -> dict[int, PartitionData]:
+    ) -> dict[int, LogReadInfo]:
         """What a fetcher is told that names these, and takes only whole batches."""
         rows = [
             FetchPartition(
@@ -85,17 +80,17 @@ class Stage:
         for entry in self.session.update(request, VERSION):
             self.session.note(entry, self._find, 0)
         answer: FollowerAnswer = self.session.read_news(max_bytes)
-        return {
-            row.partition_index: row
-            for topic in self.session.tell(answer)
-            for row in topic.partitions
-        }
+        told: dict[int, LogReadInfo] = {}
+        for (_, _, index), read in self.session.tell(answer):
+            assert not isinstance(read, ErrorCode)
+            told[index] = read
+        return told
 
     def _find(self, topic: str, topic_id: Uuid, index: int) -> Partition:
         return self.partitions[index]
 
 
-def sizes(rows: dict[int, PartitionData]) -> dict[int, int]:
+def sizes(rows: dict[int, LogReadInfo]) -> dict[int, int]:
     return {index: len(row.records or b"") for index, row in rows.items()}
 
 
@@ -139,7 +134,7 @@ def test_a_deletion_is_told_though_the_next_batch_has_no_room(tmp_path: Path) ->
     partition.leadership.look_again()
     answer = stage.session.read_news(ANSWER_BYTES)
     assert answer.is_urgent
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert not isinstance(answer.rows[0][1], ErrorCode)
 
 
 def test_news_for_which_there_is_no_room_does_not_wait_for_min_bytes(tmp_path: Path) -> None:

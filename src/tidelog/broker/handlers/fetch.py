@@ -44,6 +44,8 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment_walk import WalkDue
 from tidelog.pending import Pending
 from tidelog.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -175,16 +177,17 @@ class _Fetch:
         budget = self._budget()
         rows: list[FetchedRow] = []
         unknown: list[FetchedRow] = []
+        by_id, find = self._by_id, self.broker.replicas.get
         for wanted in self.plan.partitions:
-            topic = self._topic_of(wanted)
-            partition = None if topic is None else self.broker.replicas.get(topic, wanted.index)
+            topic = self._topic_of(wanted) if by_id else wanted.topic
+            partition = None if topic is None else find(topic, wanted.index)
             if topic is None or partition is None:
                 unknown.append((wanted, self._absent(topic, wanted.index)))
                 continue
-            row = self._read(partition, wanted, budget)
-            if row.records:
-                self.bytes_read += len(row.records)
-            budget = max(budget - len(row.records or b""), 0)
+            row = self._read(topic, partition, wanted, budget)
+            size_bytes = len(row.records)
+            self.bytes_read += size_bytes
+            budget = max(budget - size_bytes, 0)
             rows.append((wanted, row))
         if self.hosted < 0:
             self.hosted = len(self.partitions)
@@ -210,8 +213,6 @@ class _Fetch:
         )
 
     def _topic_of(self, wanted: FetchedPartition) -> str | None:
-        if not self._by_id:
-            return wanted.topic
         image = self.broker.topics.by_id.get(wanted.topic_id)
         return None if image is None else image.name
 
@@ -223,9 +224,10 @@ class _Fetch:
             return _failed(index, code)
         return self._unreadable(topic, index, code)
 
-    def _read(self, partition: Partition, wanted: FetchedPartition, budget: int) -> PartitionData:
+    def _read(
+        self, topic: str, partition: Partition, wanted: FetchedPartition, budget: int
+    ) -> PartitionData:
         version = self.version
-        topic = partition.topic_partition.topic
         if not partition.is_leader and version < FIRST_VERSION_FROM_FOLLOWERS:
             self.failed = True
             return self._unreadable(topic, wanted.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -236,7 +238,7 @@ class _Fetch:
                 elsewhere = self._nearer_replica(partition, wanted)
                 if elsewhere is not None:
                     return elsewhere
-            row = partition.read(
+            read = partition.read(
                 wanted.fetch_offset,
                 min(wanted.max_bytes, budget),
                 min_one_batch=not strict and self.bytes_read == 0,
@@ -251,15 +253,33 @@ class _Fetch:
         except WalkDue as due:
             self.walks.append(due.walk)
             return _failed(wanted.index, ErrorCode.NONE)
-        if not strict and isinstance(row.records, FileRecords) and row.records.is_piece:
-            self.bytes_withheld += len(row.records)
-            row.records = b""
-        if version < FIRST_VERSION_WITH_ZSTD and row.records:
+        records = read.records
+        if not strict and isinstance(records, FileRecords) and records.is_piece:
+            self.bytes_withheld += len(records)
+            records = b""
+        if version < FIRST_VERSION_WITH_ZSTD and records:
             try:
                 self._require_readable(partition)
             except KafkaError as error:
                 self.failed = True
                 return self._not_here(topic, wanted.index, error.code)
+        row = PartitionData(
+            partition_index=wanted.index,
+            high_watermark=read.high_watermark,
+            last_stable_offset=read.last_stable_offset,
+            log_start_offset=read.log_start_offset,
+            aborted_transactions=None,
+            records=records,
+        )
+        if read.diverging_epoch is not None:
+            row.diverging_epoch = EpochEndOffset(
+                epoch=read.diverging_epoch.epoch, end_offset=read.diverging_epoch.end_offset
+            )
+        if read.aborted_transactions is not None:
+            row.aborted_transactions = [
+                AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
+                for entry in read.aborted_transactions
+            ]
         return row
 
     def _unreadable(self, topic: str, index: int, code: ErrorCode) -> PartitionData:

@@ -104,9 +104,9 @@ class LeadershipChanges:
         if hosted is not None:
             hosted.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._fetchers.unfollow(hosted)
-        coordinator = self._coordinator(topic)
+        coordinator = self._broker.coordinators.runtime_of(topic)
         if coordinator is not None:
-            coordinator.runtime.resign(index)
+            coordinator.resign(index)
 
     def _apply(self, wanted: WantedPartition, broker_epoch: int) -> ErrorCode:
         try:

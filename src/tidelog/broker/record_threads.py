@@ -47,27 +47,13 @@ class RecordThreads:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, "records")
         self._held_bytes += size_bytes
-
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(lambda _: self.let_go(size_bytes))
         return Pending.of_future(future)
 
     async def walk(self, walk: Walk) -> None:
         """Come back when it has been made and settled."""
-        made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(run: asyncio.Future[None]) -> None:
-            if made.done():
-                return  # given up
-            if run.cancelled():
-                made.cancel()
-            elif (error := run.exception()) is not None:
-                made.set_exception(error)
-            else:
-                made.set_result(None)
-
-        self.run(0, walk.run, done)
-        await made
+        await self.run(0, walk.run)
         walk.settle()
 
     def close(self) -> None:

@@ -70,8 +70,12 @@ def with_cluster(arguments: argparse.Namespace, do: Callable[[Cluster], int]) ->
         with Cluster(ClientConfig(config), on_wait=_Waiting(arguments.timeout)) as cluster:
             return do(cluster)
     except (ClientError, ConfigError) as error:
-        print(f"tidelog: error: {error}", file=sys.stderr)
-        return 1
+        return fail(str(error))
+
+
+def fail(message: str) -> int:
+    print(f"tidelog: error: {message}", file=sys.stderr)
+    return 1
 
 
 class _Waiting:

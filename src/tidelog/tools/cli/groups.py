@@ -18,6 +18,7 @@ from tidelog.clock import SystemClock
 from tidelog.tools.cli.cluster_command import (
     add_bootstrap_server,
     add_bootstrap_server_of_verb,
+    fail,
     table,
     with_cluster,
 )
@@ -99,12 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return with_cluster(arguments, lambda cluster: verb(cluster, arguments))
     except (BadPlan, BadChoice) as error:
-        return _fail(str(error))
-
-
-def _fail(message: str) -> int:
-    print(f"tidelog: error: {message}", file=sys.stderr)
-    return 1
+        return fail(str(error))
 
 
 def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
@@ -139,7 +135,7 @@ def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
     code = 0
     for group in described:
         if group.state == DEAD:
-            code = _fail(f"group {group.group_id} does not exist")
+            code = fail(f"group {group.group_id} does not exist")
         elif group.state == EMPTY:
             print(f"Group {group.group_id} has no active members.", file=sys.stderr)
     present = [group for group in described if group.state != DEAD]
@@ -237,7 +233,7 @@ def _reset_offsets(cluster: Cluster, arguments: argparse.Namespace) -> int:
     group_id = arguments.group
     state = describe_group(cluster, group_id).state
     if state not in (EMPTY, DEAD):
-        return _fail(
+        return fail(
             f"offsets can only be reset if group {group_id} is inactive, but its state is {state}"
         )
     committed = committed_offsets(cluster, group_id)
@@ -299,7 +295,7 @@ def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
         try:
             delete_group(cluster, group_id)
         except BrokerRefused as refusal:
-            code = _fail(str(refusal))
+            code = fail(str(refusal))
         else:
             print(f"Deletion of group {group_id} was successful.")
     return code

@@ -13,13 +13,13 @@ Unlike Kafka's, `find-hanging` without --topic and --broker-id looks everywhere.
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Final
 
 from tidelog.clock import SystemClock
 from tidelog.tools.cli.cluster_command import (
     add_bootstrap_server,
     add_bootstrap_server_of_verb,
+    fail,
     table,
     with_cluster,
 )
@@ -155,7 +155,7 @@ def _find_hanging(cluster: Cluster, arguments: argparse.Namespace) -> int:
     from tidelog.tools.hanging_transactions import find_hanging, partitions_of
 
     if arguments.partition is not None and arguments.topic is None:
-        return _fail("--partition needs --topic")
+        return fail("--partition needs --topic")
     broker_id = arguments.broker_id
     places = partitions_of(cluster, arguments.topic, arguments.partition, broker_id)
     now_ms = SystemClock().time_ms()
@@ -200,7 +200,7 @@ def _abort(cluster: Cluster, arguments: argparse.Namespace) -> int:
         }
         producer = open_here.get(arguments.start_offset)
         if producer is None:
-            return _fail(
+            return fail(
                 f"partition {partition} has no open transaction that begins at offset "
                 f"{arguments.start_offset}"
             )
@@ -212,7 +212,7 @@ def _abort(cluster: Cluster, arguments: argparse.Namespace) -> int:
             arguments.coordinator_epoch,
         )
         if None in named:
-            return _fail(
+            return fail(
                 "name the transaction by --start-offset (brokers from 3.0), or by --producer-id, "
                 "--producer-epoch and --coordinator-epoch"
             )
@@ -245,8 +245,3 @@ def _partition(arguments: argparse.Namespace) -> TopicPartition:
     from tidelog.types import TopicPartition
 
     return TopicPartition(arguments.topic, arguments.partition)
-
-
-def _fail(message: str) -> int:
-    print(f"tidelog: error: {message}", file=sys.stderr)
-    return 1

@@ -32,7 +32,12 @@ from tidelog.log.index_file import fsync_path
 from tidelog.log.log_directory import LOCK_FILE, LogDirectory
 from tidelog.log.segment import LOG_SUFFIX
 from tidelog.tools.repair.backup import Backup
-from tidelog.tools.repair.partition_repair import PartitionRepair, RepairedOffsets, carry_out
+from tidelog.tools.repair.partition_repair import (
+    PartitionRepair,
+    RepairedOffsets,
+    carry_out,
+    partition_of,
+)
 from tidelog.tools.repair.salvage_plan import SalvagePlan, SalvagePlanner
 from tidelog.tools.verify.directory_check import DirectoryCheck, DirectorySummary
 from tidelog.tools.verify.finding import Finding, Kind
@@ -116,7 +121,7 @@ class DirectoryRepair:
         return plans
 
     def _expectations(self, before: DirectorySummary, summary: PartitionSummary) -> Expectations:
-        key = key_of(summary.folder)
+        key = partition_of(summary.folder)
         rows = {name: offsets.get(key) for name, offsets in before.checkpoints.items()}
         return Expectations(
             before.is_clean,
@@ -171,7 +176,7 @@ class DirectoryRepair:
         cleaned = before.checkpoints.get(CLEANER_FILE)
         if self._target.is_alone or cleaned is None or not plans:
             return
-        rows = {key_of(plan.folder): plan.segments[0].base_offset for plan in plans}
+        rows = {partition_of(plan.folder): plan.segments[0].base_offset for plan in plans}
         self._write_checkpoint(CLEANER_FILE, rows | cleaned)
         fsync_path(str(self._path))
 
@@ -203,7 +208,7 @@ class DirectoryRepair:
     ) -> Iterator[tuple[TopicPartition, RepairedOffsets]]:
         for summary in before.partitions:
             if any(finding.kind in IN_FOLDER for finding in summary.findings):
-                key = key_of(summary.folder)
+                key = partition_of(summary.folder)
                 log_start_offset = before.checkpoints.get(LOG_START_FILE, {}).get(key, 0)
                 if self._salvage:
                     # A first segment of which nothing was left is gone, and with it what its
@@ -228,7 +233,7 @@ class DirectoryRepair:
         old = before.checkpoints.get(name)
         rows = dict(old or {})
         for summary in before.partitions:
-            key = key_of(summary.folder)
+            key = partition_of(summary.folder)
             offsets = repaired.get(key) or RepairedOffsets(
                 summary.first_offset,
                 max(before.checkpoints.get(LOG_START_FILE, {}).get(key, 0), summary.first_offset),
@@ -268,8 +273,3 @@ def _row(name: str, old: int | None, offsets: RepairedOffsets, *, has_gaps: bool
     if old is not None:
         return min(old, offsets.end_offset)
     return offsets.first_offset if has_gaps else None
-
-
-def key_of(folder: str) -> TopicPartition:
-    topic, _, partition = Path(folder).name.rpartition("-")
-    return TopicPartition(topic, int(partition))

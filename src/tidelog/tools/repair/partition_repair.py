@@ -36,6 +36,11 @@ from tidelog.types import TopicPartition
 NEVER_EXPIRE_MS = 1 << 62
 
 
+def partition_of(folder: str | Path) -> TopicPartition:
+    topic, _, partition = Path(folder).name.rpartition("-")
+    return TopicPartition(topic, int(partition))
+
+
 class RepairedOffsets(NamedTuple):
     first_offset: int
     log_start_offset: int
@@ -93,7 +98,6 @@ class PartitionRepair:
                 self._backup.keep(path)
 
     def _recover(self) -> PartitionLog:
-        topic, _, partition = self._folder.name.rpartition("-")
         dropped: list[str] = []
         host = LogHost(
             SystemClock(),
@@ -102,7 +106,7 @@ class PartitionRepair:
         )
         log = PartitionLoader(
             str(self._folder),
-            TopicPartition(topic, int(partition)),
+            partition_of(self._folder),
             LogConfig(),
             host,
             clean=False,

@@ -93,7 +93,7 @@ class FileTruncated(Exception):
 class Channel:
     """Made by the processor that owns it until it closes, and then given to its connection."""
 
-    connection: Connection  # set by it
+    connection: Connection  # set by it, until the channel is closed
 
     def __init__(self, transport: Transport, processor: Processor, channel_id: str) -> None:
         self.id = channel_id
@@ -439,6 +439,8 @@ class Channel:
 
     def drain(self) -> None:
         """Takes no further request; closes when what is in hand is answered and sent."""
+        if not self.open:
+            return
         self.connection.stop_serving(CloseReason.SHUTDOWN)
         self._close_when_sent(CloseReason.SHUTDOWN)
 
@@ -474,6 +476,7 @@ class Channel:
         self._out_bytes = self._out_file_bytes = 0
         self._processor.pool.leave(self, self._processor.clock.monotonic())
         self._processor.forget(self, reason)
+        del self.connection  # else both halves stay until the garbage collector finds the cycle
 
 
 def _must_read(part: FileSend) -> bytes:

@@ -190,6 +190,8 @@ class Processor:
             poll.register(descriptor, _STREAM_ENDED if channel.is_unread() else 0)
         for descriptor, event in poll.poll(0):
             channel = open_ones[descriptor]
+            if not channel.open:
+                continue  # the end of one may have ended another
             if event & _RESET:
                 channel.close(CloseReason.PEER_RESET)
             elif channel.is_beyond_completion():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import weakref
 from collections.abc import Iterator, Sized
 from functools import partial
 from io import FileIO
@@ -495,6 +497,19 @@ def test_a_connection_knows_its_ends(network: Network) -> None:
     session = connection.session
     assert (session.client_host, session.client_port) == (host, port)
     assert session.listener_name == "PLAINTEXT"
+
+
+def test_a_closed_connection_is_freed_without_the_garbage_collector(network: Network) -> None:
+    client = network.client()
+    client.send(frame(b"hello"))
+    client.receive()
+    connection = weakref.ref(network.handler.connections.pop())
+    gc.disable()
+    try:
+        client.close()
+        network.until(lambda: connection() is None)
+    finally:
+        gc.enable()
 
 
 def test_file_parts_are_sent_from_the_file(network: Network, tmp_path: Path) -> None:

@@ -8,17 +8,14 @@
  * One translation unit: the parts lie in csrc/ and are included here.
  */
 #include "csrc/check.h"
+#include "csrc/checksum.h"
+#include "csrc/cleaning.h"
 #include "csrc/columns.h"
-#include "csrc/encode_columns.h"
-#include "csrc/encode_records.h"
-#include "csrc/filter_batches.h"
+#include "csrc/encode.h"
 #include "csrc/key_partitions.h"
-#include "csrc/map_batches.h"
 #include "csrc/messages.h"
 #include "csrc/scan.h"
 #include "csrc/search.h"
-#include "csrc/transactional.h"
-#include "csrc/xxhash.h"
 
 #define FAST(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
 

@@ -1,8 +1,9 @@
-/* Big-endian numbers in memory, and sums that wrap as Java's do. */
+/* Big-endian numbers in memory, sums that wrap as Java's do, and bytes that grow. */
 #ifndef TIDELOG_BYTES_H
 #define TIDELOG_BYTES_H
 
 #include <stdint.h>
+#include <stdlib.h>
 
 #if defined(__GNUC__)
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
@@ -43,6 +44,28 @@ INLINE int64_t add64(int64_t left, int64_t right)
 INLINE int64_t sub64(int64_t left, int64_t right)
 {
     return (int64_t)((uint64_t)left - (uint64_t)right);
+}
+
+/* Bytes that grow outside the GIL, so not Python objects. */
+
+typedef struct {
+    uint8_t *data;
+    size_t length, capacity;
+} Bytes;
+
+static uint8_t *grow(Bytes *bytes, size_t more)
+{
+    if (bytes->data == NULL || bytes->capacity - bytes->length < more) {
+        size_t capacity = bytes->capacity * 2 + more + 256;
+        uint8_t *data = realloc(bytes->data, capacity);
+        if (data == NULL)
+            return NULL;
+        bytes->data = data;
+        bytes->capacity = capacity;
+    }
+    uint8_t *place = bytes->data + bytes->length;
+    bytes->length += more;
+    return place;
 }
 
 #endif

@@ -3,7 +3,7 @@
 #define TIDELOG_COLUMNS_H
 
 #include "arguments.h"
-#include "growing.h"
+#include "bytes.h"
 #include "records.h"
 #include "results.h"
 

@@ -4,7 +4,7 @@
 
 #include "arguments.h"
 #include "batches.h"
-#include "output.h"
+#include "encode.h"
 #include "results.h"
 
 enum { NEW_FORMAT = 9, TOO_LARGE = 10 };

@@ -4,8 +4,7 @@
 
 #include "arguments.h"
 #include "batches.h"
-#include "control.h"
-#include "growing.h"
+#include "bytes.h"
 #include "results.h"
 
 typedef struct {

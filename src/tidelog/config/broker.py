@@ -95,7 +95,6 @@ class BrokerConfig:
         "_values",
         "advertised_listeners",
         "auto_create_topics_enable",
-        "default_replication_factor",
         "delete_topic_enable",
         "fetch_max_bytes",
         "inter_broker_listener_name",
@@ -125,7 +124,6 @@ class BrokerConfig:
         self.auto_create_topics_enable: bool = self.get_bool("auto.create.topics.enable")
         self.delete_topic_enable: bool = self.get_bool("delete.topic.enable")
         self.num_partitions: int = self.get_int("num.partitions")
-        self.default_replication_factor: int = self.get_int("default.replication.factor")
         self.fetch_max_bytes: int = self.get_int("fetch.max.bytes")
         self._check()
         self.warnings: tuple[str, ...] = tuple(self._find_warnings())

@@ -7,7 +7,7 @@ them, `log_config` the same as the `LogConfig` that the log works with.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from tidelog.config.broker import BrokerConfig
@@ -38,8 +38,6 @@ class LogConfig:
     flush_ms: int = LONG_MAX
     retention_bytes: int = -1
     retention_ms: int = 604_800_000
-    local_retention_bytes: int = -2
-    local_retention_ms: int = -2
     max_message_bytes: int = 1_048_588
     file_delete_delay_ms: int = 60_000
     delete_retention_ms: int = 86_400_000
@@ -48,25 +46,19 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     compact: bool = False
     delete: bool = True
-    unclean_leader_election_enable: bool = False
     min_insync_replicas: int = 1
     compression_type: str = "producer"
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     preallocate: bool = False
-    message_format_version: str = "3.0-IV1"
     message_timestamp_type: str = "CreateTime"
-    # Both bounds already take message_timestamp_difference_max_ms into account.
+    # Both bounds already take message.timestamp.difference.max.ms into account.
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = LONG_MAX
-    message_timestamp_difference_max_ms: int = LONG_MAX
     message_downconversion_enable: bool = True
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
-    remote_storage_enable: bool = False
-    remote_log_copy_disable: bool = False
-    remote_log_delete_on_disable: bool = False
 
     @property
     def max_segment_ms(self) -> int:
@@ -122,10 +114,11 @@ def check_values(values: Mapping[str, Any]) -> None:
 
 def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     values: dict[str, Any] = topic_values(broker, overrides)
-    policy = values.pop("cleanup.policy")
+    policy = values["cleanup.policy"]
     difference = values["message.timestamp.difference.max.ms"]
     for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
         if values[name] == LONG_MAX:
             values[name] = difference
-    fields = {name.replace(".", "_"): value for name, value in values.items()}
-    return LogConfig(compact="compact" in policy, delete="delete" in policy, **fields)
+    named = {name.replace(".", "_"): value for name, value in values.items()}
+    wanted = {field.name: named[field.name] for field in fields(LogConfig) if field.name in named}
+    return LogConfig(compact="compact" in policy, delete="delete" in policy, **wanted)

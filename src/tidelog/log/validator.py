@@ -92,7 +92,6 @@ _TARGET_CODECS = {
 class AppendOrigin(Enum):
     CLIENT = "client"
     COORDINATOR = "coordinator"
-    REPLICATION = "replication"
 
 
 def validate_for_append(

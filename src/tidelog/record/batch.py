@@ -65,7 +65,6 @@ MAGIC: Final = 2
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21
 ATTRIBUTE_BITS_POSITION: Final = 22  # the low byte, which holds all that are in use
-BASE_TIMESTAMP_POSITION: Final = 27
 MAX_TIMESTAMP_POSITION: Final = 35
 PRODUCER_POSITION: Final = 43
 OLD_CRC_POSITION: Final = 12

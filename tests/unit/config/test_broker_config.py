@@ -20,7 +20,6 @@ def test_defaults_are_kafkas_but_for_loopback_and_one_network_thread() -> None:
     assert config.log_dirs == (Path("/tmp/kafka-logs"),)
     assert config["num.network.threads"] == 1
     assert config["num.partitions"] == config.num_partitions == 1
-    assert config.default_replication_factor == 1
     assert config.auto_create_topics_enable
     assert config.delete_topic_enable
     assert config.fetch_max_bytes == 55 << 20

@@ -17,10 +17,21 @@ def test_without_any_setting_the_log_config_is_the_plain_default() -> None:
     assert log_config(BrokerConfig(), {}) == LogConfig()
 
 
-def test_every_topic_key_has_a_field() -> None:
+def test_every_field_is_a_topic_key_that_the_log_reads() -> None:
     fields = set(LogConfig.__dataclass_fields__)
-    expected = {key.name.replace(".", "_") for key in TOPIC_TABLE} - {"cleanup_policy"}
-    assert fields == expected | {"compact", "delete"}
+    keys = {key.name.replace(".", "_") for key in TOPIC_TABLE}
+    assert fields - {"compact", "delete"} <= keys
+    assert keys - fields == {
+        "cleanup_policy",
+        "local_retention_bytes",
+        "local_retention_ms",
+        "message_format_version",
+        "message_timestamp_difference_max_ms",
+        "remote_log_copy_disable",
+        "remote_log_delete_on_disable",
+        "remote_storage_enable",
+        "unclean_leader_election_enable",
+    }
 
 
 def test_broker_keys_give_the_defaults_of_topic_keys() -> None:

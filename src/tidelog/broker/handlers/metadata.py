@@ -106,7 +106,7 @@ def _refuse(topics: list[MetadataRequestTopic], code: ErrorCode) -> MetadataResp
 def _to_create(
     context: RequestContext, request: MetadataRequest, topics: list[MetadataRequestTopic]
 ) -> list[str]:
-    if not context.broker.config["auto.create.topics.enable"]:
+    if not context.broker.config.auto_create_topics_enable:
         return []
     if (
         context.api_version >= FIRST_VERSION_WITH_CREATION_FLAG

@@ -62,7 +62,6 @@ class CleanerManager:
         self._clock = clock
         self._rounds: dict[TopicPartition, Round] = {}
         self.uncleanable: dict[TopicPartition, PartitionLog] = {}
-        self.dirtiest_ratio = 0.0  # as of the last `begin_dirtiest`
 
     def dirty_logs(self) -> Iterator[DirtyLog | None]:
         """Looks at all logs, in steps; None for one that cannot be cleaned."""
@@ -75,10 +74,8 @@ class CleanerManager:
         cleaned; None when no log is due. What has changed since is looked at again.
         """
         now_ms = self._clock.time_ms()
-        found = [dirty for dirty in dirty_logs if dirty]
-        self.dirtiest_ratio = max((dirty.dirty_ratio for dirty in found), default=0.0)
         due = sorted(
-            (dirty for dirty in found if dirty.is_due),
+            (dirty for dirty in dirty_logs if dirty and dirty.is_due),
             key=lambda dirty: dirty.dirty_ratio,
             reverse=True,
         )

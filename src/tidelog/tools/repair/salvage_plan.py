@@ -82,7 +82,6 @@ class PlannedSegment(NamedTuple):
     size: int
     batches: list[FoundBatch] | None  # None: all of the file, as it is
     records_count: int  # that are good
-    kept_bytes: int
     next_offset: int  # behind the last batch that stays; the base offset if none does
     losses: list[Loss]
 
@@ -257,7 +256,6 @@ class SalvagePlanner:
             len(content),
             None if is_same else batches,
             sum(max(batch.records_count, 1) for batch in batches),
-            sum(batch.size for batch in batches),
             batches[-1].last_offset + 1 if batches else walked.base_offset,
             [],
         )
@@ -389,7 +387,6 @@ def _as_it_is(walked: _Walked) -> PlannedSegment:
         walked.size,
         None,
         walked.records_count,
-        walked.size,
         walked.next_offset,
         [],
     )

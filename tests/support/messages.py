@@ -9,9 +9,8 @@ from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.protocol.api_keys import ApiKey
-from tidelog.protocol.generation.classes import struct_class_names
-from tidelog.protocol.generation.layout import Layout
-from tidelog.protocol.generation.schema import Field, MessageSchema, SchemaFile, read_all
+from tidelog.protocol.generation.schema import Field, Layout, MessageSchema, SchemaFile, read_all
+from tidelog.protocol.generation.source import struct_class_names
 from tidelog.protocol.generator import WITHOUT_CODEC, message_module
 from tidelog.protocol.message import Message
 from tidelog.types import Uuid

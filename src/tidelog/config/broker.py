@@ -11,11 +11,15 @@ without effect is named in `warnings`. Keys that no row has are kept and nothing
 
 `listener.name.<name>.<key>` sets a key for one listener, if it is one of `LISTENER_KEYS`. Those of
 TLS and SASL are refused, as such listeners are; of others there is a warning.
+
+No KRaft quorum runs here. A configuration of one node that is broker and controller at once means
+the same as the embedded store, so it is accepted. Any other one would start a cluster of its own
+beside the one its operator means, so it is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,16 +53,17 @@ from tidelog.config.listeners import (
     require_served,
     split_list,
 )
-from tidelog.config.quorum import (
-    BOOTSTRAP_SERVERS,
-    ROLES,
-    VOTERS,
-    require_known_roles,
-    require_own_controller,
-    require_own_vote,
-)
 
 _MIB: Final = 1 << 20
+
+ROLES: Final = "process.roles"
+VOTERS: Final = "controller.quorum.voters"
+BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
+LOOPBACK: Final = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"))
+ADVICE: Final = (
+    "no KRaft quorum runs here; remove the KRaft keys, and set zookeeper.connect for a cluster of "
+    "several brokers"
+)
 
 # Subject and rows, in the order of docs/config.md.
 SUBJECTS: Final = (
@@ -426,3 +431,42 @@ def must_find_key(name: str) -> Key:
     if key is None:
         raise UnknownKey(name, BROKER_TABLE.nearest(name))
     return key
+
+
+def require_known_roles(roles: Sequence[str], node_id: int | None, zookeeper: str | None) -> None:
+    """`node_id` is None where it is not set."""
+    if not roles:
+        return
+    if zookeeper:
+        raise ConfigError(
+            f"{ROLES} and zookeeper.connect are both set, but metadata is in one place only; "
+            f"remove {ROLES} to use ZooKeeper"
+        )
+    if set(roles) != {"broker", "controller"}:
+        raise ConfigError(f"{ROLES}={','.join(roles)}: {ADVICE}")
+    if node_id is None:
+        raise ConfigError(f"{ROLES} is set, so node.id must be set as well")
+
+
+def require_own_vote(voters: Iterable[str], node_id: int | None) -> None:
+    for voter in voters:
+        number, at, address = voter.partition("@")
+        host, colon, port = address.rpartition(":")
+        if not (at and host and colon and is_digits(number) and is_digits(port)):
+            raise InvalidValue(VOTERS, voter, "a voter has the form id@host:port")
+        if int(number) != node_id:
+            raise ConfigError(f"{VOTERS} names another node, {voter}: {ADVICE}")
+
+
+def require_own_controller(
+    servers: Iterable[str], controllers: Iterable[Endpoint], own_hosts: Iterable[str]
+) -> None:
+    """Each server must be a controller listener of this node, under one of its names."""
+    ports = {endpoint.port for endpoint in controllers}
+    hosts = LOOPBACK.union(own_hosts)
+    for named in servers:
+        host, colon, port = named.rpartition(":")
+        if not (host and colon and is_digits(port)):
+            raise InvalidValue(BOOTSTRAP_SERVERS, named, "a server has the form host:port")
+        if host.removeprefix("[").removesuffix("]") not in hosts or int(port) not in ports:
+            raise ConfigError(f"{BOOTSTRAP_SERVERS} names another node, {named}: {ADVICE}")

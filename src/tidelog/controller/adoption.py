@@ -40,9 +40,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tidelog.config.broker import BrokerConfig, find_key
+from tidelog.config.broker import ROLES, BrokerConfig, find_key
 from tidelog.config.definition import ConfigError
-from tidelog.config.quorum import ROLES
 from tidelog.config.topic import TOPIC_TABLE, log_config
 from tidelog.controller import znodes
 from tidelog.controller.kraft.cluster_image import ClusterImage, KraftPartition, KraftTopic

@@ -11,8 +11,8 @@ Strategy
   refused unless the field is ignorable.
 - A tagged struct that is absent is None.
 
-The parts: `generation/schema.py` reads the table, `layout.py` is one version of it, `classes.py`,
-`decoders.py` and `encoders.py` write, `source.py` collects.
+The parts: `generation/schema.py` reads the table and lays out its versions, `decoders.py` and
+`encoders.py` write, `source.py` collects and writes the classes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.protocol.generation.classes import struct_class_names, write_classes
 from tidelog.protocol.generation.decoders import Decoder, InPlaceDecoder
 from tidelog.protocol.generation.encoders import Encoder, InPlaceEncoder
-from tidelog.protocol.generation.layout import Layout
-from tidelog.protocol.generation.schema import MessageSchema, SchemaFile, read_all
-from tidelog.protocol.generation.source import Source
+from tidelog.protocol.generation.schema import Layout, MessageSchema, SchemaFile, read_all
+from tidelog.protocol.generation.source import Source, struct_class_names, write_classes
 
 if TYPE_CHECKING:
-    from tidelog.protocol.generation.layout import Signature
+    from tidelog.protocol.generation.schema import Signature
 
 HOT_APIS = ("Produce", "Fetch")
 

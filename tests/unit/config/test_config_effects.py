@@ -55,7 +55,7 @@ def source_of_readers() -> str:
 
 @cache
 def source_of_config() -> str:
-    return "\n".join((SOURCE / "config" / name).read_text() for name in ("broker.py", "quorum.py"))
+    return (SOURCE / "config" / "broker.py").read_text()
 
 
 def is_named(key: Key) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.config.definition import ConfigError
-from tidelog.config.properties import Property, load_properties, parse_properties
+from tidelog.config.server_properties import Property, load_properties, parse_properties
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.protocol.generation.classes import struct_class_names
-from tidelog.protocol.generation.layout import Layout
-from tidelog.protocol.generation.schema import NO_VERSIONS, parse
+from tidelog.protocol.generation.schema import NO_VERSIONS, Layout, parse
+from tidelog.protocol.generation.source import struct_class_names
 
 TEXT = """\
 api 7 Sample

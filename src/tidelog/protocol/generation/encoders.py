@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidelog.protocol.generation.layout import FORMATS, Layout
+from tidelog.protocol.generation.schema import FORMATS, Layout
 
 if TYPE_CHECKING:
     from tidelog.protocol.generation.schema import Field, MessageSchema

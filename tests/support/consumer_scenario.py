@@ -37,11 +37,15 @@ from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.membership import Sender
 from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset
+from tidelog.coordinator.group.results import (
+    ConsumerGroupHeartbeatResult,
+    JoinGroupResult,
+    SyncGroupResult,
+)
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
 from tidelog.protocol.messages.consumer_protocol import (
@@ -50,8 +54,7 @@ from tidelog.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscriptionTopicPartition,
 )
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
-from tidelog.protocol.messages.join_group import JoinGroupResponse
-from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupRequest
 from tidelog.types import Uuid
 
 GROUP = "g"
@@ -161,7 +164,7 @@ class ConsumerScenario:
             if topic in self.topics.topics
         ]
 
-    def _answered(self, client: ConsumerClient, response: ConsumerGroupHeartbeatResponse) -> None:
+    def _answered(self, client: ConsumerClient, response: ConsumerGroupHeartbeatResult) -> None:
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             self._say(f"{client.name} {code.name}")
@@ -170,8 +173,7 @@ class ConsumerScenario:
         client.epoch = response.member_epoch
         text = f"{client.name} epoch={client.epoch}"
         if response.assignment is not None:
-            rows = response.assignment.topic_partitions
-            held = {row.topic_id: frozenset(row.partitions) for row in rows}
+            held = {each: frozenset(numbers) for each, numbers in response.assignment.items()}
             client.owned = self.places(held)
             text += f" owns {_shown(client.owned)}"
         self._say(text)
@@ -195,8 +197,10 @@ class ConsumerScenario:
         if "cut" in options:
             metadata = metadata[: int(options["cut"])]
         names = options.get("protocols", "range").split(",")
+        version = int(options.get("version", "9"))
         joining = Joining(
-            version=int(options.get("version", "9")),
+            requires_known_member_id=version >= 4,
+            supports_skipping_assignment=version >= 9,
             member_id=options.get("id", client.member_id),
             group_instance_id=client.instance_id,
             client_id=client.name,
@@ -209,7 +213,7 @@ class ConsumerScenario:
         answer = self.stage.groups.join_group(GROUP, joining)
         _then(answer, lambda response: self._cjoined(client, response))
 
-    def _cjoined(self, client: ConsumerClient, response: JoinGroupResponse) -> None:
+    def _cjoined(self, client: ConsumerClient, response: JoinGroupResult) -> None:
         code = ErrorCode.of(response.error_code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = response.member_id
@@ -235,7 +239,7 @@ class ConsumerScenario:
         answer = self.stage.groups.sync_group(request)
         _then(answer, lambda response: self._csynced(client, response))
 
-    def _csynced(self, client: ConsumerClient, response: SyncGroupResponse) -> None:
+    def _csynced(self, client: ConsumerClient, response: SyncGroupResult) -> None:
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             self._say(f"{client.name} sync {code.name}")

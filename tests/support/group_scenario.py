@@ -28,15 +28,14 @@ from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
 from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset
+from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
-from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 
 GROUP = "g"
@@ -107,8 +106,10 @@ class GroupScenario:
         client.instance_id = options.get("instance", client.instance_id)
         metadata = subscription(*options.get("topics", "t").split(","))
         names = options.get("protocols", "range").split(",")
+        version = int(options.get("version", "9"))
         joining = Joining(
-            version=int(options.get("version", "9")),
+            requires_known_member_id=version >= 4,
+            supports_skipping_assignment=version >= 9,
             member_id=options.get("id", client.member_id),
             group_instance_id=client.instance_id,
             client_id=client.name,
@@ -121,7 +122,7 @@ class GroupScenario:
         answer = self.stage.groups.join_group(GROUP, joining)
         _then(answer, lambda response: self._joined(client, response))
 
-    def _joined(self, client: ScenarioClient, response: JoinGroupResponse) -> None:
+    def _joined(self, client: ScenarioClient, response: JoinGroupResult) -> None:
         code = ErrorCode.of(response.error_code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = response.member_id
@@ -159,7 +160,7 @@ class GroupScenario:
         answer = self.stage.groups.sync_group(request)
         _then(answer, lambda response: self._synced(client, response))
 
-    def _synced(self, client: ScenarioClient, response: SyncGroupResponse) -> None:
+    def _synced(self, client: ScenarioClient, response: SyncGroupResult) -> None:
         code = ErrorCode.of(response.error_code)
         if code is ErrorCode.NONE:
             self._say(f"{client.name} synced {response.assignment.decode() or '(nothing)'}")

@@ -17,6 +17,12 @@ from tidelog.coordinator.group.consumer.membership import Sender
 from tidelog.coordinator.group.coordinator import NewOffset
 from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
+from tidelog.coordinator.group.results import (
+    ConsumerGroupHeartbeatResult,
+    JoinedMember,
+    JoinGroupResult,
+    SyncGroupResult,
+)
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.header import encode_request_header, response_header_version
 from tidelog.protocol.message import Message
@@ -152,12 +158,23 @@ class RemoteGroups:
 
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, sender: Sender
-    ) -> ConsumerGroupHeartbeatResponse:
-        return self._broker.ask_until_loaded(
+    ) -> ConsumerGroupHeartbeatResult:
+        response = self._broker.ask_until_loaded(
             request, ConsumerGroupHeartbeatResponse, sender.version, lambda a: a.error_code
         )
+        assignment = response.assignment
+        return ConsumerGroupHeartbeatResult(
+            ErrorCode.of(response.error_code),
+            response.error_message,
+            response.member_id,
+            response.member_epoch,
+            response.heartbeat_interval_ms,
+            None
+            if assignment is None
+            else {row.topic_id: row.partitions for row in assignment.topic_partitions},
+        )
 
-    def join_group(self, group_id: str, joining: Joining) -> JoinGroupResponse:
+    def join_group(self, group_id: str, joining: Joining) -> JoinGroupResult:
         request = JoinGroupRequest(
             group_id=group_id,
             member_id=joining.member_id,
@@ -170,10 +187,32 @@ class RemoteGroups:
                 for name, metadata in joining.protocols
             ],
         )
-        return self._broker.ask(request, JoinGroupResponse, joining.version)
+        version = 3
+        if joining.requires_known_member_id:
+            version = 9 if joining.supports_skipping_assignment else 8
+        response = self._broker.ask(request, JoinGroupResponse, version)
+        return JoinGroupResult(
+            ErrorCode.of(response.error_code),
+            response.generation_id,
+            response.protocol_type,
+            response.protocol_name,
+            response.leader,
+            response.skip_assignment,
+            response.member_id,
+            [
+                JoinedMember(row.member_id, row.group_instance_id, row.metadata)
+                for row in response.members
+            ],
+        )
 
-    def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        return self._broker.ask(request, SyncGroupResponse, 5)
+    def sync_group(self, request: SyncGroupRequest) -> SyncGroupResult:
+        response = self._broker.ask(request, SyncGroupResponse, 5)
+        return SyncGroupResult(
+            ErrorCode.of(response.error_code),
+            response.protocol_type,
+            response.protocol_name,
+            response.assignment,
+        )
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         return ErrorCode.of(self._broker.ask(request, HeartbeatResponse, 4).error_code)

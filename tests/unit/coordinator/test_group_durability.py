@@ -12,15 +12,14 @@ from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
 from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset
+from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
-from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
@@ -43,7 +42,8 @@ class Answers:
 
 def join(stage: GroupStage, name: str, **fields: Any) -> Answers:
     joining = Joining(
-        version=3,
+        requires_known_member_id=False,
+        supports_skipping_assignment=False,
         member_id="",
         group_instance_id=None,
         client_id=name,
@@ -56,7 +56,7 @@ def join(stage: GroupStage, name: str, **fields: Any) -> Answers:
     return Answers(stage.groups.join_group(GROUP, joining._replace(**fields)))
 
 
-def sync(stage: GroupStage, joined: JoinGroupResponse, assignment: bytes = b"p") -> Answers:
+def sync(stage: GroupStage, joined: JoinGroupResult, assignment: bytes = b"p") -> Answers:
     rows = [
         SyncGroupRequestAssignment(member_id=member.member_id, assignment=assignment)
         for member in joined.members
@@ -70,7 +70,7 @@ def sync(stage: GroupStage, joined: JoinGroupResponse, assignment: bytes = b"p")
     return Answers(stage.groups.sync_group(request))
 
 
-def two_joined(stage: GroupStage) -> tuple[JoinGroupResponse, JoinGroupResponse]:
+def two_joined(stage: GroupStage) -> tuple[JoinGroupResult, JoinGroupResult]:
     first, second = join(stage, "a"), join(stage, "b")
     stage.clock.advance(ms=0)
     return first.found[0], second.found[0]
@@ -194,7 +194,7 @@ def test_a_static_member_is_back_when_its_record_is_flushed(
     stage = GroupStage(tmp_path, SETTINGS, flush_messages=1)
     joined = join(stage, "a", group_instance_id="one")
     stage.clock.advance(ms=0)
-    answer: JoinGroupResponse = joined.found[0]
+    answer: JoinGroupResult = joined.found[0]
     synced = sync(stage, answer)
     stage.flusher.end()
     assert synced.codes == [ErrorCode.NONE]
@@ -209,7 +209,7 @@ def test_answers_of_a_sync_hold_the_protocol(tmp_path: Path) -> None:
     stage = GroupStage(tmp_path, SETTINGS)
     leader, _ = two_joined(stage)
     (answer,) = sync(stage, leader).found
-    assert answer == SyncGroupResponse(
+    assert answer == SyncGroupResult(
         protocol_type="consumer", protocol_name="range", assignment=b"p"
     )
 

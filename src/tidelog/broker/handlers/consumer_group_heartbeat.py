@@ -22,10 +22,13 @@ from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.membership import Sender
+from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.pending import Pending
 from tidelog.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
 )
 
 
@@ -37,4 +40,23 @@ def handle(
         client_id=context.client_id or "",
         client_host=f"/{context.session.client_host}",
     )
-    return context.broker.groups.consumer_group_heartbeat(request, sender)
+    result = context.broker.groups.consumer_group_heartbeat(request, sender)
+    return result.map(_response) if isinstance(result, Pending) else _response(result)
+
+
+def _response(result: ConsumerGroupHeartbeatResult) -> ConsumerGroupHeartbeatResponse:
+    response = ConsumerGroupHeartbeatResponse(
+        error_code=result.error_code,
+        error_message=result.error_message,
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+    )
+    if result.assignment is not None:
+        response.assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+                for topic_id, numbers in result.assignment.items()
+            ]
+        )
+    return response

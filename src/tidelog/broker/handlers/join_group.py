@@ -23,17 +23,34 @@ Unlike Kafka
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.membership import JoinAnswer, Joining
-from tidelog.protocol.messages.join_group import JoinGroupRequest
+from tidelog.coordinator.group.membership import Joining
+from tidelog.coordinator.group.results import JoinGroupResult
+from tidelog.pending import Pending
+from tidelog.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+FIRST_VERSION_WITH_MEMBER_ID_REQUIRED: Final = 4
+FIRST_VERSION_WITH_NULL_PROTOCOL: Final = 7
+FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
 
 
-def handle(context: RequestContext, request: JoinGroupRequest) -> JoinAnswer:
+def handle(
+    context: RequestContext, request: JoinGroupRequest
+) -> JoinGroupResponse | Pending[JoinGroupResponse]:
+    version = context.api_version
     rebalance_timeout_ms = request.rebalance_timeout_ms
-    if context.api_version == 0:
+    if version == 0:
         rebalance_timeout_ms = request.session_timeout_ms
     joining = Joining(
-        version=context.api_version,
+        requires_known_member_id=version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
+        supports_skipping_assignment=version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         client_id=context.client_id or "",
@@ -43,4 +60,30 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> JoinAnswer:
         protocol_type=request.protocol_type,
         protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
     )
-    return context.broker.groups.join_group(request.group_id, joining)
+    result = context.broker.groups.join_group(request.group_id, joining)
+    if isinstance(result, Pending):
+        return result.map(partial(_response, version))
+    return _response(version, result)
+
+
+def _response(version: int, result: JoinGroupResult) -> JoinGroupResponse:
+    protocol_name = result.protocol_name
+    if protocol_name is None and version < FIRST_VERSION_WITH_NULL_PROTOCOL:
+        protocol_name = ""
+    return JoinGroupResponse(
+        error_code=result.error_code,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol_name,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata,
+            )
+            for member in result.members
+        ],
+    )

@@ -14,16 +14,29 @@ Versions: v1 throttle time, v3 static members, v4 flexible, v5 protocol type and
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.membership import SyncAnswer
+from tidelog.coordinator.group.results import SyncGroupResult
 from tidelog.errors import ErrorCode
+from tidelog.pending import Pending
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-def handle(context: RequestContext, request: SyncGroupRequest) -> SyncAnswer:
+def handle(
+    context: RequestContext, request: SyncGroupRequest
+) -> SyncGroupResponse | Pending[SyncGroupResponse]:
     if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and (
         request.protocol_type is None or request.protocol_name is None
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return context.broker.groups.sync_group(request)
+    result = context.broker.groups.sync_group(request)
+    return result.map(_response) if isinstance(result, Pending) else _response(result)
+
+
+def _response(result: SyncGroupResult) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=result.error_code,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )

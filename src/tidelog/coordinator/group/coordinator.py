@@ -17,13 +17,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.group import records, removal
 from tidelog.coordinator.group.consumer import offset_rules
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
-from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, in_version, join_error
+from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID
 from tidelog.coordinator.group.membership import (
     JoinAnswer,
     Joining,
@@ -34,6 +34,11 @@ from tidelog.coordinator.group.membership import (
     require_member,
 )
 from tidelog.coordinator.group.rebalance import Rebalances, store_error
+from tidelog.coordinator.group.results import (
+    ConsumerGroupHeartbeatResult,
+    JoinGroupResult,
+    SyncGroupResult,
+)
 from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.group.states import GroupState
@@ -47,8 +52,6 @@ from tidelog.coordinator.partition_hash import partition_for
 from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
-from tidelog.protocol.messages.join_group import JoinGroupResponse
-from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.record.batch import Codec
 from tidelog.slices import SlicedWork
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
@@ -65,10 +68,7 @@ if TYPE_CHECKING:
     from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
     from tidelog.coordinator.group.shard import AnyGroup
     from tidelog.coordinator.stored_record import PreparedRecords
-    from tidelog.protocol.messages.consumer_group_heartbeat import (
-        ConsumerGroupHeartbeatRequest,
-        ConsumerGroupHeartbeatResponse,
-    )
+    from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from tidelog.protocol.messages.heartbeat import HeartbeatRequest
     from tidelog.protocol.messages.sync_group import SyncGroupRequest
     from tidelog.replication.flusher import LogFlusher
@@ -78,8 +78,6 @@ logger = logging.getLogger(__name__)
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 
 NewOffset = tuple[str, int, "CommittedOffset"]  # topic, partition
-
-Answer = TypeVar("Answer")
 
 # What a client is told when its commit could not be written.
 _COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
@@ -204,12 +202,9 @@ class GroupCoordinator:
 
     def join_group(self, group_id: str, joining: Joining) -> JoinAnswer:
         try:
-            answer = self._join(self._shard(group_id), group_id, joining)
+            return self._join(self._shard(group_id), group_id, joining)
         except KafkaError as error:
-            answer = join_error(store_error(error.code), joining.member_id)
-        if isinstance(answer, JoinGroupResponse):
-            return in_version(answer, joining.version)
-        return answer
+            return JoinGroupResult.failed(store_error(error.code), joining.member_id)
 
     def _join(self, shard: GroupShard, group_id: str, joining: Joining) -> JoinAnswer:
         group = shard.groups.get(group_id)
@@ -224,11 +219,13 @@ class GroupCoordinator:
         try:
             answer, flushed = self._classic_members.join(shard, group, joining)
         except KafkaError as error:
-            return join_error(store_error(error.code), UNKNOWN_MEMBER_ID)
-        return _once_flushed(
-            answer,
-            flushed,
-            lambda code: in_version(join_error(code, UNKNOWN_MEMBER_ID), joining.version),
+            return JoinGroupResult.failed(store_error(error.code), UNKNOWN_MEMBER_ID)
+        if flushed is None:
+            return answer
+        return flushed.map(
+            lambda code: (
+                JoinGroupResult.failed(store_error(code), UNKNOWN_MEMBER_ID) if code else answer
+            )
         )
 
     def sync_group(self, request: SyncGroupRequest) -> SyncAnswer:
@@ -242,7 +239,7 @@ class GroupCoordinator:
             if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 # Whether the assignment was written is not known yet: the member must rejoin.
                 code = ErrorCode.REBALANCE_IN_PROGRESS
-            return SyncGroupResponse(error_code=code)
+            return SyncGroupResult(code)
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         try:
@@ -280,17 +277,18 @@ class GroupCoordinator:
 
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, sender: Sender
-    ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
-        from tidelog.coordinator.group.consumer.membership import heartbeat_error
-
+    ) -> ConsumerGroupHeartbeatResult | Pending[ConsumerGroupHeartbeatResult]:
+        failed = ConsumerGroupHeartbeatResult.failed
         try:
             if not self.settings.consumer.is_enabled:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             shard = self.runtime.shard_for(request.group_id)
             answer, flushed = self._consumers.heartbeat(shard, request, sender)
         except KafkaError as error:
-            return heartbeat_error(store_error(error.code), error.message)
-        return _once_flushed(answer, flushed, heartbeat_error)
+            return failed(store_error(error.code), error.message)
+        if flushed is None:
+            return answer
+        return flushed.map(lambda code: failed(store_error(code)) if code else answer)
 
     # Offsets
 
@@ -605,15 +603,6 @@ def _expired_pieces(shard: GroupShard, now_ms: int, retention_ms: int) -> Iterat
                         gone = [n for n in gone if not offsets.is_unstable(topic, n)]
                         yield group_id, topic, gone
         yield group_id, None, ()
-
-
-def _once_flushed(
-    answer: Answer, flushed: Pending[ErrorCode] | None, failed: Callable[[ErrorCode], Answer]
-) -> Answer | Pending[Answer]:
-    """The answer, when what it promises is committed."""
-    if flushed is None:
-        return answer
-    return flushed.map(lambda code: failed(store_error(code)) if code else answer)
 
 
 def _is_simple(group: Group, generation_id: int) -> bool:

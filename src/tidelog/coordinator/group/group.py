@@ -20,12 +20,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, Member, Protocols
+from tidelog.coordinator.group.results import JoinedMember, JoinGroupResult
 from tidelog.coordinator.group.states import ALLOWED_FROM, GroupState
 from tidelog.errors import ErrorCode
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
 from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
     from tidelog.clock import TimerHandle
@@ -239,11 +239,11 @@ class Group:
             self.transition_to(GroupState.EMPTY, now_ms)
         self.subscribed_topics = self._subscribed_topics()
 
-    def join_response(
+    def join_result(
         self, member_id: str, *, with_members: bool, skip_assignment: bool = False
-    ) -> JoinGroupResponse:
+    ) -> JoinGroupResult:
         assert self.protocol_name is not None, self.group_id
-        return JoinGroupResponse(
+        return JoinGroupResult(
             generation_id=self.generation_id,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
@@ -253,13 +253,9 @@ class Group:
             members=self._member_list(self.protocol_name) if with_members else [],
         )
 
-    def _member_list(self, protocol_name: str) -> list[JoinGroupResponseMember]:
+    def _member_list(self, protocol_name: str) -> list[JoinedMember]:
         return [
-            JoinGroupResponseMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                metadata=member.metadata(protocol_name),
-            )
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol_name))
             for member in self.members.values()
         ]
 

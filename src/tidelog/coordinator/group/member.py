@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
 from tidelog.errors import ErrorCode
-from tidelog.protocol.messages.join_group import JoinGroupResponse
-from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from tidelog.coordinator.expiration import Expiration
     from tidelog.pending import Pending
 
 UNKNOWN_MEMBER_ID: Final = ""
-FIRST_VERSION_WITH_NULL_PROTOCOL: Final = 7
 
 Protocols = list[tuple[str, bytes]]  # name and metadata, the favourite first
-
-
-class JoinWaiter:
-    """A JoinGroup that has not been answered yet."""
-
-    __slots__ = ("pending", "version")
-
-    def __init__(self, pending: Pending[JoinGroupResponse], version: int) -> None:
-        self.pending = pending
-        self.version = version
-
-    def answer(self, response: JoinGroupResponse) -> None:
-        self.pending.complete(in_version(response, self.version))
 
 
 class Member:
@@ -72,8 +57,8 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False  # until its first generation has begun
-        self.join_waiter: JoinWaiter | None = None
-        self.sync_waiter: Pending[SyncGroupResponse] | None = None
+        self.join_waiter: Pending[JoinGroupResult] | None = None
+        self.sync_waiter: Pending[SyncGroupResult] | None = None
         self.session: Expiration | None = None  # runs while the member lives
 
     @property
@@ -90,43 +75,33 @@ class Member:
         """The first of its protocols that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
-    def await_join(self, waiter: JoinWaiter) -> None:
+    def await_join(self, pending: Pending[JoinGroupResult]) -> None:
         """A JoinGroup sent again, by another connection, takes the place of the first."""
         self.fail_join(ErrorCode.REBALANCE_IN_PROGRESS)
-        self.join_waiter = waiter
+        self.join_waiter = pending
 
-    def await_sync(self, pending: Pending[SyncGroupResponse]) -> None:
+    def await_sync(self, pending: Pending[SyncGroupResult]) -> None:
         self.fail_sync(ErrorCode.REBALANCE_IN_PROGRESS)
         self.sync_waiter = pending
 
-    def answer_join(self, response: JoinGroupResponse) -> None:
-        waiter, self.join_waiter = self.join_waiter, None
-        if waiter is not None:
-            waiter.answer(response)
+    def answer_join(self, result: JoinGroupResult) -> None:
+        pending, self.join_waiter = self.join_waiter, None
+        if pending is not None:
+            pending.complete(result)
 
     def fail_join(self, code: ErrorCode, member_id: str | None = None) -> None:
-        self.answer_join(join_error(code, self.member_id if member_id is None else member_id))
+        whose = self.member_id if member_id is None else member_id
+        self.answer_join(JoinGroupResult.failed(code, whose))
 
-    def answer_sync(self, response: SyncGroupResponse) -> None:
+    def answer_sync(self, result: SyncGroupResult) -> None:
         pending, self.sync_waiter = self.sync_waiter, None
         if pending is not None:
-            pending.complete(response)
+            pending.complete(result)
 
     def fail_sync(self, code: ErrorCode) -> None:
         if self.sync_waiter is not None:
-            self.answer_sync(SyncGroupResponse(error_code=code))
+            self.answer_sync(SyncGroupResult(code))
 
     def end_session(self) -> None:
         if self.session is not None:
             self.session.cancel()
-
-
-def join_error(code: ErrorCode, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, protocol_name=None, member_id=member_id)
-
-
-def in_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """Old versions have no null for the protocol that an error leaves open."""
-    if response.protocol_name is None and version < FIRST_VERSION_WITH_NULL_PROTOCOL:
-        response.protocol_name = ""
-    return response

@@ -17,18 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.coordinator.group import records
 from tidelog.coordinator.group.member import (
     UNKNOWN_MEMBER_ID,
-    JoinWaiter,
     Member,
     Protocols,
-    in_version,
-    join_error,
 )
-from tidelog.coordinator.group.rebalance import Rebalances, store_error, sync_response
+from tidelog.coordinator.group.rebalance import Rebalances, store_error, sync_result
+from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
-from tidelog.protocol.messages.join_group import JoinGroupResponse
-from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
@@ -39,17 +35,15 @@ if TYPE_CHECKING:
     from tidelog.protocol.messages.classic_group_records import GroupMetadataValue
     from tidelog.protocol.messages.sync_group import SyncGroupRequest
 
-FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
-FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
-
-JoinAnswer = JoinGroupResponse | Pending[JoinGroupResponse]
-SyncAnswer = SyncGroupResponse | Pending[SyncGroupResponse]
+JoinAnswer = JoinGroupResult | Pending[JoinGroupResult]
+SyncAnswer = SyncGroupResult | Pending[SyncGroupResult]
 
 
 class Joining(NamedTuple):
     """A JoinGroup, and who sent it."""
 
-    version: int
+    requires_known_member_id: bool  # the member can come back with an id that it is given (KIP-394)
+    supports_skipping_assignment: bool  # a leader can be told not to assign (KIP-814)
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -65,7 +59,7 @@ class Joining(NamedTuple):
         return (
             self.member_id == UNKNOWN_MEMBER_ID
             and self.group_instance_id is None
-            and self.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
+            and self.requires_known_member_id
         )
 
     def require_distinct_protocols(self) -> None:
@@ -137,7 +131,7 @@ class Membership:
         group = shard.classic_or_new(group_id)
         if not self._has_room_for(group, joining.member_id):
             group.remove(joining.member_id)
-            return join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
+            return JoinGroupResult.failed(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
         if not group.supports(joining.protocol_type, [name for name, _ in joining.protocols]):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if is_unknown:
@@ -171,7 +165,7 @@ class Membership:
         member_id = f"{joining.client_id}-{self._new_uuid()}"
         if joining.is_for_an_id:
             self._rebalances.expect(group, member_id, joining.session_timeout_ms)
-            return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            return JoinGroupResult.failed(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return self._admit(group, member_id, joining)
 
     def _admit(self, group: Group, member_id: str, joining: Joining) -> JoinAnswer:
@@ -184,7 +178,7 @@ class Membership:
             session_timeout_ms=joining.session_timeout_ms,
             protocols=joining.protocols,
         )
-        pending = _wait_for_join(member, joining)
+        pending = _wait_for_join(member)
         self._rebalances.add(group, member, joining.protocol_type)
         return pending
 
@@ -199,11 +193,11 @@ class Membership:
         is_unchanged = member.protocols == joining.protocols
         if group.state is GroupState.COMPLETING_REBALANCE and is_unchanged:
             # The answer to its JoinGroup was lost on the way.
-            return group.join_response(member_id, with_members=is_leader)
+            return group.join_result(member_id, with_members=is_leader)
         if group.state is GroupState.STABLE and is_unchanged and not is_leader:
-            return group.join_response(member_id, with_members=False)
+            return group.join_result(member_id, with_members=False)
         self._update(group, member, joining)
-        pending = _wait_for_join(member, joining)
+        pending = _wait_for_join(member)
         self._rebalances.maybe_prepare(group, f"{member_id} rejoins")
         return pending
 
@@ -231,7 +225,7 @@ class Membership:
         group.replace_static_member(member.member_id, new_member_id)
         self._update(group, member, joining)
         self._rebalances.heard_from(group, member)
-        pending = _wait_for_join(member, joining)
+        pending = _wait_for_join(member)
         if was_stable or group.state is GroupState.COMPLETING_REBALANCE:
             self._rebalances.prepare(group, f"{joining.group_instance_id} restarted")
         return pending
@@ -247,18 +241,18 @@ class Membership:
         try:
             flushed = self._runtime.write(group.shard_index, [record])
         except KafkaError as error:
-            return join_error(store_error(error.code), UNKNOWN_MEMBER_ID)
+            return JoinGroupResult.failed(store_error(error.code), UNKNOWN_MEMBER_ID)
         self._fence(member)
         self._update(group, member, joining)
         self._rebalances.heard_from(group, member)
         is_leader = new_member_id == group.leader_id
-        if joining.version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT:
-            answer = group.join_response(
+        if joining.supports_skipping_assignment:
+            answer = group.join_result(
                 new_member_id, with_members=is_leader, skip_assignment=is_leader
             )
         else:
             # A client that cannot skip the assignment must not learn that it leads.
-            answer = group.join_response(new_member_id, with_members=False)
+            answer = group.join_result(new_member_id, with_members=False)
             answer.leader = old_leader_id or ""
         if flushed is None:
             return answer
@@ -266,7 +260,7 @@ class Membership:
             lambda code: (
                 answer
                 if code is ErrorCode.NONE
-                else in_version(join_error(store_error(code), UNKNOWN_MEMBER_ID), joining.version)
+                else JoinGroupResult.failed(store_error(code), UNKNOWN_MEMBER_ID)
             )
         )
 
@@ -307,8 +301,8 @@ class Membership:
         self._rebalances.synced(group, member.member_id)
         if group.state is GroupState.STABLE and group.committed_generation == group.generation_id:
             self._rebalances.heard_from(group, member)
-            return sync_response(group, member)
-        pending: Pending[SyncGroupResponse] = Pending()
+            return sync_result(group, member)
+        pending: Pending[SyncGroupResult] = Pending()
         member.await_sync(pending)
         if group.state is GroupState.COMPLETING_REBALANCE and member.member_id == group.leader_id:
             assignments = {row.member_id: row.assignment for row in request.assignments}
@@ -342,7 +336,7 @@ class Membership:
         self._rebalances.remove(group, member, reason or "it left")
 
 
-def _wait_for_join(member: Member, joining: Joining) -> Pending[JoinGroupResponse]:
-    pending: Pending[JoinGroupResponse] = Pending()
-    member.await_join(JoinWaiter(pending, joining.version))
+def _wait_for_join(member: Member) -> Pending[JoinGroupResult]:
+    pending: Pending[JoinGroupResult] = Pending()
+    member.await_join(pending)
     return pending

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final
 from tidelog.coordinator.expiration import Expiration
 from tidelog.coordinator.group import records
 from tidelog.coordinator.group.member import Member
+from tidelog.coordinator.group.results import SyncGroupResult
 from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -215,7 +215,7 @@ class Rebalances:
             member.is_new = False
             self.heard_from(group, member)
             is_leader = member.member_id == group.leader_id
-            member.answer_join(group.join_response(member.member_id, with_members=is_leader))
+            member.answer_join(group.join_result(member.member_id, with_members=is_leader))
 
     def _store_empty(self, group: Group) -> None:
         value = group.metadata_value((), self._clock.time_ms(), leader_id=None)
@@ -276,7 +276,7 @@ class Rebalances:
         for member in tuple(group.members.values()):
             if member.sync_waiter is not None:
                 self.heard_from(group, member)
-                member.answer_sync(sync_response(group, member))
+                member.answer_sync(sync_result(group, member))
 
     def _assignment_broken(self, group: Group, cause: BaseException) -> None:
         logger.error("a bug kept a group's assignment from its members", exc_info=cause)
@@ -298,8 +298,8 @@ class Rebalances:
                 member.fail_sync(code)
 
 
-def sync_response(group: Group, member: Member) -> SyncGroupResponse:
-    return SyncGroupResponse(
+def sync_result(group: Group, member: Member) -> SyncGroupResult:
+    return SyncGroupResult(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
         assignment=member.assignment,

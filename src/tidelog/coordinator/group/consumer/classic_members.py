@@ -28,12 +28,12 @@ from tidelog.coordinator.group.consumer.member import NO_REGEX, ClassicSide, Con
 from tidelog.coordinator.group.consumer.membership import ConsumerMembership
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit
-from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, join_error
+from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID
 from tidelog.coordinator.group.membership import Joining
+from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
-from tidelog.protocol.messages.join_group import JoinGroupResponse
-from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class ClassicMembers:
 
     def join(
         self, shard: GroupShard, group: ConsumerGroup, joining: Joining
-    ) -> tuple[JoinGroupResponse, Pending[ErrorCode] | None]:
+    ) -> tuple[JoinGroupResult, Pending[ErrorCode] | None]:
         """The answer, and what it has to wait for."""
         is_unknown = joining.member_id == UNKNOWN_MEMBER_ID
         member_id = self._new_uuid() if is_unknown else joining.member_id
@@ -74,7 +74,7 @@ class ClassicMembers:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         _require_supported(group, joining)
         if joining.is_for_an_id:
-            return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id), None
+            return JoinGroupResult.failed(ErrorCode.MEMBER_ID_REQUIRED, member_id), None
         joining.require_distinct_protocols()
         draft = Draft(group)
         before = self._member(draft, member_id, joining, is_unknown)
@@ -106,7 +106,7 @@ class ClassicMembers:
 
     def _join_downgraded(
         self, draft: Draft, reached: ConsumerMember
-    ) -> tuple[JoinGroupResponse, Pending[ErrorCode] | None]:
+    ) -> tuple[JoinGroupResult, Pending[ErrorCode] | None]:
         """A static member came back with the classic protocol, and was the last to use the other.
 
         It need not rejoin: its former self's assignment is its own. The others find out by
@@ -120,13 +120,13 @@ class ClassicMembers:
         ]
         flushed = self._runtime.write(group.shard_index, making)
         made = self._membership.downgraded(group, (), rebalance=False)
-        answer = made.join_response(reached.member_id, with_members=False)
+        answer = made.join_result(reached.member_id, with_members=False)
         answer.leader = ""  # nobody assigns in this generation
         return answer, flushed
 
     # Syncing
 
-    def sync(self, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
+    def sync(self, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResult:
         member, classic = _require_classic(group, request.member_id, request.group_instance_id)
         _require_generation(member, request.generation_id)
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or (
@@ -142,7 +142,7 @@ class ClassicMembers:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         timers.stop(Limit.SYNC)
         timers.heard_from(classic.session_timeout_ms)
-        return SyncGroupResponse(
+        return SyncGroupResult(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
             assignment=encode_assignment(
@@ -220,9 +220,9 @@ def _told_by(
     )
 
 
-def _joined(member: ConsumerMember, generation_id: int) -> JoinGroupResponse:
+def _joined(member: ConsumerMember, generation_id: int) -> JoinGroupResult:
     assert member.classic is not None, member
-    return JoinGroupResponse(
+    return JoinGroupResult(
         generation_id=generation_id,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocol_name=member.classic.protocol_name,

@@ -36,17 +36,13 @@ from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit, MemberTimers
 from tidelog.coordinator.group.consumer.topics import ResolvedPattern
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
+from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.coordinator.group.settings import MigrationPolicy
 from tidelog.coordinator.group.states import GroupState
 from tidelog.coordinator.patterns import InvalidPattern, Pattern
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
-from tidelog.protocol.messages.consumer_group_heartbeat import (
-    Assignment,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -103,7 +99,7 @@ class ConsumerMembership:
 
     def heartbeat(
         self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest, sender: Sender
-    ) -> tuple[ConsumerGroupHeartbeatResponse, Pending[ErrorCode] | None]:
+    ) -> tuple[ConsumerGroupHeartbeatResult, Pending[ErrorCode] | None]:
         """The answer, and what it has to wait for."""
         checks.require_valid(request, sender.version, self.assignors)
         if checks.is_leaving(request):
@@ -118,13 +114,13 @@ class ConsumerMembership:
         reached = draft.reconcile(member_id, request.topic_partitions)
         flushed = self.write(shard, draft)
         self._follow_up(self.live(shard, request.group_id), before, reached)
-        answer = ConsumerGroupHeartbeatResponse(
+        answer = ConsumerGroupHeartbeatResult(
             member_id=member_id,
             member_epoch=reached.member_epoch,
             heartbeat_interval_ms=self._settings_of(request.group_id).heartbeat_interval_ms,
         )
         if checks.is_full(request) or not _are_same(before.assigned, reached.assigned):
-            answer.assignment = _assignment(reached.assigned)
+            answer.assignment = reached.assigned
         return answer, flushed
 
     def _member(
@@ -259,7 +255,7 @@ class ConsumerMembership:
 
     def _leave(
         self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest
-    ) -> tuple[ConsumerGroupHeartbeatResponse, Pending[ErrorCode] | None]:
+    ) -> tuple[ConsumerGroupHeartbeatResult, Pending[ErrorCode] | None]:
         group = shard.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
             raise KafkaError(
@@ -269,7 +265,7 @@ class ConsumerMembership:
             member = group.must_find(request.member_id)
         else:
             member = group.must_find_static(request.member_id, request.instance_id)
-        answer = ConsumerGroupHeartbeatResponse(
+        answer = ConsumerGroupHeartbeatResult(
             member_id=request.member_id, member_epoch=request.member_epoch
         )
         if request.member_epoch == LEAVE_STATIC_EPOCH:
@@ -471,20 +467,7 @@ def _require_pattern(regex: str) -> None:
         ) from error
 
 
-def heartbeat_error(code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message or code.text)
-
-
 def _are_same(before: Held, after: Held) -> bool:
     return before.keys() == after.keys() and all(
         before[topic_id].keys() == after[topic_id].keys() for topic_id in after
-    )
-
-
-def _assignment(held: Held) -> Assignment:
-    return Assignment(
-        topic_partitions=[
-            TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
-            for topic_id, numbers in held.items()
-        ]
     )

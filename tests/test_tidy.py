@@ -66,6 +66,12 @@ DOORS = {
 # Brokers ask them of brokers; the client library that the samples are made with has none of them.
 BROKERS_ONLY_KEYS = {4, 5, 6, 7, 56}
 
+BROKERS_THAT_ASK_BROKERS = {
+    "coordinator/txn/markers.py",
+    "replication/fetcher.py",
+    "replication/isr_alterations.py",
+}
+
 LONG_FUNCTION_LINES = 70
 # A change may shorten the list and lower the number, never the other way.
 LONG_FUNCTIONS = {"record/_pure.py::scan_log", "log/validator.py::validate_for_append"}
@@ -261,6 +267,18 @@ def test_broad_excepts_stand_only_at_the_edges() -> None:
         if isinstance(node, ast.ExceptHandler) and is_broad(node)
     }
     assert found <= BROAD_EXCEPT_FILES
+
+
+def test_coordinators_and_partitions_answer_in_their_own_words() -> None:
+    """Handlers make messages of it. Those named here ask other brokers, and read their answers."""
+    found = {
+        source_name(path)
+        for part in ("coordinator", "replication")
+        for path in python_files(SOURCE / part)
+        for name in imported_names(path)
+        if re.fullmatch(r"tidelog\.protocol\.messages\.\w+\.\w*Response\w*", name)
+    }
+    assert found == BROKERS_THAT_ASK_BROKERS
 
 
 def functions_longer_than(lines: int) -> dict[str, int]:

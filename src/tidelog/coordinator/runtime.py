@@ -38,7 +38,7 @@ from tidelog.pending import Pending
 from tidelog.protocol.errors import DecodeError, EncodeError
 from tidelog.record.batch import NO_SEQUENCE, Codec
 from tidelog.record.builder import batch_of
-from tidelog.replication.awaited_commit import await_commit
+from tidelog.replication.delayed_answer import await_commit
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from tidelog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
-from tidelog.replication.awaited_commit import await_commit
+from tidelog.replication.delayed_answer import await_commit
 from tidelog.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:

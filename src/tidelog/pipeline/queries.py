@@ -11,7 +11,9 @@ seen in the topics and not yet read.
 from __future__ import annotations
 
 import json
+import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.pipeline.dataframes import DataFrames
@@ -28,7 +30,11 @@ if TYPE_CHECKING:
 
     from tidelog.pipeline.declaration import Pipeline, Sink
 
+logger = logging.getLogger(__name__)
+
 DEAD_LETTER: Final = "dead-letter"
+WORKER_TOO_SLOW: Final = "Python worker failed to connect back"
+RESTARTS_MAX: Final = 5  # of one query
 OUT_METRIC: Final = "tidelog_rows_out"
 
 
@@ -99,16 +105,24 @@ def _rows_out(progress: Mapping[str, Any]) -> int:
 
 
 class RunningPipeline:
-    """Queries that were started together and stop together."""
+    """Queries that were started together and stop together.
+
+    Spark gives a Python worker ten seconds to start, and fails the query if the machine is too busy
+    for that. Such a query starts again from its checkpoint, a few times.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.queries: dict[str, StreamingQuery] = {}
         self.progress: dict[str, QueryProgress] = {}
+        self._starts: dict[str, Callable[[], StreamingQuery]] = {}
+        self._restarts_left: dict[str, int] = {}
 
-    def add(self, name: str, query: StreamingQuery) -> None:
-        self.queries[name] = query
+    def add(self, name: str, start: Callable[[], StreamingQuery]) -> None:
+        self.queries[name] = start()
         self.progress[name] = QueryProgress()
+        self._starts[name] = start
+        self._restarts_left[name] = RESTARTS_MAX
 
     @property
     def is_active(self) -> bool:
@@ -116,19 +130,32 @@ class RunningPipeline:
 
     def refresh(self) -> None:
         """Takes in Spark's newest progress reports; raises what made a query fail."""
-        for name, query in self.queries.items():
+        for name, query in list(self.queries.items()):
             for report in _progress_reports(query):
                 self.progress[name].take(json.loads(report))
             if not query.isActive and (error := query.exception()) is not None:
-                raise self._failure(name, error)
+                self._start_again(name, error)
 
     def process_all_available(self) -> None:
         """Waits until everything that is in the topics by now has been written."""
-        for name, query in self.queries.items():
-            try:
-                query.processAllAvailable()
-            except spark_exception() as error:
-                raise self._failure(name, error) from None
+        for name in self.queries:
+            while not self._has_processed_all(name):
+                pass
+
+    def _has_processed_all(self, name: str) -> bool:
+        try:
+            self.queries[name].processAllAvailable()
+        except spark_exception() as error:
+            self._start_again(name, error)
+            return False
+        return True
+
+    def _start_again(self, name: str, error: BaseException) -> None:
+        if WORKER_TOO_SLOW not in str(error) or not self._restarts_left[name]:
+            raise self._failure(name, error) from None
+        self._restarts_left[name] -= 1
+        logger.warning("Spark gave up on a slow Python worker; starting query %s again", name)
+        self.queries[name] = self._starts[name]()
 
     def stop(self) -> None:
         for query in self.queries.values():
@@ -136,11 +163,13 @@ class RunningPipeline:
 
     def watch(self, show: Callable[[], None], poll_s: float) -> None:
         """Until all queries have ended by themselves."""
-        while self.is_active:
+        while True:
+            ended = None if self.is_active else list(self.queries.values())
             self.refresh()
+            if ended == list(self.queries.values()):
+                return
             show()
             time.sleep(poll_s)
-        self.refresh()
 
     def _failure(self, name: str, error: BaseException) -> Exception:
         lines = {sink.name: sink.line for sink in self.pipeline.sinks}
@@ -162,9 +191,10 @@ def start_queries(pipeline: Pipeline, frames: DataFrames) -> RunningPipeline:
     try:
         for sink in pipeline.sinks:
             rows = sink_rows(pipeline, sink, frames.by_name[sink.source])
-            running.add(sink.name, _start(pipeline, sink.name, rows, sink))
+            running.add(sink.name, partial(_start, pipeline, sink.name, rows, sink))
         if frames.dead_letters is not None:
-            running.add(DEAD_LETTER, _start(pipeline, DEAD_LETTER, frames.dead_letters, None))
+            letters = frames.dead_letters
+            running.add(DEAD_LETTER, partial(_start, pipeline, DEAD_LETTER, letters, None))
     except BaseException:
         running.stop()
         raise

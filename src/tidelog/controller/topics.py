@@ -541,6 +541,25 @@ async def _after(
     return await work()
 
 
+async def within(timeout_ms: int, change: Coroutine[Any, Any, T]) -> T:
+    """The result of an admin request's change, or REQUEST_TIMED_OUT after its `timeout_ms`.
+
+    The change goes on; only the answer comes early. A timeout of 0 or less starts the change and
+    answers at once (KIP-4).
+    """
+    task = asyncio.get_running_loop().create_task(change)
+    await asyncio.wait([task], timeout=max(timeout_ms, 0) / 1000)
+    if task.done():
+        return task.result()
+    task.add_done_callback(_mark_seen)
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _mark_seen(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 def _partition_images(
     replicas: Mapping[int, Sequence[int]],
     states: Mapping[int, tuple[znodes.PartitionState, int]],

@@ -24,6 +24,7 @@ from tidelog.controller.topics import (
     TopicCatalogue,
     TopicChange,
     TopicImage,
+    within,
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import NO_LEADER, Uuid
@@ -372,3 +373,38 @@ async def test_a_broker_does_not_lead_partitions_that_are_not_its_own(tmp_path: 
     catalogue = open_catalogue(again, broker_id=1)
     assert catalogue.topics["t"].partitions == [PartitionImage(0, NO_LEADER, 0, [0], [0], 0)]
     await again.close()
+
+
+class TestWithin:
+    """How long an admin request waits for its change."""
+
+    @in_loop
+    async def test_a_change_in_time_gives_its_result(self) -> None:
+        async def change() -> str:
+            await asyncio.sleep(0)
+            return "done"
+
+        assert await within(10_000, change()) == "done"
+
+    @in_loop
+    async def test_a_timeout_of_0_starts_the_change_and_answers_at_once(self) -> None:
+        gate, finished = asyncio.Event(), asyncio.Event()
+
+        async def change() -> None:
+            await gate.wait()
+            finished.set()
+
+        with refused(ErrorCode.REQUEST_TIMED_OUT):
+            await within(0, change())
+        gate.set()
+        await finished.wait()
+
+    @in_loop
+    async def test_a_change_refused_at_once_says_so_even_with_a_timeout_of_0(self) -> None:
+        async def change() -> None:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
+
+        with refused(ErrorCode.TOPIC_ALREADY_EXISTS):
+            await within(0, change())
+        with refused(ErrorCode.TOPIC_ALREADY_EXISTS):
+            await within(-1, change())

@@ -18,9 +18,8 @@ from __future__ import annotations
 from collections import Counter
 
 from tidelog.broker.context import RequestContext
-from tidelog.controller.deadline import within
 from tidelog.controller.placement import require_valid_replicas
-from tidelog.controller.topics import PARTITIONS_PER_REQUEST_MAX, increase
+from tidelog.controller.topics import PARTITIONS_PER_REQUEST_MAX, increase, within
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

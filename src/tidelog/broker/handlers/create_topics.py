@@ -25,10 +25,9 @@ from typing import Final, NamedTuple
 from tidelog.broker.context import RequestContext
 from tidelog.config.definition import ConfigError
 from tidelog.config.topic import validate_overrides
-from tidelog.controller.deadline import within
 from tidelog.controller.placement import require_valid_assignment
 from tidelog.controller.topic_names import must_not_be_reserved
-from tidelog.controller.topics import PARTITIONS_PER_REQUEST_MAX
+from tidelog.controller.topics import PARTITIONS_PER_REQUEST_MAX, within
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.create_topics import (
     CreatableTopic,

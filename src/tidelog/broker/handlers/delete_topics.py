@@ -17,8 +17,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from tidelog.broker.context import RequestContext
-from tidelog.controller.deadline import within
-from tidelog.controller.topics import TopicImage
+from tidelog.controller.topics import TopicImage, within
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.delete_topics import (
     DeletableTopicResult,

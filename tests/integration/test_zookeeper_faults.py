@@ -592,6 +592,41 @@ class TestServers:
         await store.close()
 
     @in_loop
+    async def test_an_ensemble_whose_servers_are_killed_one_after_the_other_serves_it_too(
+        self, start_ensemble: Callable[[], ZooKeeperEnsemble]
+    ) -> None:
+        """One of them is the one that the session is connected to; each write counts once."""
+        ensemble = start_ensemble()
+        observed = connect(ensemble.address)
+        store = observed.store
+        session_id = store.session_id
+        seen: list[WatchedEvent] = []
+        await store.create("/a")
+        await store.exists("/made", watch=seen.append)
+        version = 0
+        for server in ensemble.servers:
+            server.kill()
+            for _ in range(10):
+                version = await store.set("/a", b"x", version)
+            await asyncio.to_thread(server.start)
+        assert version == 30
+        assert DISCONNECTED in observed.states
+        assert EXPIRED not in observed.states
+        assert store.session_id == session_id
+        await store.create("/made")
+        assert seen == [WatchedEvent(EventType.CREATED, "/made")]
+        await store.close()
+
+    @in_loop
+    async def test_a_server_may_be_named_and_one_that_is_not_known_is_passed_over(
+        self, zookeeper: ZooKeeperProcess, chroot: str
+    ) -> None:
+        unknown = "a" * 70  # too long for a label, so no resolver is asked
+        observed = connect(f"{unknown}:1,localhost:{zookeeper.port}{chroot}")
+        assert await observed.store.create("/a") == "/a"
+        await observed.store.close()
+
+    @in_loop
     async def test_a_write_larger_than_a_server_takes_is_refused_and_the_connection_stays(
         self, zookeeper: ZooKeeperProcess, chroot: str
     ) -> None:

@@ -232,7 +232,7 @@ class ZooKeeperSession:
         self._broken = reason
 
     def close(self) -> None:
-        """Ends the session at the server if there is a connection; `closed` is told then."""
+        """Ends the session, at the server too if there is a connection; then the listener hears."""
         self._watches.clear()
         if self.is_connected:
             self.send(jute.CloseSession(), lambda answer, code: None)

@@ -13,9 +13,9 @@ from tests.support.fake_topics import FakeTopics
 from tests.support.stored_columns import read_columns
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
-from tidelog.coordinator.group.consumer.group import ConsumerGroup
+from tidelog.coordinator.group.classic.classic_group import ClassicGroup
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.coordinator import CONSUMER_OFFSETS, GroupCoordinator
-from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.records import GROUP_RECORD_TYPES
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.log.log_creation import create_log
@@ -103,9 +103,9 @@ class GroupStage:
         stage.load()
         return stage
 
-    def classic_or_none(self, group_id: str) -> Group | None:
+    def classic_or_none(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.group_or_none(group_id)
-        assert group is None or isinstance(group, Group), group
+        assert group is None or isinstance(group, ClassicGroup), group
         return group
 
     def consumer_or_none(self, group_id: str) -> ConsumerGroup | None:

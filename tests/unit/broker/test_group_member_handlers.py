@@ -18,7 +18,7 @@ from tidelog.broker.handlers import (
     list_groups,
     sync_group,
 )
-from tidelog.coordinator.group.group import Group
+from tidelog.coordinator.group.classic.classic_group import ClassicGroup
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
@@ -138,7 +138,7 @@ def test_every_version_joins_syncs_and_leaves(tmp_path: Path, version: int) -> N
         fields = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
         assert stage.sync(joined, min(version, 5), **fields).assignment == b"mine"
         group = stage.stage.broker.groups.group_or_none("g")
-        assert isinstance(group, Group)
+        assert isinstance(group, ClassicGroup)
         expected_ms = 20_000 if version else 10_000
         assert group.rebalance_timeout_ms == expected_ms
         if version >= 3:

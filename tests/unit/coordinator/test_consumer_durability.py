@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.consumer_scenario import GROUP, ConsumerScenario, show
-from tidelog.coordinator.group.group import Group
+from tidelog.coordinator.group.classic.classic_group import ClassicGroup
 from tidelog.errors import ErrorCode, KafkaError
 
 HEAD = "with group.consumer.session.timeout.ms=6000 group.consumer.min.session.timeout.ms=6000\n\n"
@@ -81,7 +81,7 @@ def test_an_upgrade_that_cannot_be_written_leaves_the_classic_group_as_it_is(
     with monkeypatch.context() as patched:
         refuse_writes(life, patched)
         life.do("join a topics=t")
-    assert isinstance(life.stage.groups.group_or_none(GROUP), Group)
+    assert isinstance(life.stage.groups.group_or_none(GROUP), ClassicGroup)
     life.do("cbeat c")
     assert life.said[-2:] == ["a COORDINATOR_NOT_AVAILABLE", "c beat NONE"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidelog.coordinator.group.consumer import records
-from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.consumer.member import ClassicSide, ConsumerMember
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
+from tidelog.coordinator.group.consumer.consumer_member import ClassicSide, ConsumerGroupMember
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
 from tidelog.coordinator.group.records import GROUP_RECORD_TYPES
@@ -20,7 +20,7 @@ from tidelog.types import Uuid
 
 TOPIC = Uuid(bytes(range(16)))
 TOPIC_HEX = bytes(range(16)).hex()
-MEMBER = ConsumerMember(
+MEMBER = ConsumerGroupMember(
     "m",
     member_epoch=5,
     previous_member_epoch=4,
@@ -93,7 +93,7 @@ def replayed(*made: CoordinatorRecord) -> ConsumerGroup:
         MEMBER._replace(classic=ClassicSide(6000, (("range", b"xy"), ("sticky", b"z")))),
     ],
 )
-def test_a_member_comes_back_as_it_was(member: ConsumerMember) -> None:
+def test_a_member_comes_back_as_it_was(member: ConsumerGroupMember) -> None:
     group = replayed(records.member_metadata("g", member), records.current_assignment("g", member))
     assert group.members == {"m": member}
 

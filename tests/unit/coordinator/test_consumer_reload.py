@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.consumer_scenario import GROUP, ConsumerScenario, show
 from tests.support.group_stage import GroupStage
-from tidelog.coordinator.group.consumer.group import ConsumerGroup
+from tidelog.coordinator.group.classic.classic_group import ClassicGroup
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.consumer.states import ConsumerGroupState
-from tidelog.coordinator.group.group import Group
 
 STEPS = 250
 HEAD = (
@@ -103,7 +103,7 @@ def as_logged(life: RandomLife, stage: GroupStage) -> list[str]:
     """Without what a rebalance of a classic group has in memory only."""
     lines = list(show(life, stage))
     group = stage.groups.group_or_none(GROUP)
-    if isinstance(group, Group):
+    if isinstance(group, ClassicGroup):
         return [line for line in lines if " at " in line]
     if isinstance(group, ConsumerGroup):
         lines.append(f"subscribed {sorted(group.subscribed_topics)} {group.subscription_metadata}")
@@ -147,7 +147,7 @@ def test_any_life_is_sound_and_the_same_after_a_restart(tmp_path: Path, seed: in
             loaded = other.groups.group_or_none(GROUP)
             if type(loaded) is type(group) or isinstance(group, ConsumerGroup):
                 assert as_logged(life, other) == as_logged(life, life.stage), f"step {number}"
-    assert {ConsumerGroup, Group} <= kinds
+    assert {ConsumerGroup, ClassicGroup} <= kinds
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -155,7 +155,7 @@ def test_any_group_settles_once_its_members_do_as_they_are_told(tmp_path: Path, 
     life = RandomLife(tmp_path, 100 + seed)
     for _ in range(60):
         life.anything()
-    if isinstance(life.stage.groups.group_or_none(GROUP), Group):
+    if isinstance(life.stage.groups.group_or_none(GROUP), ClassicGroup):
         life.do("advance 20000")
     life.do("join a topics=one,two")
     group = life.stage.consumer_or_none(GROUP)

@@ -10,10 +10,10 @@ import pytest
 from tests.support.group_scenario import GROUP
 from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
-from tidelog.coordinator.group.membership import Joining
+from tidelog.coordinator.group.classic.classic_membership import Joining
+from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
-from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -76,7 +76,7 @@ def two_joined(stage: GroupStage) -> tuple[JoinGroupResult, JoinGroupResult]:
     return first.found[0], second.found[0]
 
 
-def state(stage: GroupStage) -> GroupState:
+def state(stage: GroupStage) -> ClassicGroupState:
     group = stage.classic_or_none(GROUP)
     assert group is not None
     return group.state
@@ -112,7 +112,7 @@ def test_a_member_that_leaves_before_the_flush_is_answered(tmp_path: Path) -> No
     assert waiting.codes == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert first.codes == [ErrorCode.REBALANCE_IN_PROGRESS], "the assignment is out of date"
     stage.flusher.end()
-    assert state(stage) is GroupState.PREPARING_REBALANCE
+    assert state(stage) is ClassicGroupState.PREPARING_REBALANCE
 
 
 @pytest.mark.parametrize("instance_id", [None, "static"])
@@ -133,7 +133,7 @@ def test_a_sync_that_waits_for_the_flush_is_answered_when_a_rebalance_begins(
     stage.clock.advance(ms=3_000)
     assert newcomer.codes == again.codes == [ErrorCode.NONE]
     stage.flusher.end()
-    assert state(stage) is GroupState.COMPLETING_REBALANCE
+    assert state(stage) is ClassicGroupState.COMPLETING_REBALANCE
 
 
 @pytest.mark.parametrize("wait", ["join", "sync"])
@@ -171,7 +171,7 @@ def test_an_assignment_that_is_too_large_begins_a_new_rebalance(tmp_path: Path) 
     waiting = [sync(stage, follower), sync(stage, leader, b"x" * 600_000)]
     failed: list[ErrorCode] = [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert [answer.codes for answer in waiting] == [failed, failed]
-    assert state(stage) is GroupState.PREPARING_REBALANCE
+    assert state(stage) is ClassicGroupState.PREPARING_REBALANCE
     beat = HeartbeatRequest(
         group_id=GROUP, generation_id=leader.generation_id, member_id=leader.member_id
     )
@@ -220,9 +220,9 @@ def test_an_empty_group_without_offsets_goes_when_offsets_of_it_are_deleted(tmp_
     leader, follower = two_joined(stage)
     for joined in (follower, leader):
         stage.groups.leave_group(GROUP, [(joined.member_id, None, None)])
-    assert state(stage) is GroupState.EMPTY
+    assert state(stage) is ClassicGroupState.EMPTY
     assert stage.groups.delete_offsets(GROUP, []) == {}
-    assert state(stage) is GroupState.EMPTY
+    assert state(stage) is ClassicGroupState.EMPTY
     assert stage.groups.delete_offsets(GROUP, [("t", 0)]) == {("t", 0): ErrorCode.NONE}
     assert stage.classic_or_none(GROUP) is None
     stage.restart()

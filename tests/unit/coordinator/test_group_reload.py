@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.group_scenario import GROUP, GroupScenario, show
 from tests.support.group_stage import GroupStage
-from tidelog.coordinator.group.states import GroupState
+from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
 
 STEPS = 300
 NAMES = ("a", "b", "c", "d")
@@ -72,7 +72,7 @@ def settled(stage: GroupStage) -> list[str]:
     """The group as the log has it: without a rebalance under way."""
     group = stage.classic_or_none(GROUP)
     lines = list(show(stage, GROUP))
-    if group is not None and group.state in (GroupState.STABLE, GroupState.EMPTY):
+    if group is not None and group.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY):
         timeouts = [
             f"{member.member_id} {member.session_timeout_ms} {member.rebalance_timeout_ms}"
             for member in group.members.values()
@@ -90,11 +90,12 @@ def test_any_life_is_the_same_after_a_restart(tmp_path: Path, seed: int) -> None
         group = life.stage.classic_or_none(GROUP)
         before, after = settled(life.stage), settled(GroupStage.reading(life.stage))
         if group is not None and (
-            group.state not in (GroupState.STABLE, GroupState.EMPTY) or group.generation_id == 0
+            group.state not in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY)
+            or group.generation_id == 0
         ):
             # A rebalance under way, and a group that never had a generation, are not in the log.
             before, after = offsets_only(before), offsets_only(after)
-        elif group is not None and group.state is GroupState.STABLE:
+        elif group is not None and group.state is ClassicGroupState.STABLE:
             stable += 1
         assert after == before, f"step {number}"
     assert stable > 3

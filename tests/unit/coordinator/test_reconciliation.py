@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tidelog.coordinator.group.consumer.member import ConsumerMember
+from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember
 from tidelog.coordinator.group.consumer.reconciliation import reconcile
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.errors import ErrorCode, KafkaError
@@ -69,8 +69,8 @@ def numbers(partitions: object) -> set[int]:
     return set(partitions.get(TOPIC, ()))
 
 
-def step(row: Row, target_epoch: int = 8) -> ConsumerMember:
-    member = ConsumerMember("m", 5, 4, row.state, held(row.assigned), held(row.revoking))
+def step(row: Row, target_epoch: int = 8) -> ConsumerGroupMember:
+    member = ConsumerGroupMember("m", 5, 4, row.state, held(row.assigned), held(row.revoking))
     mine = row.assigned | row.revoking
     target = {TOPIC: frozenset(row.target)}
     rows = [] if row.state is MemberState.UNKNOWN else owned(row.owns)
@@ -90,7 +90,7 @@ def test_a_heartbeat_moves_a_member(row: Row) -> None:
 
 
 def test_a_member_that_has_reached_its_target_stays_as_it_is() -> None:
-    member = ConsumerMember("m", 8, 7, STABLE, held({1}))
+    member = ConsumerGroupMember("m", 8, 7, STABLE, held({1}))
     target = {TOPIC: frozenset({1, 2})}
     assert reconcile(member, 8, target, {TOPIC}, lambda *_: False, None) is member
 
@@ -115,7 +115,7 @@ OTHER = Uuid(bytes(15) + b"x")
 
 
 def test_a_topic_it_is_no_longer_subscribed_to_is_given_up_at_once() -> None:
-    member = ConsumerMember("m", 8, 7, STABLE, {TOPIC: {1: 5}, OTHER: {2: 5}})
+    member = ConsumerGroupMember("m", 8, 7, STABLE, {TOPIC: {1: 5}, OTHER: {2: 5}})
     target = {TOPIC: frozenset({1}), OTHER: frozenset({2})}
     after = reconcile(member, 8, target, {TOPIC}, lambda *_: True, None)
     assert (after.state, after.member_epoch) == (UNREVOKED, 8)
@@ -125,14 +125,14 @@ def test_a_topic_it_is_no_longer_subscribed_to_is_given_up_at_once() -> None:
 
 
 def test_it_is_given_up_on_top_of_what_is_being_given_up() -> None:
-    member = ConsumerMember("m", 5, 4, UNREVOKED, {OTHER: {2: 5}}, {TOPIC: {1: 5}})
+    member = ConsumerGroupMember("m", 5, 4, UNREVOKED, {OTHER: {2: 5}}, {TOPIC: {1: 5}})
     after = reconcile(member, 8, {}, {TOPIC}, lambda *_: True, owned({1}))
     assert (after.state, after.member_epoch, after.assigned) == (UNREVOKED, 5, {})
     assert after.revoking == {TOPIC: {1: 5}, OTHER: {2: 5}}
 
 
 def test_a_member_in_an_unknown_state_that_owns_something_is_fenced() -> None:
-    member = ConsumerMember("m", 5, 4, MemberState.UNKNOWN)
+    member = ConsumerGroupMember("m", 5, 4, MemberState.UNKNOWN)
     with pytest.raises(KafkaError) as refused:
         reconcile(member, 8, {}, (), lambda *_: False, owned({1}))
     assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH

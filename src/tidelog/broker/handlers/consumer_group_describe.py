@@ -17,8 +17,8 @@ from collections.abc import Collection, Mapping
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.assignment import NOTHING
-from tidelog.coordinator.group.consumer.group import ConsumerGroup, preferred_assignor
-from tidelog.coordinator.group.consumer.member import ConsumerMember
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, preferred_assignor
+from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -80,7 +80,7 @@ def _described(context: RequestContext, group: ConsumerGroup) -> DescribedGroup:
     )
 
 
-def _member(context: RequestContext, group: ConsumerGroup, member: ConsumerMember) -> Member:
+def _member(context: RequestContext, group: ConsumerGroup, member: ConsumerGroupMember) -> Member:
     return Member(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -22,8 +22,8 @@ from tidelog.broker.authorized_operations import (
 )
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.group import Group
-from tidelog.coordinator.group.states import GroupState
+from tidelog.coordinator.group.classic.classic_group import ClassicGroup
+from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.messages.describe_groups import (
@@ -62,11 +62,11 @@ def _row(context: RequestContext, group_id: str) -> DescribedGroup:
         return DescribedGroup(
             error_code=error.code, group_id=group_id, authorized_operations=NOT_REQUESTED
         )
-    if isinstance(group, Group):
+    if isinstance(group, ClassicGroup):
         return _described(group)
     row = DescribedGroup(
         group_id=group_id,
-        group_state=GroupState.DEAD.value,
+        group_state=ClassicGroupState.DEAD.value,
         authorized_operations=NOT_REQUESTED,
     )
     if context.api_version >= FIRST_VERSION_WITH_UNKNOWN_GROUPS:
@@ -79,8 +79,8 @@ def _row(context: RequestContext, group_id: str) -> DescribedGroup:
     return row
 
 
-def _described(group: Group) -> DescribedGroup:
-    protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
+def _described(group: ClassicGroup) -> DescribedGroup:
+    protocol_name = group.protocol_name if group.state is ClassicGroupState.STABLE else None
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state.value,

@@ -13,7 +13,7 @@ from typing import Final
 
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.consumer.group import ConsumerGroup
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.shard import AnyGroup
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending

@@ -20,20 +20,21 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.group import records, removal
-from tidelog.coordinator.group.consumer import offset_rules
-from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
-from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID
-from tidelog.coordinator.group.membership import (
+from tidelog.coordinator.group.classic.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from tidelog.coordinator.group.classic.classic_member import UNKNOWN_MEMBER_ID
+from tidelog.coordinator.group.classic.classic_membership import (
+    ClassicMembership,
     JoinAnswer,
     Joining,
-    Membership,
     SyncAnswer,
     random_uuid,
     require_generation,
     require_member,
 )
-from tidelog.coordinator.group.rebalance import Rebalances, store_error
+from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
+from tidelog.coordinator.group.classic.rebalance import Rebalances, store_error
+from tidelog.coordinator.group.consumer import offset_rules
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,
     JoinGroupResult,
@@ -41,7 +42,6 @@ from tidelog.coordinator.group.results import (
 )
 from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from tidelog.coordinator.group.shard import GroupShard
-from tidelog.coordinator.group.states import GroupState
 from tidelog.coordinator.group.tombstone_writer import (
     LOOKS_MAX,
     TOMBSTONES_MAX,
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.group import GroupConfig
+    from tidelog.coordinator.group.classic.classic_member import ClassicGroupMember
     from tidelog.coordinator.group.consumer.assignors.spec import Assignor
     from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
-    from tidelog.coordinator.group.consumer.membership import ConsumerMembership, Sender
+    from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership, Sender
     from tidelog.coordinator.group.consumer.topics import Topics
-    from tidelog.coordinator.group.member import Member
     from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
     from tidelog.coordinator.group.shard import AnyGroup
     from tidelog.coordinator.stored_record import PreparedRecords
@@ -125,7 +125,7 @@ class GroupCoordinator:
         self.configure(config)
         self._group_configs: dict[str, GroupConfig] = {}  # of groups that have one of their own
         self._rebalances = Rebalances(self.runtime, clock, timer, lambda: self.settings)
-        self._membership = Membership(
+        self._membership = ClassicMembership(
             self.runtime, self._rebalances, clock, lambda: self.settings, new_uuid
         )
         self._topics = topics
@@ -136,7 +136,7 @@ class GroupCoordinator:
 
     @cached_property
     def _consumers(self) -> ConsumerMembership:
-        from tidelog.coordinator.group.consumer.membership import ConsumerMembership
+        from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership
 
         return ConsumerMembership(
             self.runtime,
@@ -425,7 +425,7 @@ class GroupCoordinator:
         group = shard.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             outcomes = dict.fromkeys(partitions, ErrorCode.NONE)
         elif group.protocol_type == CONSUMER_PROTOCOL_TYPE:
             outcomes = {
@@ -441,7 +441,7 @@ class GroupCoordinator:
         there = [] if present is None else [each for each in doomed if present.holds(*each)]
         if doomed:
             # As in Kafka, a consumer group stays until offsets are expired next.
-            self._remove(shard, group_id, there, with_group=isinstance(group, Group))
+            self._remove(shard, group_id, there, with_group=isinstance(group, ClassicGroup))
         return outcomes
 
     def _remove(
@@ -537,8 +537,8 @@ class GroupCoordinator:
             group = shard.groups.get(group_id)
             if group is None:
                 return ErrorCode.GROUP_ID_NOT_FOUND
-            if isinstance(group, Group):
-                if group.state is not GroupState.EMPTY:
+            if isinstance(group, ClassicGroup):
+                if group.state is not ClassicGroupState.EMPTY:
                     return ErrorCode.NON_EMPTY_GROUP
                 for member_id in tuple(group.pending_members):
                     group.forget_pending(member_id)
@@ -605,14 +605,14 @@ def _expired_pieces(shard: GroupShard, now_ms: int, retention_ms: int) -> Iterat
         yield group_id, None, ()
 
 
-def _is_simple(group: Group, generation_id: int) -> bool:
+def _is_simple(group: ClassicGroup, generation_id: int) -> bool:
     """Whether the commit comes from outside of a group that has no members."""
-    return generation_id < 0 and group.state is GroupState.EMPTY
+    return generation_id < 0 and group.state is ClassicGroupState.EMPTY
 
 
 def _committing_member(
-    group: Group, generation_id: int, member_id: str, group_instance_id: str | None
-) -> Member | None:
+    group: ClassicGroup, generation_id: int, member_id: str, group_instance_id: str | None
+) -> ClassicGroupMember | None:
     """The member that commits; None for a simple consumer, which only an empty group allows."""
     if _is_simple(group, generation_id):
         return None
@@ -620,6 +620,6 @@ def _committing_member(
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     member = require_member(group, member_id, group_instance_id)
     require_generation(group, generation_id)
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
     return member

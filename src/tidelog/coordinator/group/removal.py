@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.coordinator.group import records
-from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinator.group.classic.classic_group import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset, GroupOffsets
-from tidelog.coordinator.group.states import GroupState
 
 if TYPE_CHECKING:
     from tidelog.coordinator.group.shard import AnyGroup
@@ -65,11 +65,11 @@ def _rule(group: AnyGroup) -> tuple[frozenset[str], int | None] | None:
         return group.subscribed_topics, None
     if group.protocol_type is None:
         return frozenset(), None
-    if group.state is GroupState.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         return frozenset(), group.state_timestamp_ms
     if (
         group.protocol_type == CONSUMER_PROTOCOL_TYPE
-        and group.state is GroupState.STABLE
+        and group.state is ClassicGroupState.STABLE
         and group.subscribed_topics is not None
     ):
         return group.subscribed_topics, None
@@ -100,4 +100,4 @@ def is_empty(group: AnyGroup) -> bool:
     """Without members, and nobody expected."""
     if isinstance(group, ConsumerGroup):
         return not group.members
-    return group.state is GroupState.EMPTY and not group.pending_members
+    return group.state is ClassicGroupState.EMPTY and not group.pending_members

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group.consumer.group import GROUP_EPOCH_RECORD, ConsumerGroup
-from tidelog.coordinator.group.group import Group
+from tidelog.coordinator.group.classic.classic_group import ClassicGroup
+from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
+from tidelog.coordinator.group.consumer.consumer_group import GROUP_EPOCH_RECORD, ConsumerGroup
 from tidelog.coordinator.group.offsets import GroupOffsets
 from tidelog.coordinator.group.records import committed_offset
-from tidelog.coordinator.group.states import GroupState
 from tidelog.protocol.messages.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidelog.coordinator.stored_record import CoordinatorRecord
 
 
-AnyGroup = Group | ConsumerGroup
+AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class GroupShard:
@@ -61,15 +61,15 @@ class GroupShard:
             group_ids |= dict.fromkeys(undecided)
         return tuple(group_ids)
 
-    def classic_or_new(self, group_id: str) -> Group:
+    def classic_or_new(self, group_id: str) -> ClassicGroup:
         """For a member that joins; the group is not kept unless `keep` follows."""
         group = self.groups.get(group_id)
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             return group
         assert group is None, "consumer groups have members of their own"
-        return Group(group_id, self.index, self._clock.time_ms())
+        return ClassicGroup(group_id, self.index, self._clock.time_ms())
 
-    def keep(self, group: Group) -> None:
+    def keep(self, group: ClassicGroup) -> None:
         self.groups[group.group_id] = group
 
     def forget(self, group: AnyGroup) -> None:
@@ -108,7 +108,7 @@ class GroupShard:
         if offsets is None:
             self.offsets[group_id] = offsets = GroupOffsets()
             if group_id not in self.groups:
-                self.groups[group_id] = Group(group_id, self.index, self._clock.time_ms())
+                self.groups[group_id] = ClassicGroup(group_id, self.index, self._clock.time_ms())
         committed = committed_offset(value, log_offset)
         if producer_id == NO_PRODUCER_ID:
             if offsets.put(key.topic, key.partition, committed):
@@ -143,8 +143,8 @@ class GroupShard:
         del self.offsets[group_id]
         group = self.groups.get(group_id)
         if (
-            isinstance(group, Group)
-            and group.state is GroupState.EMPTY
+            isinstance(group, ClassicGroup)
+            and group.state is ClassicGroupState.EMPTY
             and group.generation_id == 0
             and not group.pending_members
         ):
@@ -153,13 +153,13 @@ class GroupShard:
     def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
         if value is None:
-            if isinstance(group, Group):
+            if isinstance(group, ClassicGroup):
                 self._remove_but_for_offsets(group)
             return
-        if not isinstance(group, Group):
+        if not isinstance(group, ClassicGroup):
             if group is not None:
                 self._remove(group)
-            group = Group(group_id, self.index, self._clock.time_ms())
+            group = ClassicGroup(group_id, self.index, self._clock.time_ms())
             self.groups[group_id] = group
         group.restore(value)
 
@@ -182,10 +182,10 @@ class GroupShard:
         group_id = group.group_id
         self._remove(group)
         if group_id in self.offsets:
-            self.groups[group_id] = Group(group_id, self.index, self._clock.time_ms())
+            self.groups[group_id] = ClassicGroup(group_id, self.index, self._clock.time_ms())
 
     def _remove(self, group: AnyGroup) -> None:
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             group.die(self._clock.time_ms())
         else:
             group.die()

@@ -16,6 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidelog.coordinator.group.classic.classic_member import UNKNOWN_MEMBER_ID
+from tidelog.coordinator.group.classic.classic_membership import Joining
+from tidelog.coordinator.group.consumer.consumer_group import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinator.group.consumer.consumer_member import (
+    NO_REGEX,
+    ClassicSide,
+    ConsumerGroupMember,
+)
+from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership
 from tidelog.coordinator.group.consumer.conversion import (
     downgrade_records,
     encode_assignment,
@@ -23,13 +32,8 @@ from tidelog.coordinator.group.consumer.conversion import (
     read_subscription,
 )
 from tidelog.coordinator.group.consumer.draft import Draft
-from tidelog.coordinator.group.consumer.group import CONSUMER_PROTOCOL_TYPE
-from tidelog.coordinator.group.consumer.member import NO_REGEX, ClassicSide, ConsumerMember
-from tidelog.coordinator.group.consumer.membership import ConsumerMembership
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit
-from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID
-from tidelog.coordinator.group.membership import Joining
 from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.clock import Clock
-    from tidelog.coordinator.group.consumer.group import ConsumerGroup
+    from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
     from tidelog.pending import Pending
@@ -95,17 +99,19 @@ class ClassicMembers:
 
     def _member(
         self, draft: Draft, member_id: str, joining: Joining, is_unknown: bool
-    ) -> ConsumerMember:
+    ) -> ConsumerGroupMember:
         group, instance_id = draft.group, joining.group_instance_id
         if instance_id is None:
-            return group.members.get(member_id) or ConsumerMember(member_id)
+            return group.members.get(member_id) or ConsumerGroupMember(member_id)
         if not is_unknown:
             return group.must_find_static(member_id, instance_id)
         holder = group.static_member(instance_id)
-        return ConsumerMember(member_id) if holder is None else draft.replace(holder, member_id)
+        return (
+            ConsumerGroupMember(member_id) if holder is None else draft.replace(holder, member_id)
+        )
 
     def _join_downgraded(
-        self, draft: Draft, reached: ConsumerMember
+        self, draft: Draft, reached: ConsumerGroupMember
     ) -> tuple[JoinGroupResult, Pending[ErrorCode] | None]:
         """A static member came back with the classic protocol, and was the last to use the other.
 
@@ -205,8 +211,8 @@ def _subscription_of(joining: Joining) -> ConsumerProtocolSubscription:
 
 
 def _told_by(
-    member: ConsumerMember, joining: Joining, subscription: ConsumerProtocolSubscription
-) -> ConsumerMember:
+    member: ConsumerGroupMember, joining: Joining, subscription: ConsumerProtocolSubscription
+) -> ConsumerGroupMember:
     return member._replace(
         instance_id=joining.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
@@ -220,7 +226,7 @@ def _told_by(
     )
 
 
-def _joined(member: ConsumerMember, generation_id: int) -> JoinGroupResult:
+def _joined(member: ConsumerGroupMember, generation_id: int) -> JoinGroupResult:
     assert member.classic is not None, member
     return JoinGroupResult(
         generation_id=generation_id,
@@ -232,7 +238,7 @@ def _joined(member: ConsumerMember, generation_id: int) -> JoinGroupResult:
 
 def _require_classic(
     group: ConsumerGroup, member_id: str, instance_id: str | None
-) -> tuple[ConsumerMember, ClassicSide]:
+) -> tuple[ConsumerGroupMember, ClassicSide]:
     if instance_id is None:
         member = group.must_find(member_id)
     else:
@@ -244,12 +250,12 @@ def _require_classic(
     return member, member.classic
 
 
-def _require_generation(member: ConsumerMember, generation_id: int) -> None:
+def _require_generation(member: ConsumerGroupMember, generation_id: int) -> None:
     if generation_id != member.member_epoch:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
 
-def _should_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
+def _should_rejoin(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
     return (
         member.member_epoch < group.group_epoch
         or member.state is MemberState.UNREVOKED_PARTITIONS
@@ -259,7 +265,7 @@ def _should_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 def _leaving_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
-) -> ConsumerMember:
+) -> ConsumerGroupMember:
     """Of either protocol: admins remove members so, static ones by their instance id alone."""
     if instance_id is None:
         return group.must_find(member_id)

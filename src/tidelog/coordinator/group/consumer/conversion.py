@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.group import records as classic_records
+from tidelog.coordinator.group.classic.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from tidelog.coordinator.group.classic.classic_member import ClassicGroupMember
 from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.assignment import (
     NOTHING,
@@ -25,11 +27,9 @@ from tidelog.coordinator.group.consumer.assignment import (
     Partitions,
     held_in_epoch,
 )
+from tidelog.coordinator.group.consumer.consumer_member import ClassicSide, ConsumerGroupMember
 from tidelog.coordinator.group.consumer.draft import Draft
-from tidelog.coordinator.group.consumer.member import ClassicSide, ConsumerMember
 from tidelog.coordinator.group.consumer.topics import Topics
-from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
-from tidelog.coordinator.group.member import Member
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
 from tidelog.protocol.messages.consumer_group_heartbeat import TopicPartitions
@@ -42,7 +42,7 @@ from tidelog.protocol.messages.consumer_protocol import (
 from tidelog.types import Uuid
 
 if TYPE_CHECKING:
-    from tidelog.coordinator.group.consumer.group import ConsumerGroup
+    from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
     from tidelog.coordinator.stored_record import CoordinatorRecord
 
 _VERSION_BYTES: Final = 2
@@ -113,7 +113,7 @@ def _by_id(rows: Iterable[NamedPartitions], topics: Topics) -> dict[Uuid, frozen
 # Upgrade
 
 
-def upgraded(group: Group, topics: Topics) -> Draft:
+def upgraded(group: ClassicGroup, topics: Topics) -> Draft:
     """The classic group as a consumer group; DecodeError if its members' metadata is no use."""
     tombstone = classic_records.group_tombstone(group.group_id)
     draft = Draft.of_new_group(group.group_id, group.shard_index, [tombstone])
@@ -131,15 +131,15 @@ def upgraded(group: Group, topics: Topics) -> Draft:
 
 
 def _converted(
-    group: Group, member: Member, topics: Topics
-) -> tuple[ConsumerMember, dict[Uuid, frozenset[int]]]:
+    group: ClassicGroup, member: ClassicGroupMember, topics: Topics
+) -> tuple[ConsumerGroupMember, dict[Uuid, frozenset[int]]]:
     metadata = member.protocols[0][1]
     if group.protocol_name is not None:
         metadata = dict(member.protocols).get(group.protocol_name, metadata)
     subscription = read_subscription(metadata)
     assigned = _by_id(_read_assignment(member.assignment), topics)
     epoch = group.generation_id
-    converted = ConsumerMember(
+    converted = ConsumerGroupMember(
         member.member_id,
         member_epoch=epoch,
         previous_member_epoch=epoch,
@@ -173,7 +173,7 @@ def downgrade_records(
 
 
 def _classic_value(
-    group: ConsumerGroup, members: list[ConsumerMember], topics: Topics, now_ms: int
+    group: ConsumerGroup, members: list[ConsumerGroupMember], topics: Topics, now_ms: int
 ) -> GroupMetadataValue:
     protocol_name = _common_protocol(members)
     rows = []
@@ -203,7 +203,7 @@ def _classic_value(
     )
 
 
-def _common_protocol(members: list[ConsumerMember]) -> str:
+def _common_protocol(members: list[ConsumerGroupMember]) -> str:
     """The first member's favourite of those that all have; there is one, by JoinGroup's checks."""
     supported = [
         [name for name, _ in member.classic.protocols] for member in members if member.classic

@@ -21,8 +21,12 @@ from typing import TYPE_CHECKING, Final
 from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.assignment import NOTHING
 from tidelog.coordinator.group.consumer.assignors.spec import Assignor, MemberSpec
-from tidelog.coordinator.group.consumer.group import ConsumerGroup, preferred_assignor
-from tidelog.coordinator.group.consumer.member import JOIN_EPOCH, NO_REGEX, ConsumerMember
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, preferred_assignor
+from tidelog.coordinator.group.consumer.consumer_member import (
+    JOIN_EPOCH,
+    NO_REGEX,
+    ConsumerGroupMember,
+)
 from tidelog.coordinator.group.consumer.reconciliation import Owned, reconcile
 from tidelog.coordinator.group.consumer.topics import Topics, subscription_of
 
@@ -59,13 +63,13 @@ class Draft:
 
     # Members
 
-    def update(self, before: ConsumerMember, after: ConsumerMember) -> None:
+    def update(self, before: ConsumerGroupMember, after: ConsumerGroupMember) -> None:
         """What the member says of itself, if it says anything new."""
         if after != before or after.member_id not in self.group.members:
             self.add(records.member_metadata(self.group.group_id, after))
         self._forget_pattern(before.subscribed_topic_regex)
 
-    def replace(self, before: ConsumerMember, member_id: str) -> ConsumerMember:
+    def replace(self, before: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
         """A static member goes on under a new id, with the partitions of its former self."""
         group_id = self.group.group_id
         target = self.group.target.get(before.member_id, NOTHING)
@@ -79,7 +83,7 @@ class Draft:
         self.add(records.current_assignment(group_id, after))
         return after
 
-    def remove(self, members: Iterable[ConsumerMember]) -> None:
+    def remove(self, members: Iterable[ConsumerGroupMember]) -> None:
         for member in members:
             for tombstone in records.member_tombstones(self.group.group_id, [member.member_id]):
                 self.add(tombstone)
@@ -126,7 +130,7 @@ class Draft:
                 self.add(records.target_assignment(group.group_id, member_id, target))
         self.add(records.target_epoch(group.group_id, group.group_epoch))
 
-    def reconcile(self, member_id: str, owned: Owned) -> ConsumerMember:
+    def reconcile(self, member_id: str, owned: Owned) -> ConsumerGroupMember:
         group = self.group
         member = group.members[member_id]
         if not self.records and member.is_reconciled_to(group.target_epoch):

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidelog.coordinator.group.consumer.assignment import TopicPartitionsRow, is_within
-from tidelog.coordinator.group.consumer.member import (
+from tidelog.coordinator.group.consumer.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
-    ConsumerMember,
+    ConsumerGroupMember,
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -79,7 +79,7 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def require_epoch(
-    member: ConsumerMember, epoch: int, owned: Iterable[TopicPartitionsRow] | None
+    member: ConsumerGroupMember, epoch: int, owned: Iterable[TopicPartitionsRow] | None
 ) -> None:
     """The member's own; its previous one too, if the answer that raised it may have been lost; and
     0, with which it starts afresh.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from tidelog.coordinator.group.consumer.group import ConsumerGroup
-    from tidelog.coordinator.group.consumer.member import ConsumerMember
+    from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
+    from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember
     from tidelog.coordinator.group.consumer.topics import Topics
 
 FIRST_VERSION_WITH_MEMBER_EPOCH: Final = 9  # of OffsetCommit
@@ -48,7 +48,7 @@ def require_commit(
 
 
 def _has_held_since(
-    member: ConsumerMember, epoch: int, topics: Topics, topic: str, partition: int
+    member: ConsumerGroupMember, epoch: int, topics: Topics, topic: str, partition: int
 ) -> bool:
     image = topics.topics.get(topic)
     if image is None:
@@ -69,7 +69,7 @@ def require_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> No
         raise _stale(member, epoch)
 
 
-def _stale(member: ConsumerMember, epoch: int) -> KafkaError:
+def _stale(member: ConsumerGroupMember, epoch: int) -> KafkaError:
     code = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
     return KafkaError(
         code,

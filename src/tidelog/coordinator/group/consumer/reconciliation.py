@@ -25,7 +25,7 @@ from tidelog.coordinator.group.consumer.assignment import (
     Partitions,
     TopicPartitionsRow,
 )
-from tidelog.coordinator.group.consumer.member import ConsumerMember
+from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import Uuid
@@ -43,13 +43,13 @@ _NEXT_STATE: Final[Mapping[tuple[bool, bool], MemberState]] = {
 
 
 def reconcile(
-    member: ConsumerMember,
+    member: ConsumerGroupMember,
     target_epoch: int,
     target: Partitions,
     subscribed: Collection[Uuid],
     is_held: IsHeld,
     owned: Owned,
-) -> ConsumerMember:
+) -> ConsumerGroupMember:
     """The member after this heartbeat; `is_held` says whether any member holds a partition."""
     if member.state is MemberState.STABLE:
         if member.member_epoch == target_epoch and member.assigned.keys() <= set(subscribed):
@@ -67,7 +67,7 @@ def reconcile(
     return _next(member, target_epoch, wanted, is_held, owned)
 
 
-def _give_up_more(member: ConsumerMember, subscribed: Collection[Uuid]) -> ConsumerMember:
+def _give_up_more(member: ConsumerGroupMember, subscribed: Collection[Uuid]) -> ConsumerGroupMember:
     """Topics that it is no longer subscribed to, on top of what it is giving up."""
     dropped = {each: held for each, held in member.assigned.items() if each not in subscribed}
     if not dropped:
@@ -80,12 +80,12 @@ def _give_up_more(member: ConsumerMember, subscribed: Collection[Uuid]) -> Consu
 
 
 def _next(
-    member: ConsumerMember,
+    member: ConsumerGroupMember,
     target_epoch: int,
     target: Partitions,
     is_held: IsHeld,
     owned: Owned,
-) -> ConsumerMember:
+) -> ConsumerGroupMember:
     kept, surplus = _split(member.assigned, target)
     free, are_held = _wanted(member, target, is_held)
     state = _NEXT_STATE[bool(surplus) and _owns_any(owned, surplus), are_held]
@@ -122,7 +122,7 @@ def _split(
 
 
 def _wanted(
-    member: ConsumerMember, target: Partitions, is_held: IsHeld
+    member: ConsumerGroupMember, target: Partitions, is_held: IsHeld
 ) -> tuple[dict[Uuid, list[int]], bool]:
     """What it can have now, and whether somebody else holds more of its target."""
     free: dict[Uuid, list[int]] = {}

@@ -42,8 +42,8 @@ from tidelog.protocol.messages.consumer_group_records import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.coordinator.group.consumer.group import ConsumerGroup
-    from tidelog.coordinator.group.consumer.member import ConsumerMember
+    from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
+    from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember
     from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
 
 CONSUMER_GROUP_RECORD_TYPES = {
@@ -78,7 +78,7 @@ def subscription_metadata(
     )
 
 
-def member_metadata(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+def member_metadata(group_id: str, member: ConsumerGroupMember) -> CoordinatorRecord:
     classic = member.classic
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -121,7 +121,7 @@ def target_assignment(group_id: str, member_id: str, target: Partitions) -> Coor
     )
 
 
-def current_assignment(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+def current_assignment(group_id: str, member: ConsumerGroupMember) -> CoordinatorRecord:
     epoch = member.member_epoch
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=epoch,

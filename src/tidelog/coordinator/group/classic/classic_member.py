@@ -16,7 +16,7 @@ UNKNOWN_MEMBER_ID: Final = ""
 Protocols = list[tuple[str, bytes]]  # name and metadata, the favourite first
 
 
-class Member:
+class ClassicGroupMember:
     """Lives from its first JoinGroup (or from loading) until it leaves or is silent too long; a
     static member that restarts goes on under a new member id.
     """

@@ -24,7 +24,11 @@ from tidelog.coordinator.group.consumer.assignment import (
     Partitions,
     partitions_of,
 )
-from tidelog.coordinator.group.consumer.member import LEAVE_EPOCH, NO_REGEX, ConsumerMember
+from tidelog.coordinator.group.consumer.consumer_member import (
+    LEAVE_EPOCH,
+    NO_REGEX,
+    ConsumerGroupMember,
+)
 from tidelog.coordinator.group.consumer.states import ConsumerGroupState
 from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
 from tidelog.errors import ErrorCode, KafkaError
@@ -67,7 +71,7 @@ class ConsumerGroup:
         self.shard_index = shard_index
         self.group_epoch = 0
         self.target_epoch = NO_TARGET_EPOCH
-        self.members: dict[str, ConsumerMember] = {}  # in the order they joined
+        self.members: dict[str, ConsumerGroupMember] = {}  # in the order they joined
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.target: dict[str, Partitions] = {}  # by member id
         self.subscription_metadata: dict[str, SubscribedTopic] = {}  # by topic name
@@ -123,11 +127,11 @@ class ConsumerGroup:
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
 
-    def static_member(self, instance_id: str) -> ConsumerMember | None:
+    def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
-    def must_find(self, member_id: str) -> ConsumerMember:
+    def must_find(self, member_id: str) -> ConsumerGroupMember:
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(
@@ -136,7 +140,7 @@ class ConsumerGroup:
             )
         return member
 
-    def must_find_static(self, member_id: str, instance_id: str) -> ConsumerMember:
+    def must_find_static(self, member_id: str, instance_id: str) -> ConsumerGroupMember:
         """Who holds the instance id, which must be this member."""
         holder = self.static_member(instance_id)
         if holder is None:
@@ -152,7 +156,7 @@ class ConsumerGroup:
     def is_held(self, topic_id: Uuid, partition: int) -> bool:
         return partition in self._owners.get(topic_id, ())
 
-    def is_waiting(self, member: ConsumerMember) -> bool:
+    def is_waiting(self, member: ConsumerGroupMember) -> bool:
         """Whether others hold some of its target."""
         return any(
             partition not in member.assigned.get(topic_id, ()) and self.is_held(topic_id, partition)
@@ -160,7 +164,7 @@ class ConsumerGroup:
             for partition in partitions
         )
 
-    def classic_members(self) -> Iterator[ConsumerMember]:
+    def classic_members(self) -> Iterator[ConsumerGroupMember]:
         return (member for member in self.members.values() if member.classic is not None)
 
     def supports_classic(self, names: set[str]) -> bool:
@@ -173,14 +177,14 @@ class ConsumerGroup:
 
     # Subscriptions
 
-    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+    def topics_of(self, member: ConsumerGroupMember) -> frozenset[str]:
         """The names it gave, and those that its pattern stands for."""
         resolved = self.patterns.get(member.subscribed_topic_regex)
         if resolved is None:
             return member.subscribed_topic_names
         return member.subscribed_topic_names | resolved.topics
 
-    def topic_ids_of(self, member: ConsumerMember) -> frozenset[Uuid]:
+    def topic_ids_of(self, member: ConsumerGroupMember) -> frozenset[Uuid]:
         """Of those of its topics that exist."""
         known = self.subscription_metadata
         return frozenset(known[name].topic_id for name in self.topics_of(member) if name in known)
@@ -233,7 +237,7 @@ class ConsumerGroup:
         if value is None:
             self._forget(member_id)
             return
-        member = self.members.get(member_id) or ConsumerMember(member_id)
+        member = self.members.get(member_id) or ConsumerGroupMember(member_id)
         self.members[member_id] = member = member.with_metadata(value)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
@@ -277,7 +281,7 @@ class ConsumerGroup:
         if before is None:
             if value is None:
                 return
-            before = ConsumerMember(member_id)
+            before = ConsumerGroupMember(member_id)
             self._subscribed_topics = self._regexes = None
         self._disown(before)
         if value is None:
@@ -293,7 +297,7 @@ class ConsumerGroup:
             for topic_id, partitions in held.items():
                 self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
 
-    def _disown(self, member: ConsumerMember) -> None:
+    def _disown(self, member: ConsumerGroupMember) -> None:
         """Only what is its own: records of a cleaned log may come in another order."""
         for held in (member.assigned, member.revoking):
             for topic_id, partitions in held.items():
@@ -329,7 +333,7 @@ _REPLAYED_BY: Final[Mapping[int, Callable[[ConsumerGroup, Any, Any], None]]] = {
 }
 
 
-def preferred_assignor(members: Mapping[str, ConsumerMember], default: str) -> str:
+def preferred_assignor(members: Mapping[str, ConsumerGroupMember], default: str) -> str:
     """What most members ask for; ties go to the one asked for first."""
     counts: dict[str, int] = {}
     for member in members.values():

@@ -15,20 +15,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.coordinator.group import records
-from tidelog.coordinator.group.member import (
+from tidelog.coordinator.group.classic.classic_member import (
     UNKNOWN_MEMBER_ID,
-    Member,
+    ClassicGroupMember,
     Protocols,
 )
-from tidelog.coordinator.group.rebalance import Rebalances, store_error, sync_result
+from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
+from tidelog.coordinator.group.classic.rebalance import Rebalances, store_error, sync_result
 from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
-from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
-    from tidelog.coordinator.group.group import Group
+    from tidelog.coordinator.group.classic.classic_group import ClassicGroup
     from tidelog.coordinator.group.settings import GroupSettings
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
@@ -77,7 +77,9 @@ def random_uuid() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def require_member(group: Group, member_id: str, group_instance_id: str | None) -> Member:
+def require_member(
+    group: ClassicGroup, member_id: str, group_instance_id: str | None
+) -> ClassicGroupMember:
     if group_instance_id is not None:
         holder = group.static_members.get(group_instance_id)
         if holder is None:
@@ -90,12 +92,12 @@ def require_member(group: Group, member_id: str, group_instance_id: str | None) 
     return member
 
 
-def require_generation(group: Group, generation_id: int) -> None:
+def require_generation(group: ClassicGroup, generation_id: int) -> None:
     if generation_id != group.generation_id:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
 
-class Membership:
+class ClassicMembership:
     """That of all groups; touched only on the broker loop."""
 
     def __init__(
@@ -144,17 +146,17 @@ class Membership:
         self._rebalances.maybe_complete_join(group)
         return answer
 
-    def _has_room_for(self, group: Group, member_id: str) -> bool:
+    def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
         max_size = self._settings().max_size
         member = group.members.get(member_id)
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             return True
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             has_joined = member is not None and member.join_waiter is not None
             return has_joined or group.awaiting_join_count < max_size
         return member is not None or len(group.members) < max_size
 
-    def _join_anew(self, group: Group, joining: Joining) -> JoinAnswer:
+    def _join_anew(self, group: ClassicGroup, joining: Joining) -> JoinAnswer:
         instance_id = joining.group_instance_id
         if instance_id is not None:
             member_id = f"{instance_id}-{self._new_uuid()}"
@@ -168,8 +170,8 @@ class Membership:
             return JoinGroupResult.failed(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return self._admit(group, member_id, joining)
 
-    def _admit(self, group: Group, member_id: str, joining: Joining) -> JoinAnswer:
-        member = Member(
+    def _admit(self, group: ClassicGroup, member_id: str, joining: Joining) -> JoinAnswer:
+        member = ClassicGroupMember(
             member_id,
             joining.group_instance_id,
             joining.client_id,
@@ -182,7 +184,7 @@ class Membership:
         self._rebalances.add(group, member, joining.protocol_type)
         return pending
 
-    def _rejoin(self, group: Group, joining: Joining) -> JoinAnswer:
+    def _rejoin(self, group: ClassicGroup, joining: Joining) -> JoinAnswer:
         member_id = joining.member_id
         if member_id in group.pending_members and joining.group_instance_id is None:
             joining.require_distinct_protocols()
@@ -191,17 +193,17 @@ class Membership:
         joining.require_distinct_protocols()
         is_leader = member_id == group.leader_id
         is_unchanged = member.protocols == joining.protocols
-        if group.state is GroupState.COMPLETING_REBALANCE and is_unchanged:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE and is_unchanged:
             # The answer to its JoinGroup was lost on the way.
             return group.join_result(member_id, with_members=is_leader)
-        if group.state is GroupState.STABLE and is_unchanged and not is_leader:
+        if group.state is ClassicGroupState.STABLE and is_unchanged and not is_leader:
             return group.join_result(member_id, with_members=False)
         self._update(group, member, joining)
         pending = _wait_for_join(member)
         self._rebalances.maybe_prepare(group, f"{member_id} rejoins")
         return pending
 
-    def _update(self, group: Group, member: Member, joining: Joining) -> None:
+    def _update(self, group: ClassicGroup, member: ClassicGroupMember, joining: Joining) -> None:
         group.update(
             member,
             joining.protocols,
@@ -212,26 +214,26 @@ class Membership:
     # Static members that restart
 
     def _take_over(
-        self, group: Group, member: Member, new_member_id: str, joining: Joining
+        self, group: ClassicGroup, member: ClassicGroupMember, new_member_id: str, joining: Joining
     ) -> JoinAnswer:
         """The instance id goes on under a new member id; who had it before is fenced."""
         if (
-            group.state is GroupState.STABLE
+            group.state is ClassicGroupState.STABLE
             and group.protocol_if(member, joining.protocols) == group.protocol_name
         ):
             return self._take_over_quietly(group, member, new_member_id, joining)
-        was_stable = group.state is GroupState.STABLE
+        was_stable = group.state is ClassicGroupState.STABLE
         self._fence(member)
         group.replace_static_member(member.member_id, new_member_id)
         self._update(group, member, joining)
         self._rebalances.heard_from(group, member)
         pending = _wait_for_join(member)
-        if was_stable or group.state is GroupState.COMPLETING_REBALANCE:
+        if was_stable or group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._rebalances.prepare(group, f"{joining.group_instance_id} restarted")
         return pending
 
     def _take_over_quietly(
-        self, group: Group, member: Member, new_member_id: str, joining: Joining
+        self, group: ClassicGroup, member: ClassicGroupMember, new_member_id: str, joining: Joining
     ) -> JoinAnswer:
         """No rebalance: the assignment stays, and a record says who holds the instance id."""
         old_leader_id = group.leader_id
@@ -265,7 +267,7 @@ class Membership:
         )
 
     def _taken_over(
-        self, group: Group, member: Member, new_member_id: str, joining: Joining
+        self, group: ClassicGroup, member: ClassicGroupMember, new_member_id: str, joining: Joining
     ) -> GroupMetadataValue:
         rows = []
         for each in group.members.values():
@@ -283,28 +285,34 @@ class Membership:
             leader_id=new_member_id if leads else group.leader_id,
         )
 
-    def _fence(self, member: Member) -> None:
+    def _fence(self, member: ClassicGroupMember) -> None:
         member.fail_join(ErrorCode.FENCED_INSTANCE_ID)
         member.fail_sync(ErrorCode.FENCED_INSTANCE_ID)
 
     # Syncing
 
-    def sync(self, group: Group, request: SyncGroupRequest) -> SyncAnswer:
+    def sync(self, group: ClassicGroup, request: SyncGroupRequest) -> SyncAnswer:
         member = require_member(group, request.member_id, request.group_instance_id)
         require_generation(group, request.generation_id)
         if (request.protocol_type is not None and request.protocol_type != group.protocol_type) or (
             request.protocol_name is not None and request.protocol_name != group.protocol_name
         ):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._rebalances.synced(group, member.member_id)
-        if group.state is GroupState.STABLE and group.committed_generation == group.generation_id:
+        if (
+            group.state is ClassicGroupState.STABLE
+            and group.committed_generation == group.generation_id
+        ):
             self._rebalances.heard_from(group, member)
             return sync_result(group, member)
         pending: Pending[SyncGroupResult] = Pending()
         member.await_sync(pending)
-        if group.state is GroupState.COMPLETING_REBALANCE and member.member_id == group.leader_id:
+        if (
+            group.state is ClassicGroupState.COMPLETING_REBALANCE
+            and member.member_id == group.leader_id
+        ):
             assignments = {row.member_id: row.assignment for row in request.assignments}
             self._rebalances.store_assignment(group, assignments)
         return pending
@@ -312,19 +320,19 @@ class Membership:
     # Heartbeats
 
     def heartbeat(
-        self, group: Group, member_id: str, group_instance_id: str | None, generation_id: int
+        self, group: ClassicGroup, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
         member = require_member(group, member_id, group_instance_id)
         require_generation(group, generation_id)
         self._rebalances.heard_from(group, member)
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
     # Leaving
 
     def leave(
-        self, group: Group, member_id: str, group_instance_id: str | None, reason: str | None
+        self, group: ClassicGroup, member_id: str, group_instance_id: str | None, reason: str | None
     ) -> None:
         """An admin may name a static member by its instance id alone."""
         if member_id == UNKNOWN_MEMBER_ID and group_instance_id is not None:
@@ -336,7 +344,7 @@ class Membership:
         self._rebalances.remove(group, member, reason or "it left")
 
 
-def _wait_for_join(member: Member) -> Pending[JoinGroupResult]:
+def _wait_for_join(member: ClassicGroupMember) -> Pending[JoinGroupResult]:
     pending: Pending[JoinGroupResult] = Pending()
     member.await_join(pending)
     return pending

@@ -19,9 +19,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.group.member import UNKNOWN_MEMBER_ID, Member, Protocols
+from tidelog.coordinator.group.classic.classic_member import (
+    UNKNOWN_MEMBER_ID,
+    ClassicGroupMember,
+    Protocols,
+)
+from tidelog.coordinator.group.classic.classic_states import ALLOWED_FROM, ClassicGroupState
 from tidelog.coordinator.group.results import JoinedMember, JoinGroupResult
-from tidelog.coordinator.group.states import ALLOWED_FROM, GroupState
 from tidelog.errors import ErrorCode
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
-class Group:
+class ClassicGroup:
     __slots__ = (
         "committed_generation",
         "generation_id",
@@ -60,14 +64,14 @@ class Group:
     def __init__(self, group_id: str, shard_index: int, now_ms: int) -> None:
         self.group_id = group_id
         self.shard_index = shard_index
-        self.state = GroupState.EMPTY
+        self.state = ClassicGroupState.EMPTY
         self.state_timestamp_ms: int | None = now_ms  # since when; None in very old records
         self.protocol_type: str | None = None  # None as long as nobody has ever joined
         self.protocol_name: str | None = None  # None while EMPTY
         self.generation_id = 0  # never decreases while the group lives
         self.committed_generation = 0  # the last one whose assignment is committed
         self.leader_id: str | None = None
-        self.members: dict[str, Member] = {}  # in the order they joined
+        self.members: dict[str, ClassicGroupMember] = {}  # in the order they joined
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
         self.pending_members: dict[str, Expiration] = {}  # told their id, not yet back with it
         self.pending_sync_members: set[str] = set()  # of this generation
@@ -80,14 +84,14 @@ class Group:
 
     # State
 
-    def transition_to(self, target: GroupState, now_ms: int) -> None:
+    def transition_to(self, target: ClassicGroupState, now_ms: int) -> None:
         assert self.state in ALLOWED_FROM[target], (self.group_id, self.state, target)
         self.state = target
         self.state_timestamp_ms = now_ms
 
     @property
     def can_rebalance(self) -> bool:
-        return self.state in ALLOWED_FROM[GroupState.PREPARING_REBALANCE]
+        return self.state in ALLOWED_FROM[ClassicGroupState.PREPARING_REBALANCE]
 
     def stop_timers(self) -> None:
         for timer in (self.join_timer, self.sync_timer):
@@ -97,7 +101,7 @@ class Group:
 
     def die(self, now_ms: int, code: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS) -> None:
         """Nothing will happen to it any more; members that wait are told `code`."""
-        self.transition_to(GroupState.DEAD, now_ms)
+        self.transition_to(ClassicGroupState.DEAD, now_ms)
         self.stop_timers()
         for expiration in self.pending_members.values():
             expiration.cancel()
@@ -108,7 +112,7 @@ class Group:
 
     # Members
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: ClassicGroupMember, protocol_type: str) -> None:
         assert member.member_id not in self.members, member.member_id
         if not self.members:
             self.protocol_type = protocol_type
@@ -143,7 +147,7 @@ class Group:
 
     def update(
         self,
-        member: Member,
+        member: ClassicGroupMember,
         protocols: Protocols,
         *,
         rebalance_timeout_ms: int,
@@ -155,7 +159,7 @@ class Group:
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    def replace_static_member(self, old_member_id: str, new_member_id: str) -> Member:
+    def replace_static_member(self, old_member_id: str, new_member_id: str) -> ClassicGroupMember:
         """The member goes on under a new id, in its old place; its leadership goes with it."""
         member = self.members[old_member_id]
         assert member.group_instance_id is not None
@@ -199,7 +203,7 @@ class Group:
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether a member with these protocols could be in the group."""
-        if self.state is GroupState.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         if self.protocol_type != protocol_type:
             return False
@@ -211,9 +215,9 @@ class Group:
         """
         return _vote(self.members.values())
 
-    def protocol_if(self, member: Member, protocols: Protocols) -> str | None:
+    def protocol_if(self, member: ClassicGroupMember, protocols: Protocols) -> str | None:
         """What would be selected if the member had other protocols; None if nothing could be."""
-        changed = Member(
+        changed = ClassicGroupMember(
             member.member_id,
             None,
             "",
@@ -233,10 +237,10 @@ class Group:
         self.pending_sync_members.clear()
         if self.members:
             self.protocol_name = self.select_protocol()
-            self.transition_to(GroupState.COMPLETING_REBALANCE, now_ms)
+            self.transition_to(ClassicGroupState.COMPLETING_REBALANCE, now_ms)
         else:
             self.protocol_name = None
-            self.transition_to(GroupState.EMPTY, now_ms)
+            self.transition_to(ClassicGroupState.EMPTY, now_ms)
         self.subscribed_topics = self._subscribed_topics()
 
     def join_result(
@@ -273,7 +277,7 @@ class Group:
             members=list(members),
         )
 
-    def member_value(self, member: Member, assignment: bytes) -> MemberMetadata:
+    def member_value(self, member: ClassicGroupMember, assignment: bytes) -> MemberMetadata:
         assert self.protocol_name is not None, self.group_id
         return MemberMetadata(
             member_id=member.member_id,
@@ -294,7 +298,7 @@ class Group:
         self.leader_id = value.leader
         timestamp_ms = value.current_state_timestamp
         self.state_timestamp_ms = None if timestamp_ms == -1 else timestamp_ms
-        self.state = GroupState.STABLE if value.members else GroupState.EMPTY
+        self.state = ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY
         for row in value.members:
             self._restore_member(row)
         present = [row.member_id for row in value.members]
@@ -312,7 +316,7 @@ class Group:
         known_as = self.static_members.get(row.group_instance_id or "", row.member_id)
         member = self.members.get(known_as)
         if member is None:
-            member = Member(
+            member = ClassicGroupMember(
                 row.member_id,
                 row.group_instance_id,
                 row.client_id,
@@ -356,13 +360,13 @@ class Group:
         return frozenset(topics)
 
 
-def _vote(members: Iterable[Member]) -> str:
+def _vote(members: Iterable[ClassicGroupMember]) -> str:
     protocol = _vote_or_none(list(members))
     assert protocol is not None, "members without a common protocol were let in"
     return protocol
 
 
-def _vote_or_none(members: list[Member]) -> str | None:
+def _vote_or_none(members: list[ClassicGroupMember]) -> str | None:
     counts = Counter(name for member in members for name, _ in member.protocols)
     candidates = {name for name, count in counts.items() if count == len(members)}
     if not candidates:

@@ -17,28 +17,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.coordinator.group import records as classic_records
+from tidelog.coordinator.group.classic.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
 from tidelog.coordinator.group.consumer import heartbeat_checks as checks
 from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.assignment import NOTHING_HELD, Held
 from tidelog.coordinator.group.consumer.assignors.registry import assignors_of
 from tidelog.coordinator.group.consumer.assignors.spec import Assignor
-from tidelog.coordinator.group.consumer.conversion import downgrade_records, upgraded
-from tidelog.coordinator.group.consumer.draft import Draft
-from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.consumer.member import (
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
+from tidelog.coordinator.group.consumer.consumer_member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     NO_REGEX,
-    ConsumerMember,
+    ConsumerGroupMember,
 )
+from tidelog.coordinator.group.consumer.conversion import downgrade_records, upgraded
+from tidelog.coordinator.group.consumer.draft import Draft
 from tidelog.coordinator.group.consumer.pattern_resolution import PatternResolution, Resolved
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit, MemberTimers
 from tidelog.coordinator.group.consumer.topics import ResolvedPattern
-from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
 from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.coordinator.group.settings import MigrationPolicy
-from tidelog.coordinator.group.states import GroupState
 from tidelog.coordinator.patterns import InvalidPattern, Pattern
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
@@ -46,8 +46,8 @@ from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHear
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
+    from tidelog.coordinator.group.classic.rebalance import Rebalances
     from tidelog.coordinator.group.consumer.topics import Topics
-    from tidelog.coordinator.group.rebalance import Rebalances
     from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
@@ -125,13 +125,13 @@ class ConsumerMembership:
 
     def _member(
         self, draft: Draft, member_id: str, request: ConsumerGroupHeartbeatRequest
-    ) -> ConsumerMember:
+    ) -> ConsumerGroupMember:
         """Who sends it, known or new."""
         group, joins = draft.group, request.member_epoch == JOIN_EPOCH
         if request.instance_id is not None:
             return self._static_member(draft, member_id, request.instance_id, request)
         if joins and member_id not in group.members:
-            return ConsumerMember(member_id)
+            return ConsumerGroupMember(member_id)
         member = group.must_find(member_id)
         checks.require_epoch(member, request.member_epoch, request.topic_partitions)
         return member
@@ -142,7 +142,7 @@ class ConsumerMembership:
         member_id: str,
         instance_id: str,
         request: ConsumerGroupHeartbeatRequest,
-    ) -> ConsumerMember:
+    ) -> ConsumerGroupMember:
         holder = draft.group.static_member(instance_id)
         if holder is not None and holder.member_id == member_id and not holder.has_left_for_now:
             checks.require_epoch(holder, request.member_epoch, request.topic_partitions)
@@ -152,7 +152,7 @@ class ConsumerMembership:
             checks.require_epoch(holder, request.member_epoch, request.topic_partitions)
             return holder
         if holder is None:
-            return ConsumerMember(member_id)
+            return ConsumerGroupMember(member_id)
         if holder.classic is None and not holder.has_left_for_now:
             raise KafkaError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -171,7 +171,7 @@ class ConsumerMembership:
                 f"The consumer group has reached its maximum capacity of {max_size} members.",
             )
 
-    def update(self, draft: Draft, before: ConsumerMember, after: ConsumerMember) -> None:
+    def update(self, draft: Draft, before: ConsumerGroupMember, after: ConsumerGroupMember) -> None:
         """What the member now says of itself, and the epoch if that calls for another."""
         group, regex = draft.group, after.subscribed_topic_regex
         if regex not in (NO_REGEX, before.subscribed_topic_regex):
@@ -186,7 +186,7 @@ class ConsumerMembership:
             draft.refresh(self.topics, raise_epoch=has_changed)
 
     def _follow_up(
-        self, group: ConsumerGroup, before: ConsumerMember, reached: ConsumerMember
+        self, group: ConsumerGroup, before: ConsumerGroupMember, reached: ConsumerGroupMember
     ) -> None:
         timers = self.timers(group, reached.member_id)
         timers.heard_from(self._settings_of(group.group_id).session_timeout_ms)
@@ -208,7 +208,7 @@ class ConsumerMembership:
             if may_create:
                 return Draft.of_new_group(group_id, shard.index)
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if may_create and group.state is GroupState.EMPTY:
+        if may_create and group.state is ClassicGroupState.EMPTY:
             has_record = group.generation_id > 0
             ending = [classic_records.group_tombstone(group_id)] if has_record else []
             return Draft.of_new_group(group_id, shard.index, ending)
@@ -223,7 +223,7 @@ class ConsumerMembership:
                 ) from error
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
-    def _may_upgrade(self, group: Group) -> bool:
+    def _may_upgrade(self, group: ClassicGroup) -> bool:
         settings = self._settings().consumer
         return (
             settings.migration_policy.allows_upgrade
@@ -235,7 +235,7 @@ class ConsumerMembership:
         """Makes the draft the group."""
         replaced = shard.groups.get(draft.group.group_id)
         flushed = self._runtime.write(shard.index, draft.records)
-        if isinstance(replaced, Group):
+        if isinstance(replaced, ClassicGroup):
             self._upgraded(self.live(shard, draft.group.group_id))
         self.live(shard, draft.group.group_id).subscription_is_stale = False
         return flushed
@@ -273,7 +273,7 @@ class ConsumerMembership:
         return answer, self.remove(group, [member], "it left")
 
     def _leave_for_now(
-        self, group: ConsumerGroup, member: ConsumerMember
+        self, group: ConsumerGroup, member: ConsumerGroupMember
     ) -> Pending[ErrorCode] | None:
         """Its partitions stay its own, until its session times out."""
         away = member._replace(member_epoch=LEAVE_STATIC_EPOCH, revoking=NOTHING_HELD)
@@ -283,7 +283,7 @@ class ConsumerMembership:
         return flushed
 
     def remove(
-        self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], reason: str
+        self, group: ConsumerGroup, leaving: Sequence[ConsumerGroupMember], reason: str
     ) -> Pending[ErrorCode] | None:
         logger.info(
             "members leave their group",
@@ -330,11 +330,11 @@ class ConsumerMembership:
 
     def downgraded(
         self, group: ConsumerGroup, gone: Collection[str], *, rebalance: bool = True
-    ) -> Group:
+    ) -> ClassicGroup:
         """The classic group that its records have made; `group` is what it was before."""
         logger.info("group uses the classic protocol", extra={"group": group.group_id})
         made = self._runtime.shard_for(group.group_id).groups[group.group_id]
-        assert isinstance(made, Group), group.group_id
+        assert isinstance(made, ClassicGroup), group.group_id
         made.committed_generation = made.generation_id
         for member_id, before in group.members.items():
             if member_id in gone:
@@ -354,7 +354,7 @@ class ConsumerMembership:
 
     # Time
 
-    def begin_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+    def begin_session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
         classic = member.classic
         if classic is None:
             timeout_ms = self._settings_of(group.group_id).session_timeout_ms
@@ -439,8 +439,8 @@ class ConsumerMembership:
 
 
 def _told_by(
-    member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: Sender
-) -> ConsumerMember:
+    member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, sender: Sender
+) -> ConsumerGroupMember:
     """The member with all that the request says of it; null fields say nothing."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms

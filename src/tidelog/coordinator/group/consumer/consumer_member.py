@@ -49,7 +49,7 @@ class ClassicSide(NamedTuple):
         return self.protocols[0][1]
 
 
-class ConsumerMember(NamedTuple):
+class ConsumerGroupMember(NamedTuple):
     member_id: str
     member_epoch: int = JOIN_EPOCH
     previous_member_epoch: int = JOIN_EPOCH
@@ -73,7 +73,7 @@ class ConsumerMember(NamedTuple):
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
-    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerGroupMember:
         """Replays a record of what it said of itself."""
         classic = value.classic_member_metadata
         return self._replace(
@@ -93,7 +93,9 @@ class ConsumerMember(NamedTuple):
             ),
         )
 
-    def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
+    def with_assignment(
+        self, value: ConsumerGroupCurrentMemberAssignmentValue
+    ) -> ConsumerGroupMember:
         """Replays a record of its epochs and partitions."""
         epoch = value.member_epoch
         return self._replace(

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.expiration import Expiration
 from tidelog.coordinator.group import records
-from tidelog.coordinator.group.member import Member
+from tidelog.coordinator.group.classic.classic_member import ClassicGroupMember
+from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
 from tidelog.coordinator.group.results import SyncGroupResult
-from tidelog.coordinator.group.states import GroupState
 from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
-    from tidelog.coordinator.group.group import Group
+    from tidelog.coordinator.group.classic.classic_group import ClassicGroup
     from tidelog.coordinator.group.settings import GroupSettings
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
@@ -72,23 +72,23 @@ class Rebalances:
 
     # Sessions
 
-    def heard_from(self, group: Group, member: Member) -> None:
+    def heard_from(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """The member lives: its session begins anew."""
         if member.session is None:
             self._start_session(group, member, member.session_timeout_ms)
         else:
             member.session.push_back(member.session_timeout_ms)
 
-    def add(self, group: Group, member: Member, protocol_type: str) -> None:
+    def add(self, group: ClassicGroup, member: ClassicGroupMember, protocol_type: str) -> None:
         """A member that has just joined."""
         member.is_new = True
-        if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE and group.generation_id == 0:
             group.new_member_added = True
         group.add(member, protocol_type)
         self._start_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self.maybe_prepare(group, f"{member.member_id} joins")
 
-    def expect(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
+    def expect(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
         """A member that was given its id must come back with it within its session timeout."""
         expiration = Expiration(
             self._clock, self._timer, partial(self.forget_expected, group, member_id)
@@ -96,30 +96,35 @@ class Rebalances:
         group.pending_members[member_id] = expiration
         expiration.push_back(session_timeout_ms)
 
-    def forget_expected(self, group: Group, member_id: str) -> None:
-        if group.state is not GroupState.DEAD:
+    def forget_expected(self, group: ClassicGroup, member_id: str) -> None:
+        if group.state is not ClassicGroupState.DEAD:
             group.forget_pending(member_id)
             self.maybe_complete_join(group)
 
-    def remove(self, group: Group, member: Member, reason: str) -> None:
+    def remove(self, group: ClassicGroup, member: ClassicGroupMember, reason: str) -> None:
         logger.info(
             "member leaves its group",
             extra={"group": group.group_id, "member": member.member_id, "reason": reason},
         )
         group.remove(member.member_id)
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             self.maybe_complete_join(group)
-        elif group.state is not GroupState.EMPTY:
+        elif group.state is not ClassicGroupState.EMPTY:
             self.maybe_prepare(group, f"{member.member_id} left: {reason}")
 
-    def _start_session(self, group: Group, member: Member, timeout_ms: int) -> None:
+    def _start_session(
+        self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int
+    ) -> None:
         member.session = Expiration(
             self._clock, self._timer, partial(self._session_expired, group, member)
         )
         member.session.push_back(timeout_ms)
 
-    def _session_expired(self, group: Group, member: Member) -> None:
-        if group.state is GroupState.DEAD or group.members.get(member.member_id) is not member:
+    def _session_expired(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+        if (
+            group.state is ClassicGroupState.DEAD
+            or group.members.get(member.member_id) is not member
+        ):
             return
         if member.is_waiting and not member.is_new:
             return  # its session begins anew with the answer
@@ -127,18 +132,18 @@ class Rebalances:
 
     # Waiting for joins
 
-    def maybe_prepare(self, group: Group, reason: str) -> None:
+    def maybe_prepare(self, group: ClassicGroup, reason: str) -> None:
         if group.can_rebalance:
             self.prepare(group, reason)
 
-    def prepare(self, group: Group, reason: str) -> None:
+    def prepare(self, group: ClassicGroup, reason: str) -> None:
         if group.committed_generation != group.generation_id:
             # Some may wait for an assignment, or for its being committed: it is out of date.
             self._fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync_members.clear()
         group.stop_timers()
-        is_first = group.state is GroupState.EMPTY
-        group.transition_to(GroupState.PREPARING_REBALANCE, self._clock.time_ms())
+        is_first = group.state is ClassicGroupState.EMPTY
+        group.transition_to(ClassicGroupState.PREPARING_REBALANCE, self._clock.time_ms())
         logger.info(
             "group prepares to rebalance",
             extra={
@@ -153,13 +158,13 @@ class Rebalances:
         else:
             self._await_joins(group)
 
-    def _delay(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
+    def _delay(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         group.in_initial_delay = True
         group.join_timer = self._timer.call_later(
             delay_ms / 1000, partial(self._delay_over, group, delay_ms, remaining_ms)
         )
 
-    def _delay_over(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
+    def _delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
             next_ms = min(self._settings().initial_rebalance_delay_ms, remaining_ms)
@@ -167,21 +172,21 @@ class Rebalances:
         else:
             self._complete_join(group)
 
-    def _await_joins(self, group: Group) -> None:
+    def _await_joins(self, group: ClassicGroup) -> None:
         group.join_timer = self._timer.call_later(
             group.rebalance_timeout_ms / 1000, partial(self._complete_join, group)
         )
         self.maybe_complete_join(group)
 
-    def maybe_complete_join(self, group: Group) -> None:
+    def maybe_complete_join(self, group: ClassicGroup) -> None:
         if (
-            group.state is GroupState.PREPARING_REBALANCE
+            group.state is ClassicGroupState.PREPARING_REBALANCE
             and not group.in_initial_delay
             and group.has_all_members_joined
         ):
             self._complete_join(group)
 
-    def _complete_join(self, group: Group) -> None:
+    def _complete_join(self, group: ClassicGroup) -> None:
         group.stop_timers()
         group.in_initial_delay = group.new_member_added = False
         for member in tuple(group.members.values()):
@@ -191,12 +196,12 @@ class Rebalances:
             self._await_joins(group)  # only static members are left, and none is back yet
             return
         group.begin_generation(self._clock.time_ms())
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             self._store_empty(group)
         else:
             self._announce_generation(group)
 
-    def _announce_generation(self, group: Group) -> None:
+    def _announce_generation(self, group: ClassicGroup) -> None:
         logger.info(
             "group has a new generation",
             extra={
@@ -217,7 +222,7 @@ class Rebalances:
             is_leader = member.member_id == group.leader_id
             member.answer_join(group.join_result(member.member_id, with_members=is_leader))
 
-    def _store_empty(self, group: Group) -> None:
+    def _store_empty(self, group: ClassicGroup) -> None:
         value = group.metadata_value((), self._clock.time_ms(), leader_id=None)
         try:
             self._runtime.write(group.shard_index, [records.group_metadata(group.group_id, value)])
@@ -229,13 +234,13 @@ class Rebalances:
 
     # Waiting for syncs
 
-    def synced(self, group: Group, member_id: str) -> None:
+    def synced(self, group: ClassicGroup, member_id: str) -> None:
         group.pending_sync_members.discard(member_id)
         if not group.pending_sync_members and group.sync_timer is not None:
             group.sync_timer.cancel()
             group.sync_timer = None
 
-    def _syncs_overdue(self, group: Group, generation_id: int) -> None:
+    def _syncs_overdue(self, group: ClassicGroup, generation_id: int) -> None:
         assert group.generation_id == generation_id, "a new generation stops the timer"
         group.sync_timer = None
         overdue = sorted(group.pending_sync_members)
@@ -243,7 +248,7 @@ class Rebalances:
             group.remove(member_id)
         self.prepare(group, f"no SyncGroup from {', '.join(overdue)}")
 
-    def store_assignment(self, group: Group, assignments: Mapping[str, bytes]) -> None:
+    def store_assignment(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         """Members that the leader forgot get an empty assignment."""
         members = [
             group.member_value(member, assignments.get(member.member_id, b""))
@@ -266,8 +271,8 @@ class Rebalances:
                 partial(self._assignment_broken, group),
             )
 
-    def _assignment_stored(self, group: Group, generation_id: int, code: ErrorCode) -> None:
-        if group.state is GroupState.DEAD or group.generation_id != generation_id:
+    def _assignment_stored(self, group: ClassicGroup, generation_id: int, code: ErrorCode) -> None:
+        if group.state is ClassicGroupState.DEAD or group.generation_id != generation_id:
             return
         if code is not ErrorCode.NONE:
             self._assignment_failed(group, code)
@@ -278,11 +283,11 @@ class Rebalances:
                 self.heard_from(group, member)
                 member.answer_sync(sync_result(group, member))
 
-    def _assignment_broken(self, group: Group, cause: BaseException) -> None:
+    def _assignment_broken(self, group: ClassicGroup, cause: BaseException) -> None:
         logger.error("a bug kept a group's assignment from its members", exc_info=cause)
         self._assignment_failed(group, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _assignment_failed(self, group: Group, code: ErrorCode) -> None:
+    def _assignment_failed(self, group: ClassicGroup, code: ErrorCode) -> None:
         logger.error(
             "cannot write a group's assignment",
             extra={"group": group.group_id, "error": code.name},
@@ -290,7 +295,7 @@ class Rebalances:
         self._fail_syncs(group, store_error(code))
         self.maybe_prepare(group, f"its assignment could not be written: {code.name}")
 
-    def _fail_syncs(self, group: Group, code: ErrorCode) -> None:
+    def _fail_syncs(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in tuple(group.members.values()):
             member.assignment = b""
             if member.sync_waiter is not None:
@@ -298,7 +303,7 @@ class Rebalances:
                 member.fail_sync(code)
 
 
-def sync_result(group: Group, member: Member) -> SyncGroupResult:
+def sync_result(group: ClassicGroup, member: ClassicGroupMember) -> SyncGroupResult:
     return SyncGroupResult(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,

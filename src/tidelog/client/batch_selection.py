@@ -117,22 +117,36 @@ def parts_of(
     """One part after the other, so that not all batches are decompressed at once."""
     records = selection.records
     for row in selection.batches:
-        attributes, base_offset = row.attributes, row.base_offset
-        batch = records[row.position : row.position + row.size]
+        (
+            position,
+            size,
+            magic,
+            attributes,
+            base_offset,
+            _,
+            _,
+            base_timestamp,
+            max_timestamp,
+            _,
+            _,
+            _,
+            records_count,
+        ) = row
+        batch = records[position : position + size]
         try:
-            if row.magic < 2:
+            if magic < 2:
                 yield from _legacy_parts(batch, check_crcs)
                 continue
             if check_crcs:
                 _require_checksum(batch)
-            if not row.records_count:
+            if not records_count:
                 continue
-            append_time = row.max_timestamp if attributes & APPEND_TIME_BIT else None
+            append_time = max_timestamp if attributes & APPEND_TIME_BIT else None
             payload = batch[HEADER_SIZE:]
             if attributes & CODEC_MASK:
                 payload = _decompressed(payload, attributes)
             yield Part(
-                (payload, row.records_count, base_offset, row.base_timestamp, append_time),
+                (payload, records_count, base_offset, base_timestamp, append_time),
                 TimestampType.CREATE_TIME if append_time is None else TimestampType.LOG_APPEND_TIME,
             )
         except KafkaError as problem:

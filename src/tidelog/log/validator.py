@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     from tidelog.config.topic import LogConfig
     from tidelog.record.inflation import InflationBudget
-    from tidelog.record.kernel import Buffer, MessagesCheck, RecordsCheck
+    from tidelog.record.kernel import BatchCheckTuple, Buffer, MessagesCheck
 
 _OFFSET_LENGTH_EPOCH = Struct(">qii")
 _stamp = _OFFSET_LENGTH_EPOCH.pack_into
@@ -168,7 +168,7 @@ def validate_for_append(
             producer_epoch,
             base_sequence,
         )
-    append = _Append(
+    return _Append(
         records,
         config,
         next_offset,
@@ -177,8 +177,8 @@ def validate_for_append(
         origin,
         produce_version,
         inflation,
-    )
-    return append.validate(BatchCheck(*check))
+        check,
+    ).validate()
 
 
 def must_be_one_batch(records: memoryview, produce_version: int) -> None:
@@ -206,6 +206,7 @@ class _Append:
         origin: AppendOrigin,
         produce_version: int,
         inflation: InflationBudget | None,
+        check: BatchCheckTuple,
     ) -> None:
         self.records = records
         self.config = config
@@ -216,62 +217,71 @@ class _Append:
         self.produce_version = produce_version
         self.inflation = inflation
         self.has_append_time = config.message_timestamp_type == "LogAppendTime"
+        # What the kernel found in the batch: the fields of its BatchCheck.
+        (
+            self.status,
+            self.size,
+            self.base_offset,
+            _,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.records_count,
+            self.min_timestamp,
+            self.largest_timestamp,
+            _,
+            self.flags,
+        ) = check
 
-    def validate(self, check: BatchCheck) -> ValidBatch:
-        status = check.status
-        _require_batch(status)
-        if status == kernel.OLD_FORMAT:
+    def validate(self) -> ValidBatch:
+        _require_batch(self.status)
+        if self.status == kernel.OLD_FORMAT:
             return self._validate_old()
-        return self._validate_v2(check)
+        return self._validate_v2()
 
-    def _validate_v2(self, check: BatchCheck) -> ValidBatch:
-        codec = self._allowed_codec(check.attributes)
-        _require_nothing_follows(self.records[check.size :])
-        if self.is_client and check.base_offset != 0:
-            raise InvalidRecords(f"The batch begins at offset {check.base_offset}, not at 0.")
-        self._require_size(check.size)
-        if check.status == kernel.BAD_CRC:
+    def _validate_v2(self) -> ValidBatch:
+        codec = self._allowed_codec(self.attributes)
+        _require_nothing_follows(self.records[self.size :])
+        if self.is_client and self.base_offset != 0:
+            raise InvalidRecords(f"The batch begins at offset {self.base_offset}, not at 0.")
+        self._require_size(self.size)
+        if self.status == kernel.BAD_CRC:
             raise CorruptRecords("The batch fails its checksum.")
         if self.is_client:
-            _require_consistent(check)
-        batch = self.records[: check.size]
+            self._require_consistent()
+        batch = self.records[: self.size]
         payload: Buffer = batch[HEADER_SIZE:]
         if codec != Codec.NONE:
             payload = self._budget().decompress(codec, payload)
-            walk = kernel.check_records(payload, check.records_count, check.base_timestamp)
-        else:
-            walk = check.records_check()
-        if walk.status == kernel.BAD_RECORDS:
+            self.status, self.min_timestamp, self.largest_timestamp, _, self.flags = (
+                kernel.check_records(payload, self.records_count, self.base_timestamp)
+            )
+        if self.status == kernel.BAD_RECORDS:
             raise InvalidRecords("The records of the batch are malformed or miscounted.")
-        return self._accept_v2(batch, payload, codec, check, walk)
+        return self._accept_v2(batch, payload, codec)
 
-    def _accept_v2(
-        self,
-        batch: memoryview,
-        payload: Buffer,
-        codec: Codec,
-        check: BatchCheck,
-        walk: RecordsCheck,
-    ) -> ValidBatch:
-        attributes, max_timestamp = check.attributes, check.max_timestamp
-        smallest, largest, flags = walk.min_timestamp, walk.largest_timestamp, walk.flags
+    def _accept_v2(self, batch: memoryview, payload: Buffer, codec: Codec) -> ValidBatch:
+        attributes, flags = self.attributes, self.flags
+        smallest, largest = self.min_timestamp, self.largest_timestamp
         if attributes & APPEND_TIME_BIT:
-            smallest = max_timestamp
-            largest = max(max_timestamp, NO_TIMESTAMP)
-        self._require_records_allowed(payload, check, smallest, largest, flags)
+            smallest = self.max_timestamp
+            largest = max(self.max_timestamp, NO_TIMESTAMP)
+        self._require_records_allowed(payload, smallest, largest)
         target = self._target_codec(codec)
         if codec == Codec.NONE and attributes & CONTROL_BIT:
             target = codec
         if target != codec or flags & kernel.SPARSE_OFFSETS:
             _require_rewritable(smallest)
-            return self._rebuilt(payload, target, check, flags, largest)
-        return self._in_place(batch, codec, check, largest)
+            return self._rebuilt(payload, target, largest)
+        return self._in_place(batch, codec, largest)
 
-    def _in_place(
-        self, batch: memoryview, codec: Codec, check: BatchCheck, largest: int
-    ) -> ValidBatch:
-        attributes, last_offset_delta = check.attributes, check.last_offset_delta
-        last_offset = self.next_offset + last_offset_delta
+    def _in_place(self, batch: memoryview, codec: Codec, largest: int) -> ValidBatch:
+        attributes = self.attributes
+        last_offset = self.next_offset + self.last_offset_delta
         offset_of_max = last_offset
         if self.has_append_time:
             largest = self.now_ms
@@ -279,29 +289,22 @@ class _Append:
             offset_of_max = -1
         wanted = TimestampType(self.has_append_time)
         had_append_time = attributes & APPEND_TIME_BIT != 0
-        if check.max_timestamp != largest or had_append_time != self.has_append_time:
+        if self.max_timestamp != largest or had_append_time != self.has_append_time:
             stamp_timestamps(batch, wanted, largest)
             attributes = attributes & 0x77 | wanted << 3
         self._require_below_segment(len(batch))
         _stamp(batch, 0, self.next_offset, len(batch) - LOG_OVERHEAD, self.leader_epoch)
-        return self._valid(batch, attributes, last_offset, largest, offset_of_max, check)
+        return self._valid(batch, attributes, last_offset, largest, offset_of_max)
 
-    def _rebuilt(
-        self,
-        payload: Buffer,
-        target: Codec,
-        check: BatchCheck,
-        flags: int,
-        largest: int,
-    ) -> ValidBatch:
+    def _rebuilt(self, payload: Buffer, target: Codec, largest: int) -> ValidBatch:
         """A new batch: the same record bytes, unless their offsets or timestamps must change."""
         from tidelog.record.builder import finish_batch, with_payload
 
-        attributes, records_count = check.attributes, check.records_count
-        base_timestamp = check.base_timestamp
+        attributes, records_count = self.attributes, self.records_count
+        base_timestamp = self.base_timestamp
         self._take_time_to_rewrite(target, memoryview(payload).nbytes)
-        if flags & kernel.SPARSE_OFFSETS or attributes & APPEND_TIME_BIT:
-            append_time = check.max_timestamp if attributes & APPEND_TIME_BIT else None
+        if self.flags & kernel.SPARSE_OFFSETS or attributes & APPEND_TIME_BIT:
+            append_time = self.max_timestamp if attributes & APPEND_TIME_BIT else None
             columns = kernel.records_to_columns(
                 [(payload, records_count, 0, base_timestamp, append_time)]
             )
@@ -324,12 +327,12 @@ class _Append:
             last_offset_delta=records_count - 1,
             base_timestamp=base_timestamp,
             max_timestamp=largest,
-            producer_id=check.producer_id,
-            producer_epoch=check.producer_epoch,
-            base_sequence=check.base_sequence,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
             records_count=records_count,
         )
-        return self._valid_rewritten(batch, attributes, largest, records_count, check)
+        return self._valid_rewritten(batch, attributes, largest)
 
     def _take_time_to_rewrite(self, target: Codec, payload_bytes: int) -> None:
         from tidelog.record.compression import compression_ns
@@ -363,7 +366,10 @@ class _Append:
             leader_epoch=self.leader_epoch,
         )
         attributes = target | APPEND_TIME_BIT * self.has_append_time
-        return self._valid_rewritten(batch, attributes, max_timestamp, check.messages_count, None)
+        self.records_count = check.messages_count
+        self.producer_id, self.producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
+        return self._valid_rewritten(batch, attributes, max_timestamp)
 
     def _read_old(self) -> tuple[Buffer, MessagesCheck, int | None, bool]:
         """(uncompressed v0 or v1 messages, what is in them, the timestamp of all where a wrapper
@@ -455,16 +461,14 @@ class _Append:
                 f"A batch of {size} bytes exceeds segment.bytes ({self.config.segment_bytes})."
             )
 
-    def _require_records_allowed(
-        self, payload: Buffer, check: BatchCheck, smallest: int, largest: int, flags: int
-    ) -> None:
-        attributes = check.attributes
-        if attributes & APPEND_TIME_BIT and (self.has_append_time or largest == NO_TIMESTAMP):
+    def _require_records_allowed(self, payload: Buffer, smallest: int, largest: int) -> None:
+        is_append_time = self.attributes & APPEND_TIME_BIT != 0
+        if is_append_time and (self.has_append_time or largest == NO_TIMESTAMP):
             raise _append_time_by_client()
-        if not self._are_allowed(flags, smallest, largest):
-            append_time = largest if attributes & APPEND_TIME_BIT else None
+        if not self._are_allowed(self.flags, smallest, largest):
+            append_time = largest if is_append_time else None
             self._refuse_records(
-                payload, check.records_count, check.base_timestamp, append_time, flags
+                payload, self.records_count, self.base_timestamp, append_time, self.flags
             )
 
     def _are_allowed(self, flags: int, smallest: int, largest: int) -> bool:
@@ -516,21 +520,12 @@ class _Append:
             and largest - self.now_ms <= self.config.message_timestamp_after_max_ms
         )
 
-    def _valid_rewritten(
-        self,
-        batch: bytearray,
-        attributes: int,
-        max_timestamp: int,
-        records_count: int,
-        check: BatchCheck | None,
-    ) -> ValidBatch:
+    def _valid_rewritten(self, batch: bytearray, attributes: int, max_timestamp: int) -> ValidBatch:
         self._require_size(len(batch))
         self._require_below_segment(len(batch))
-        last_offset = self.next_offset + records_count - 1
+        last_offset = self.next_offset + self.records_count - 1
         offset_of_max = last_offset if max_timestamp != NO_TIMESTAMP else -1
-        return self._valid(
-            batch, attributes, last_offset, max_timestamp, offset_of_max, check, records_count
-        )
+        return self._valid(batch, attributes, last_offset, max_timestamp, offset_of_max)
 
     def _valid(
         self,
@@ -539,27 +534,36 @@ class _Append:
         last_offset: int,
         max_timestamp: int,
         offset_of_max_timestamp: int,
-        check: BatchCheck | None,
-        records_count: int = 0,
     ) -> ValidBatch:
-        producer_id, producer_epoch, base_sequence = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
-        if check is not None:
-            producer_id, producer_epoch = check.producer_id, check.producer_epoch
-            base_sequence, records_count = check.base_sequence, check.records_count
         return ValidBatch(
             batch,
             len(batch),
             attributes,
             self.next_offset,
             last_offset,
-            records_count,
+            self.records_count,
             max_timestamp,
             offset_of_max_timestamp,
             self.now_ms if self.has_append_time else -1,
-            producer_id,
-            producer_epoch,
-            base_sequence,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
         )
+
+    def _require_consistent(self) -> None:
+        last_offset_delta, records_count = self.last_offset_delta, self.records_count
+        if last_offset_delta < 0:
+            raise InvalidRecords(f"The last offset delta is {last_offset_delta}.")
+        if records_count <= 0:
+            raise InvalidRecords(f"The batch announces {records_count} records.")
+        if records_count != last_offset_delta + 1:
+            raise InvalidRecords(
+                f"{records_count} records do not fit a last offset delta of {last_offset_delta}."
+            )
+        if self.attributes & CONTROL_BIT:
+            raise InvalidRecords("Clients may not write control records.")
+        if self.producer_id > NO_PRODUCER_ID and self.base_sequence < 0:
+            raise InvalidRecords(f"Producer {self.producer_id} sent sequence {self.base_sequence}.")
 
 
 def _append_time_by_client() -> InvalidTimestamps:
@@ -602,19 +606,3 @@ def _require_nothing_follows(rest: memoryview) -> None:
         raise CorruptRecords("Bytes after the batch are neither a batch nor the beginning of one.")
     if status != kernel.NO_BATCH:
         raise NotOneBatch("There is more than one record batch.")
-
-
-def _require_consistent(check: BatchCheck) -> None:
-    last_offset_delta, records_count = check.last_offset_delta, check.records_count
-    if last_offset_delta < 0:
-        raise InvalidRecords(f"The last offset delta is {last_offset_delta}.")
-    if records_count <= 0:
-        raise InvalidRecords(f"The batch announces {records_count} records.")
-    if records_count != last_offset_delta + 1:
-        raise InvalidRecords(
-            f"{records_count} records do not fit a last offset delta of {last_offset_delta}."
-        )
-    if check.attributes & CONTROL_BIT:
-        raise InvalidRecords("Clients may not write control records.")
-    if check.producer_id > NO_PRODUCER_ID and check.base_sequence < 0:
-        raise InvalidRecords(f"Producer {check.producer_id} sent sequence {check.base_sequence}.")

@@ -37,7 +37,6 @@ from tidelog.record._results import (
     MessagesCheck,
     ProducerBatch,
     RecordColumns,
-    RecordsCheck,
     ScanState,
 )
 from tidelog.record.varint import decode_varint, decode_varlong, encode_varint
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from tidelog.record._results import BatchCheckTuple, Record, RecordsPart
+    from tidelog.record._results import BatchCheckTuple, Record, RecordsCheckTuple, RecordsPart
 
     Found = tuple[int, int, int, int, int]
 
@@ -182,7 +181,7 @@ def _walk(
         raise _Malformed("malformed records")
 
 
-def check_records(payload: Buffer, records_count: int, base_timestamp: int, /) -> RecordsCheck:
+def check_records(payload: Buffer, records_count: int, base_timestamp: int, /) -> RecordsCheckTuple:
     min_timestamp, largest_timestamp, delta_of_largest, flags = -1, -1, -1, WALKED
     view = memoryview(payload).cast("B")
     try:
@@ -199,8 +198,8 @@ def check_records(payload: Buffer, records_count: int, base_timestamp: int, /) -
             if offset_delta != index:
                 flags |= SPARSE_OFFSETS
     except _Malformed:
-        return RecordsCheck(BAD_RECORDS, -1, -1, -1, 0)
-    return RecordsCheck(OK, min_timestamp, largest_timestamp, delta_of_largest, flags)
+        return BAD_RECORDS, -1, -1, -1, 0
+    return OK, min_timestamp, largest_timestamp, delta_of_largest, flags
 
 
 def check_batch(data: Buffer, /) -> BatchCheckTuple:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     BatchCheckTuple = tuple[
         int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int
     ]
+    # status, min_timestamp, largest_timestamp, delta_of_largest, flags: as in BatchCheck
+    RecordsCheckTuple = tuple[int, int, int, int, int]
 else:
     Buffer = Any
 
@@ -63,16 +65,6 @@ APPEND_TIME: Final = 32
 NO_TIMESTAMP: Final = 64
 
 
-class RecordsCheck(NamedTuple):
-    """Of check_records; the fields mean what they mean in BatchCheck."""
-
-    status: int  # OK or BAD_RECORDS
-    min_timestamp: int
-    largest_timestamp: int
-    delta_of_largest: int
-    flags: int
-
-
 class BatchCheck(NamedTuple):
     """Of check_batch: the v2 batch that starts the buffer."""
 
@@ -92,16 +84,6 @@ class BatchCheck(NamedTuple):
     largest_timestamp: int  # of the records' own timestamps, at least -1
     delta_of_largest: int  # offset delta of the first record that has it; -1 if none
     flags: int  # WALKED (uncompressed: the last three were found), NULL_KEY, SPARSE_OFFSETS
-
-    def records_check(self) -> RecordsCheck:
-        """What was found in the records of an uncompressed batch."""
-        return RecordsCheck(
-            self.status,
-            self.min_timestamp,
-            self.largest_timestamp,
-            self.delta_of_largest,
-            self.flags,
-        )
 
 
 class BatchRow(NamedTuple):

@@ -22,8 +22,9 @@ check_batch(data) -> the 16 ints of BatchCheck, as a plain tuple: the v2 batch t
     left to the caller. Produce calls this for every batch, so the answer is a plain tuple that is
     unpacked at once; BatchCheck(*answer) names it where that is not so.
 
-check_records(payload, records_count, base_timestamp) -> RecordsCheck
-    The same of uncompressed record bytes.
+check_records(payload, records_count, base_timestamp)
+    -> (status, min_timestamp, largest_timestamp, delta_of_largest, flags)
+    The same of uncompressed record bytes: OK or BAD_RECORDS, and the records' fields.
 
 list_batches(buffer, position, end, batches_max) -> (position, why, [BatchRow])
     Headers of the batches in [position, end), any magic, unverified. `position` is where the walk
@@ -171,7 +172,6 @@ from tidelog.record._results import (
     MessagesCheck,
     ProducerBatch,
     RecordColumns,
-    RecordsCheck,
     Retention,
     ScanState,
     TransactionalBatch,
@@ -227,7 +227,6 @@ __all__ = [
     "ProducerBatch",
     "Record",
     "RecordColumns",
-    "RecordsCheck",
     "RecordsPart",
     "Retention",
     "ScanState",

@@ -605,6 +605,6 @@ class TestColumns:
 def test_answers_of_both_have_the_same_names() -> None:
     assert compiled is not None
     named = [_results.__dict__[name] for name in dir(compiled) if name[0].isupper()]
-    assert len(named) == 10
+    assert len(named) == 9
     for result in named:
         assert getattr(compiled, result.__name__).__match_args__ == result._fields

@@ -130,7 +130,7 @@ static PyObject *kernel_check_records(PyObject *module, PyObject *const *argumen
     PyBuffer_Release(&view);
     int64_t values[5] = {status, walk.min_timestamp, walk.largest_timestamp, walk.delta_of_largest,
                          walk.flags};
-    return named_ints(&RECORDS_CHECK, values, 5);
+    return tuple_of_ints(values, 5);
 }
 
 static int append_batch(PyObject *list, const Batch *batch)

@@ -12,11 +12,6 @@ typedef struct {
     PyTypeObject *type;
 } Result;
 
-static Result RECORDS_CHECK = {
-    "tidelog.record._kernel.RecordsCheck",
-    {"status", "min_timestamp", "largest_timestamp", "delta_of_largest", "flags"},
-    NULL};
-
 static Result BATCH_ROW = {
     "tidelog.record._kernel.BatchRow",
     {"position", "size", "magic", "attributes", "base_offset", "last_offset", "leader_epoch",
@@ -74,9 +69,9 @@ static Result FILTERED = {
      "records_kept", "batches_rewritten", "records_without_key"},
     NULL};
 
-static Result *const results[] = {
-    &RECORDS_CHECK, &BATCH_ROW,      &SCAN_STATE,          &LOG_SCAN, &PRODUCER_BATCH,
-    &RECORD_COLUMNS, &MESSAGES_CHECK, &TRANSACTIONAL_BATCH, &MAPPED,   &FILTERED};
+static Result *const results[] = {&BATCH_ROW,      &SCAN_STATE,     &LOG_SCAN,
+                                  &PRODUCER_BATCH, &RECORD_COLUMNS, &MESSAGES_CHECK,
+                                  &TRANSACTIONAL_BATCH, &MAPPED, &FILTERED};
 
 static int prepare_result(Result *result)
 {

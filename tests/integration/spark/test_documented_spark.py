@@ -1,0 +1,40 @@
+"""The Python of docs/spark.md runs as it stands there, but for the port and the data directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.support.documents import ROOT, blocks
+from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.conftest import StartBroker
+
+
+def test_the_programs_of_the_spark_page_run_in_their_order(
+    spark: SparkSession, start_broker: StartBroker
+) -> None:
+    """The stream of the first one would never end, so it is stopped once it has read a batch."""
+    from tests.support.spark_topics import SparkTopics
+
+    broker = start_broker()
+    SparkTopics(broker.bootstrap).create("orders")
+    stream, *others = [
+        block.text.replace("127.0.0.1:9092", broker.bootstrap).replace(
+            "/var/lib/tidelog", str(broker.data_directory)
+        )
+        for block in blocks(ROOT / "docs" / "spark.md")
+        if block.language == "python"
+    ]
+    names: dict[str, Any] = {}
+    exec(stream.replace(".start().awaitTermination()", ".start()"), names)
+    (query,) = spark.streams.active
+    eventually(lambda: query.lastProgress is not None or not query.isActive)
+    query.stop()
+    assert query.exception() is None
+    for program in others[:-1]:
+        exec(program, names)
+    rows = eval(others[-1], names)
+    assert rows.where("cast(value as string) = 'hello'").count() == 1000

@@ -1,0 +1,179 @@
+"""The documents keep their word: their links, snippets, arguments and flags.
+
+`tests/integration/test_documented_commands.py` runs their commands.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import arguments as bench_arguments
+from tests.support.documents import (
+    DOCUMENTS,
+    INLINE_CODE,
+    LANGUAGES,
+    ROOT,
+    Block,
+    blocks,
+    name_of,
+    prose,
+)
+from tests.support.kafka_data import KAFKA_DATA
+from tidelog.config.broker import BROKER_TABLE
+from tidelog.config.topic import TOPIC_TABLE
+from tidelog.pipeline.declaration_file import parse_pipeline
+from tidelog.tools.cli.main import COMMANDS, make_parser
+
+LINK = re.compile(r"\]\(([^)\s]+)\)|<(?:img|a) [^>]*(?:src|href)=\"([^\"]+)\"")
+HEADING = re.compile(r"^#+ +(.+?)$", re.MULTILINE)
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+# Flags of other people's tools that the documents mention.
+FOREIGN_FLAGS = {
+    "--describe",  # kafka-topics
+    "--entity-type",  # kafka-configs
+    "--throttle",  # kafka-reassign-partitions
+}
+DECODER_FLAGS = {  # of dump-log, which makes them from lists
+    "--key-decoder-class",
+    "--value-decoder-class",
+    "--cluster-metadata-decoder",
+    "--remote-log-metadata-decoder",
+    "--share-group-state-decoder",
+}
+EVERY_BLOCK = [block for document in DOCUMENTS for block in blocks(document)]
+
+
+def by_document(document: Path) -> str:
+    return name_of(document)
+
+
+def by_place(block: Block) -> str:
+    return block.place
+
+
+def of_language(*languages: str) -> list[Block]:
+    return [block for block in EVERY_BLOCK if block.language in languages]
+
+
+@cache
+def anchors(document: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    found: set[str] = set()
+    for heading in HEADING.findall(prose(document)):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        repeated = sum(1 for known in found if re.fullmatch(rf"{anchor}(-\d+)?", known))
+        found.add(f"{anchor}-{repeated}" if repeated else anchor)
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)
+def test_every_link_and_picture_points_to_a_file_and_heading_that_exist(document: Path) -> None:
+    broken = []
+    for link in (markdown or html for markdown, html in LINK.findall(prose(document))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert not broken
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)
+def test_every_block_has_a_language(document: Path) -> None:
+    assert not [b.place for b in blocks(document) if b.language not in LANGUAGES]
+
+
+@pytest.mark.parametrize("block", of_language("python"), ids=by_place)
+def test_python_compiles(block: Block) -> None:
+    compile(block.text, block.place, "exec")
+
+
+@pytest.mark.parametrize("block", of_language("toml"), ids=by_place)
+def test_toml_parses_and_a_whole_pipeline_loads(block: Block) -> None:
+    if "pipeline" in tomllib.loads(block.text):
+        parse_pipeline(ROOT / "pipeline.toml", block.text, {})
+
+
+@pytest.mark.parametrize("block", of_language("properties"), ids=by_place)
+def test_properties_are_keys_of_the_broker_or_of_topics(block: Block) -> None:
+    keys = {line.partition("=")[0] for line in block.text.splitlines()}
+    assert not [key for key in keys if key not in BROKER_TABLE and key not in TOPIC_TABLE]
+
+
+def commands_of_tidelog(block: Block) -> Iterator[list[str]]:
+    """Their arguments, variables of the block filled in."""
+    variables: dict[str, str] = {}
+    for command in block.commands:
+        given = re.fullmatch(r"(\w+)=\"([^\"]*)\"", command)
+        if given:
+            variables[given[1]] = given[2]
+        for name, value in variables.items():
+            command = command.replace(f"${name}", value)
+        words = [word for word in shlex.split(command, comments=True) if word != "&"]
+        if words[:1] == ["tidelog"]:
+            yield words[1:]
+
+
+@pytest.mark.parametrize("block", of_language("sh", "console"), ids=by_place)
+def test_the_parser_accepts_every_command_of_tidelog(
+    block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(KAFKA_DATA.parent)  # some commands look for `data` at once
+    for arguments in commands_of_tidelog(block):
+        make_parser(arguments).parse_args(arguments)
+
+
+@pytest.mark.parametrize("block", of_language("sh", "console"), ids=by_place)
+def test_the_benchmark_accepts_its_arguments(block: Block) -> None:
+    for command in block.commands:
+        _, found, arguments = command.partition("python -m bench")
+        if found:
+            bench_arguments(shlex.split(arguments, comments=True))
+
+
+@cache
+def flags_in(*sources: Path) -> set[str]:
+    """Flags that these modules add to their parsers."""
+    return {flag for file in sources for flag in re.findall(r"\"(--[a-z-]+)\"", file.read_text())}
+
+
+def source_of(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    if module.startswith("tidelog"):
+        path = ROOT / "src" / path.relative_to(ROOT)
+    return path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def flags_known_to(code: str) -> set[str]:
+    """All that may follow this piece of inline code."""
+    cli = ROOT / "src" / "tidelog" / "tools" / "cli"
+    command = re.match(r"tidelog ([a-z-]+)", code)
+    module = re.match(r"python -m ([\w.]+)", code)
+    if command and command[1].replace("-", "_") in COMMANDS:
+        return flags_in(cli / f"{command[1].replace('-', '_')}.py", cli / "cluster_command.py")
+    if module:
+        return flags_in(source_of(module[1]))
+    harnesses = (ROOT / "tests" / "support").glob("*_harness.py")
+    return (
+        flags_in(*cli.glob("*.py"), *harnesses, source_of("bench")) | DECODER_FLAGS | FOREIGN_FLAGS
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)
+def test_every_flag_in_the_text_is_known_to_its_command(document: Path) -> None:
+    unknown = [
+        code
+        for code in INLINE_CODE.findall(prose(document))
+        if (FLAG.search(code) or "python -m" in code)
+        and not set(FLAG.findall(code)) <= flags_known_to(code)
+    ]
+    assert not unknown

@@ -1,14 +1,16 @@
 """From a request frame to a handler and back.
 
-A request takes these steps, in this order:
+A request takes these steps, in this order; those in brackets are not there unless the broker is
+given them, and cost nothing then:
 
-    decode        the header, then the message: `handle`
-    authenticate  a check, if the broker has one: `_handle`
-    authorise     a check, if the broker has one: `_handle`
-    handle        the handler of its API key
-    measure       (nothing yet) `_respond`, where the request, its header and the answer are known
-    throttle      (nothing yet) `_respond`
-    encode        `_respond`
+    decode          its header, and which API it is for
+    (authenticate)  whether this client may ask at all; before its message is decoded
+    decode          its message
+    (authorise)     whether its principal may ask this
+    handle          the handler of the API
+    (measure)       in `_respond`, where request, header and answer are known; nothing yet
+    (throttle)      likewise
+    encode          `_respond`
 
 A handler answers at once, or returns a `Pending`, or a coroutine, of which `_run` makes a Pending.
 A request whose answer fails closes its connection, and the cause is logged.
@@ -43,16 +45,24 @@ logger = logging.getLogger(__name__)
 
 DECODED_AT_ONCE_BYTES: Final = 64 * 1024
 
-# Looks at a request before its handler does. What it returns is the answer; None lets it pass.
-Check: TypeAlias = Callable[[RequestContext, Message], Answer]
+# What they return is the answer; None lets the request pass.
+Authenticate: TypeAlias = Callable[[RequestContext], Answer]
+Authorise: TypeAlias = Callable[[RequestContext, Message], Answer]
 
 
 class RequestDispatcher:
     """The network layer's handler; runs on the broker loop."""
 
-    def __init__(self, broker: Broker, checks: tuple[Check, ...] = ()) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        authenticate: Authenticate | None = None,
+        authorise: Authorise | None = None,
+    ) -> None:
         self._broker = broker
-        self._checks = checks
+        self._authenticate = authenticate
+        self._authorise = authorise
         self._apis: dict[int, Api] = {
             int(api.key): api for api in served(in_cluster=broker.cluster is not None)
         }
@@ -77,6 +87,11 @@ class RequestDispatcher:
             self._refuse(request, header.api_key, header.api_version, header.correlation_id)
             return
         context = RequestContext(self._broker, request.connection, header)
+        if self._authenticate is not None:
+            refusal = self._authenticate(context)
+            if refusal is not None:
+                self._respond(request, header, refusal)
+                return
         if len(frame) > DECODED_AT_ONCE_BYTES and header.api_key != ApiKey.PRODUCE:
             self._wait(request, header, self._decode_apart(api, context, bytes(frame)))
             return
@@ -94,8 +109,8 @@ class RequestDispatcher:
     def _handle(
         self, api: Api, context: RequestContext, message: Message
     ) -> Answer | Pending[Answer]:
-        for check in self._checks:
-            refusal = check(context, message)
+        if self._authorise is not None:
+            refusal = self._authorise(context, message)
             if refusal is not None:
                 return refusal
         answer = api.handle(context, message)

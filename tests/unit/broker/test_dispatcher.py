@@ -16,7 +16,12 @@ from tests.support.metadata import in_loop
 from tidelog.broker.api_table import API_TABLE, Api, served
 from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import Answer, CloseConnection, RequestContext
-from tidelog.broker.dispatcher import DECODED_AT_ONCE_BYTES, Check, RequestDispatcher
+from tidelog.broker.dispatcher import (
+    DECODED_AT_ONCE_BYTES,
+    Authenticate,
+    Authorise,
+    RequestDispatcher,
+)
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import VERSIONS, ApiKey
@@ -81,8 +86,15 @@ class RecordedRequest:
 
 
 class Dispatch:
-    def __init__(self, stage: HandlerStage, *checks: Check) -> None:
-        self.dispatcher = RequestDispatcher(stage.broker, checks)
+    def __init__(
+        self,
+        stage: HandlerStage,
+        authenticate: Authenticate | None = None,
+        authorise: Authorise | None = None,
+    ) -> None:
+        self.dispatcher = RequestDispatcher(
+            stage.broker, authenticate=authenticate, authorise=authorise
+        )
         self.connection = ClosableConnection()
 
     def __call__(self, frame: bytes | bytearray) -> RecordedRequest:
@@ -295,40 +307,60 @@ def causes(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
 
 
-class TestChecks:
-    """What stands before every handler, when the broker is given it."""
+SMALL = MetadataRequest(topics=[]).encode(5)
+LARGE = MetadataRequest(
+    topics=[MetadataRequestTopic(name=f"topic-{number:0100}") for number in range(1000)]
+).encode(5)
+
+
+def passes(*_: object) -> Answer:
+    return None
+
+
+def refuses(*_: object) -> Answer:
+    return CloseConnection("who are you?")
+
+
+class TestSecuritySteps:
+    """They stand before every handler, when the broker is given them."""
+
+    @pytest.mark.parametrize("body", [SMALL, LARGE], ids=["small", "large"])
+    @pytest.mark.parametrize("step", ["authenticate", "authorise"])
+    def test_a_refusal_is_the_answer(self, tmp_path: Path, step: str, body: bytes) -> None:
+        @in_loop
+        async def ask() -> None:
+            async with handler_stage(tmp_path) as stage:
+                steps: Any = {"authenticate": passes, "authorise": passes, step: refuses}
+                request = Dispatch(stage, **steps).message(ApiKey.METADATA, 5, body)
+                await asyncio.wait_for(request.answered.wait(), 10)
+                assert (request.answer, request.closed) == (None, "who are you?")
+
+        ask()
 
     @in_loop
-    async def test_the_first_refusal_is_the_answer(self, tmp_path: Path) -> None:
+    async def test_a_stranger_has_no_message_decoded(self, tmp_path: Path) -> None:
         async with handler_stage(tmp_path) as stage:
-            asked: list[str] = []
+            dispatch = Dispatch(stage, authenticate=refuses)
+            request = dispatch.message(ApiKey.METADATA, 5, b"does not parse")
+            assert request.closed == "who are you?"
 
-            def passes(context: RequestContext, request: Message) -> Answer:
-                asked.append(type(request).__name__)
+    @in_loop
+    async def test_authorisation_knows_what_is_asked(self, tmp_path: Path) -> None:
+        async with handler_stage(tmp_path) as stage:
+            asked: list[tuple[int, str]] = []
+
+            def authorise(context: RequestContext, request: Message) -> Answer:
+                asked.append((context.api_version, type(request).__name__))
                 return None
 
-            def refuses(context: RequestContext, request: Message) -> Answer:
-                return CloseConnection("who are you?")
-
-            def unasked(context: RequestContext, request: Message) -> Answer:
-                raise AssertionError
-
-            dispatch = Dispatch(stage, passes, refuses, unasked)
-            small = dispatch.message(ApiKey.METADATA, 5, MetadataRequest(topics=[]).encode(5))
-            assert (small.answer, small.closed) == (None, "who are you?")
-            names = [MetadataRequestTopic(name=f"topic-{n:0100}") for n in range(1000)]
-            body = MetadataRequest(topics=names).encode(5)
-            large = dispatch.message(ApiKey.METADATA, 5, body)
-            await asyncio.wait_for(large.answered.wait(), 10)
-            assert (large.answer, large.closed) == (None, "who are you?")
-            assert asked == ["MetadataRequest"] * 2
+            Dispatch(stage, authorise=authorise).message(ApiKey.METADATA, 5, SMALL)
+            assert asked == [(5, "MetadataRequest")]
 
     @in_loop
-    async def test_a_request_that_no_check_refuses_is_handled(self, tmp_path: Path) -> None:
+    async def test_what_passes_is_handled(self, tmp_path: Path) -> None:
         async with handler_stage(tmp_path) as stage:
-            dispatch = Dispatch(stage, lambda context, request: None)
-            body = MetadataRequest(topics=[]).encode(5)
-            assert dispatch.message(ApiKey.METADATA, 5, body).answer is not None
+            dispatch = Dispatch(stage, authenticate=passes, authorise=passes)
+            assert dispatch.message(ApiKey.METADATA, 5, SMALL).answer is not None
 
 
 class TestEveryHandler:

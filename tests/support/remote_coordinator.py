@@ -18,7 +18,7 @@ COORDINATOR_ID = 9
 
 
 class RemoteCoordinator:
-    """What `transaction_admission` uses of a Cluster."""
+    """What `broker.transactions` uses of a Cluster."""
 
     def __init__(self) -> None:
         self.asked: list[AddPartitionsToTxnRequest] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.broker.transaction_admission import admit_wherever
+from tidelog.broker.transactions import admit_wherever
 from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending

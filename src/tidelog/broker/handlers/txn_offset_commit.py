@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
 from tidelog.broker.offset_rows import OffsetRows
-from tidelog.broker.transaction_admission import admit_wherever
+from tidelog.broker.transactions import admit_wherever
 from tidelog.coordinator.group.coordinator import commit_error
 from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError

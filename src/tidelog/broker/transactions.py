@@ -1,25 +1,33 @@
-"""Asking the transaction coordinator, wherever it is, whether partitions may take records.
+"""What handlers do about transactions.
 
-The coordinator of a transactional id leads its partition of __transaction_state. Where that is
-another broker, it is asked with AddPartitionsToTxn (KIP-890): to verify, or to add. See
-`coordinator.txn.admission` for which it is, and for what the outcomes mean.
+Asking the transaction coordinator, wherever it is, whether partitions may take records
+(`admit_wherever`). The coordinator of a transactional id leads its partition of
+__transaction_state. Where that is another broker, it is asked with AddPartitionsToTxn (KIP-890): to
+verify, or to add. See `coordinator.txn.admission` for which it is, and for what the outcomes mean.
 
 The transaction may end while the answer is under way, and its marker overtakes the answer. Records
 behind the marker would begin another transaction, which nobody ends. So the answer does not count
 for a partition that got a marker of the producer, or another leader, since the coordinator was
 asked: CONCURRENT_TRANSACTIONS.
+
+The same for all partitions of a Produce request in one go (`admit_records`). Those that hold an
+open transaction of the producer's epoch need not be asked for. Retriable errors of the coordinator
+become NOT_ENOUGH_REPLICAS, which every client answers by sending the batch again.
+
+And what the handlers of the transaction APIs share: error codes by version, and producer ids to
+bring along.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.controller.topic_names import TRANSACTION_STATE
 from tidelog.coordinator.partition_hash import partition_for
 from tidelog.coordinator.txn.admission import Admission, Admitted, admit
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -27,13 +35,28 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from tidelog.record.batch import is_transactional, producer_of
 from tidelog.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.cluster import Cluster
+    from tidelog.broker.context import RequestContext
+    from tidelog.protocol.messages.produce import ProduceRequest, TopicProduceData
 
 logger = logging.getLogger(__name__)
+
+FIRST_PRODUCE_WITH_ABORTABLE: Final = 11
+FIRST_PRODUCE_WITH_TOPIC_IDS: Final = 13
+
+_RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
 
 
 def admit_wherever(
@@ -183,3 +206,89 @@ def _by_topic(partitions: Collection[TopicPartition]) -> list[AddPartitionsToTxn
     for topic, index in partitions:
         topics.setdefault(topic, AddPartitionsToTxnTopic(name=topic)).partitions.append(index)
     return list(topics.values())
+
+
+# A Produce request
+
+
+class ProduceAdmission(NamedTuple):
+    refused: dict[TopicPartition, KafkaError]
+    written: Pending[ErrorCode] | None  # to be waited for before anything is appended
+
+
+def admit_records(
+    broker: Broker, request: ProduceRequest, transactional_id: str, version: int
+) -> ProduceAdmission:
+    """KafkaError: nothing of the request may be appended."""
+    producers: set[tuple[int, int]] = set()
+    unknown: list[TopicPartition] = []  # those without an open transaction of this epoch
+    for topic in request.topic_data:
+        name = _name(broker, topic, version)
+        for row in topic.partition_data:
+            partition = broker.replicas.get(name, row.index)
+            if partition is None or row.records is None or not is_transactional(row.records):
+                continue
+            producer_id, producer_epoch, _ = producer_of(row.records)
+            producers.add((producer_id, producer_epoch))
+            if not partition.log.producers.is_in_transaction(producer_id, producer_epoch):
+                unknown.append(partition.topic_partition)
+    if len(producers) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The records are of more than one producer."
+        )
+    if not unknown:
+        return ProduceAdmission({}, None)
+    admission = Admission.of(version, FIRST_PRODUCE_WITH_ABORTABLE)
+    producer_id, producer_epoch = producers.pop()
+    admitted = admit_wherever(
+        broker, admission, transactional_id, producer_id, producer_epoch, unknown
+    )
+    if admitted.written is None:
+        refused = {place: _refusal(code) for place, code in admitted.refused.items()}
+        return ProduceAdmission(refused, None)
+    return _later(admitted.refused, admitted.written)
+
+
+def _later(codes: dict[TopicPartition, ErrorCode], written: Pending[ErrorCode]) -> ProduceAdmission:
+    refused: dict[TopicPartition, KafkaError] = {}
+
+    def answered(code: ErrorCode) -> ErrorCode:
+        refused.update({place: _refusal(refusal) for place, refusal in codes.items()})
+        return code
+
+    return ProduceAdmission(refused, written.map(answered))
+
+
+def _name(broker: Broker, topic: TopicProduceData, version: int) -> str:
+    if version < FIRST_PRODUCE_WITH_TOPIC_IDS:
+        return topic.name
+    image = broker.topics.by_id.get(topic.topic_id)
+    return "" if image is None else image.name
+
+
+def _refusal(code: ErrorCode) -> KafkaError:
+    if code in _RETRIABLE:
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"It cannot be verified now that the partition is in the transaction: {code.name}.",
+        )
+    if code in (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE):
+        return KafkaError(code, "The partition was not added to the transaction.")
+    return KafkaError(code)
+
+
+# The transaction APIs
+
+
+def fenced_in_version(code: ErrorCode, version: int, first_with_fenced: int) -> ErrorCode:
+    """Old clients do not know PRODUCER_FENCED."""
+    if code is ErrorCode.PRODUCER_FENCED and version < first_with_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+async def spare_producer_id(context: RequestContext, transactional_id: str) -> int | None:
+    """A new producer id if this transactional id may need one. KafkaErrors pass."""
+    if not context.broker.transactions.needs_producer_id(transactional_id):
+        return None
+    return await context.broker.producer_ids.next()

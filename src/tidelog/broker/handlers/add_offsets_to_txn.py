@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.transactional import fenced_in_version
+from tidelog.broker.transactions import fenced_in_version
 from tidelog.controller.topic_names import CONSUMER_OFFSETS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending

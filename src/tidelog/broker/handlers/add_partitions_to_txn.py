@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.transactional import fenced_in_version
+from tidelog.broker.transactions import fenced_in_version
 from tidelog.controller.topic_names import is_internal
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending, all_of

@@ -20,7 +20,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.transactional import (
+from tidelog.broker.transactions import (
     fenced_in_version,
     spare_producer_id,
 )

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.transactional import fenced_in_version, spare_producer_id
+from tidelog.broker.transactions import fenced_in_version, spare_producer_id
 from tidelog.coordinator.txn.beginning import ProducerIdentity
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.init_producer_id import (

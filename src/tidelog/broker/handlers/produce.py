@@ -9,7 +9,7 @@ Behaviour
   their order. So one round trip to the followers serves all that a producer has in flight.
 - Records of a transaction need a transactional id, else the whole request is refused with
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED. They are appended where the partition is in the
-  transaction (v11: else 120, before: 48); v12+ adds it, see `broker.produce_admission`.
+  transaction (v11: else 120, before: 48); v12+ adds it, see `broker.transactions`.
 - Each partition has its own error; a partition named twice is appended once (the last one). A topic
   without partitions is not in the answer.
 - Where the log refuses records, the answer carries its log start offset, except for damaged records
@@ -49,8 +49,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.context import CloseConnection, RequestContext
-from tidelog.broker.produce_admission import admit_records
 from tidelog.broker.rows_put_off import RowPutOff, bytes_of, part_of
+from tidelog.broker.transactions import admit_records
 from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.valid_batch import ValidBatch

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from tests.support import raw_batch
 from tests.support.clock import FakeClock
 from tidelog.log.cleaner.cleaner_manager import CleanerManager
-from tidelog.log.cleaner.cleaning import LogCleaning
-from tidelog.log.cleaner.cleaning_stats import CleaningStats
-from tidelog.log.cleaner.errors import CleaningAborted
-from tidelog.log.cleaner.settings import CleanerSettings
-from tidelog.log.cleaner.throttle import IoThrottle
+from tidelog.log.cleaner.cleaning import CleanerSettings, CleaningStats, LogCleaning
+from tidelog.log.cleaner.segment_pass import IoThrottle
 from tidelog.log.log_dir_failures import LogDirFailures
+from tidelog.log.log_errors import CleaningAborted
 from tidelog.log.partition_log import PartitionLog
 from tidelog.record.batch import BatchHeader
 from tidelog.record.builder import batch_of

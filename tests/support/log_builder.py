@@ -11,10 +11,9 @@ from random import Random
 from tests.support import raw_batch
 from tests.support.clock import FakeClock
 from tidelog.config.topic import LogConfig
-from tidelog.log.log_creation import create_log
 from tidelog.log.log_host import LogHost
 from tidelog.log.partition_log import AppendInfo, PartitionLog
-from tidelog.log.recovery import PartitionLoader
+from tidelog.log.recovery import PartitionLoader, create_log
 from tidelog.log.validator import AppendOrigin
 from tidelog.types import TopicPartition, Uuid
 

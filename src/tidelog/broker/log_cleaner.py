@@ -30,11 +30,10 @@ from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
 from tidelog.log.checkpoints import CLEANER_FILE
 from tidelog.log.cleaner.cleaner_manager import CleanerManager, Round
-from tidelog.log.cleaner.errors import CannotClean, CleaningAborted
-from tidelog.log.cleaner.settings import CleanerSettings
-from tidelog.log.cleaner.throttle import IoThrottle
+from tidelog.log.cleaner.cleaning import CleanerSettings
+from tidelog.log.cleaner.segment_pass import IoThrottle
 from tidelog.log.log_dir_failures import DISK_FULL
-from tidelog.log.log_errors import StorageError
+from tidelog.log.log_errors import CannotClean, CleaningAborted, StorageError
 from tidelog.log.log_manager import LogManager
 from tidelog.log.segment_walk import WalkDue
 from tidelog.slices import Slices

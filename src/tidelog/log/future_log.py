@@ -5,30 +5,58 @@
                                           one is then <topic>-<partition>.<uuid>-delete
 
 Both renamings happen in one turn of the broker loop, the new home first. A crash may come between
-them, and after a loss of power either may be missing; therefore the copy, before the swap, is given
-a file `replaces` with the path of the folder that it replaces (see interrupted_moves). All that was
-synced in the old folder is synced in the copy before the swap.
+them, and after a loss of power either may be missing. Therefore the copy gets, before the swap, a
+file `replaces` with the path of the folder that it replaces. All that was synced in the old folder
+is synced in the copy before the swap.
 
 The broker loop plans pieces (`next_piece`), a thread copies them (`copy`): one or the other has the
-copy at a time. `log_end_offset` and `size_bytes` may be looked at by the loop at any time.
+copy at a time. The loop may look at `log_end_offset` and `size_bytes` at any time.
+
+`finish_interrupted_moves`, at the next start after a crash:
+
+    in the old directory     in the new one          then
+    the log                  a copy                  the move goes on
+    the log                  the log, `replaces`     the old one is deleted: the new one is complete
+    no log                   a copy, `replaces`      the copy becomes the log
+    no log                   a copy                  left alone
+
+Only a folder whose file `replaces` names the other one wins. If two logs of one partition came
+about otherwise (from a restored backup, say), only the operator can decide. If the old directory
+cannot be read, nothing is decided at all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
+from random import Random
 from typing import Final, NamedTuple
 
+from tidelog.clock import Clock
 from tidelog.log.checkpoints import LEADER_EPOCH_FILE, replace_file
 from tidelog.log.epoch_cache import EpochCache
 from tidelog.log.index_file import fsync_path
-from tidelog.log.log_directory import LogDirectory
+from tidelog.log.log_dir_failures import LogDirFailures
+from tidelog.log.log_directory import (
+    DELETE_SUFFIX,
+    FUTURE_SUFFIX,
+    Folders,
+    LogDirectory,
+    remove_paths,
+)
 from tidelog.log.log_errors import StorageError
+from tidelog.log.log_host import LogHost
 from tidelog.log.partition_log import PartitionLog
+from tidelog.log.recovery import PartitionLoader, create_log
 from tidelog.record.file_records import FileRecords
+from tidelog.types import TopicPartition
 
+logger = logging.getLogger(__name__)
+
+Loader = Callable[[TopicPartition, str, LogHost], PartitionLoader]
 REPLACES_FILE: Final = "replaces"
 
 
@@ -190,3 +218,182 @@ def replaced_folder(folder: str) -> str | None:
             return os.fsdecode(file.read())
     except FileNotFoundError:
         return None
+
+
+class FutureLogs:
+    """All copies of a broker: made, found again, dropped. Touched only on the broker loop."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        random: Random,
+        delete_later: Callable[[Sequence[str], int], object],
+        failures: LogDirFailures,
+    ) -> None:
+        self._random = random
+        self._delete_later = delete_later
+        self._failures = failures
+        self._futures: dict[TopicPartition, FutureLog] = {}
+        # Loaded, but the logs they are copies of may not be yet.
+        self._unattached: dict[TopicPartition, tuple[PartitionLog, LogDirectory]] = {}
+        # Nobody but its thread uses a copy, so what it wants removed may go at once.
+        self._host = LogHost(
+            clock,
+            random=random,
+            delete_later=lambda paths, _: remove_paths(paths, failures.report),
+            io_failed=failures.report,
+        )
+
+    def __iter__(self) -> Iterator[FutureLog]:
+        return iter(tuple(self._futures.values()))
+
+    def get(self, topic_partition: TopicPartition) -> FutureLog | None:
+        return self._futures.get(topic_partition)
+
+    def inside(self, directory: LogDirectory) -> list[FutureLog]:
+        return [future for future in self._futures.values() if future.directory is directory]
+
+    def create(self, current: PartitionLog, directory: LogDirectory) -> FutureLog:
+        topic_partition = current.topic_partition
+        assert topic_partition not in self._futures, topic_partition
+        try:
+            forget_replaced(str(current.directory))
+        except OSError as error:
+            self._failures.report(str(current.directory), "remove a file", error)
+        folder = self._folder(directory, topic_partition, FUTURE_SUFFIX)
+        log = create_log(
+            folder,
+            topic_partition,
+            current.topic_id,
+            current.config,
+            self._host,
+            current.log_start_offset,
+        )
+        directory.partition_count += 1
+        future = self._futures[topic_partition] = self._future(current, log, directory)
+        return future
+
+    def _future(
+        self, current: PartitionLog, log: PartitionLog, directory: LogDirectory
+    ) -> FutureLog:
+        return FutureLog(current, log, directory, self._failures.report)
+
+    # Start
+
+    def load(
+        self, directory: LogDirectory, folders: Mapping[TopicPartition, str], loader: Loader
+    ) -> None:
+        for topic_partition, folder in folders.items():
+            try:
+                log = loader(topic_partition, folder, self._host).load()
+            except OSError as error:
+                if self._failures.report(folder, "load a log", error):
+                    raise
+                logger.error("%s cannot be loaded and is left alone: %s", folder, error)
+                continue
+            if topic_partition in self._unattached:
+                self._discard(log, directory)
+            else:
+                self._unattached[topic_partition] = log, directory
+
+    def attach(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
+        """Every copy to the log that it is a copy of; one without stays on disk."""
+        for topic_partition, (log, directory) in self._unattached.items():
+            current = logs.get(topic_partition)
+            if current is None:
+                logger.warning("leaving %s alone: it is a copy of no log here", log.directory)
+            elif current.topic_id != log.topic_id:
+                self._discard(log, directory)
+            else:
+                self._futures[topic_partition] = self._future(current, log, directory)
+        self._unattached.clear()
+
+    # Ends
+
+    def pop(self, topic_partition: TopicPartition) -> FutureLog | None:
+        return self._futures.pop(topic_partition, None)
+
+    def forget(self, directory: LogDirectory) -> None:
+        """The directory has failed: its copies are left as they are."""
+        for future in self.inside(directory):
+            del self._futures[future.log.topic_partition]
+
+    def discard(self, future: FutureLog) -> None:
+        """The copy is not wanted any more; no thread may be at it."""
+        if self._futures.get(future.log.topic_partition) is future:
+            del self._futures[future.log.topic_partition]
+        self._discard(future.log, future.directory)
+
+    def _discard(self, log: PartitionLog, directory: LogDirectory) -> None:
+        away = self._folder(directory, log.topic_partition, DELETE_SUFFIX)
+        try:
+            os.rename(log.directory, away)
+        except OSError as error:
+            logger.error("cannot discard %s: %s", log.directory, error)
+            self._failures.report(str(log.directory), "discard a copy", error)
+            return
+        directory.partition_count -= 1
+        self._delete_later([away], 0)
+
+    def _folder(self, directory: LogDirectory, topic_partition: TopicPartition, mark: str) -> str:
+        unique = f"{self._random.getrandbits(128):032x}"
+        return directory.marked_folder_for(topic_partition, unique, mark)
+
+
+def finish_interrupted_moves(
+    found: Mapping[LogDirectory, Folders], new_unique: Callable[[], str]
+) -> None:
+    """Rename what has to be renamed on disk, and in `found` as well."""
+    homes: dict[TopicPartition, LogDirectory] = {}
+    for directory, folders in found.items():
+        for topic_partition in list(folders.partitions):
+            other = homes.setdefault(topic_partition, directory)
+            if other is not directory:
+                this, that = (directory, folders), (other, found[other])
+                if _drop_replaced(topic_partition, this, that, new_unique):
+                    homes[topic_partition] = directory
+                else:
+                    _drop_replaced(topic_partition, that, this, new_unique)
+    by_path = {str(directory.path): directory for directory in found}
+    for directory, folders in found.items():
+        for topic_partition, folder in list(folders.futures.items()):
+            if topic_partition in homes:
+                continue
+            replaced = replaced_folder(folder)
+            if replaced is not None and os.path.dirname(replaced) in by_path:
+                _promote(topic_partition, directory, folders)
+
+
+def _drop_replaced(
+    topic_partition: TopicPartition,
+    new: tuple[LogDirectory, Folders],
+    old: tuple[LogDirectory, Folders],
+    new_unique: Callable[[], str],
+) -> bool:
+    directory, folders = new
+    old_directory, old_folders = old
+    folder, old_folder = (
+        folders.partitions[topic_partition],
+        old_folders.partitions[topic_partition],
+    )
+    if replaced_folder(folder) != old_folder:
+        return False
+    fsync_path(str(directory.path))
+    away = old_directory.marked_folder_for(topic_partition, new_unique(), DELETE_SUFFIX)
+    os.rename(old_folder, away)
+    fsync_path(str(old_directory.path))
+    forget_replaced(folder)
+    del old_folders.partitions[topic_partition]
+    old_directory.partition_count -= 1
+    old_folders.deleted.append(away)
+    logger.warning("%s has moved to %s: what is left in %s goes", topic_partition, folder, away)
+    return True
+
+
+def _promote(topic_partition: TopicPartition, directory: LogDirectory, folders: Folders) -> None:
+    folder = directory.folder_for(topic_partition)
+    os.rename(folders.futures.pop(topic_partition), folder)
+    fsync_path(str(directory.path))
+    forget_replaced(folder)
+    folders.partitions[topic_partition] = folder
+    logger.warning("%s had all but moved: it is in %s now", topic_partition, folder)

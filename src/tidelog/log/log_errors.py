@@ -13,6 +13,9 @@ StartupError
 ├── StrayFolder                   a folder that is no topic-partition
 ├── CorruptMetaProperties
 └── CorruptCheckpoint
+Exception
+├── CleaningAborted               how a cleaning ends before its time
+└── CannotClean
 """
 
 from __future__ import annotations
@@ -73,3 +76,11 @@ class CorruptMetaProperties(StartupError):
 
 class CorruptCheckpoint(StartupError):
     pass
+
+
+class CleaningAborted(Exception):
+    """The log was deleted, truncated or taken offline, or the cleaner stops: nothing is wrong."""
+
+
+class CannotClean(Exception):
+    """The log holds what the cleaner cannot read; it stays as it is."""

@@ -26,6 +26,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -44,10 +45,7 @@ from tidelog.log.checkpoints import (
     PendingWrite,
 )
 from tidelog.log.flush_ticket import FlushTicket, run_all
-from tidelog.log.future_log import FutureLog
-from tidelog.log.future_logs import FutureLogs
-from tidelog.log.interrupted_moves import finish_interrupted_moves
-from tidelog.log.log_creation import PendingLogs, WantedLog, create_log
+from tidelog.log.future_log import FutureLog, FutureLogs, finish_interrupted_moves
 from tidelog.log.log_dir_failures import LogDirFailures
 from tidelog.log.log_directory import (
     DELETE_SUFFIX,
@@ -61,17 +59,49 @@ from tidelog.log.log_errors import StorageError
 from tidelog.log.log_host import LogHost
 from tidelog.log.meta_properties import MetaProperties, read_meta_properties, reconcile
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.recovery import PartitionLoader
+from tidelog.log.recovery import PartitionLoader, create_log
 from tidelog.log.retention import retain
 from tidelog.supervisor import attempt
 from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
+
 TopicConfigs = Callable[[str], LogConfig]
 OFFSET_FILES: Final = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE)
 KEPT_FILES: Final = (*OFFSET_FILES, CLEANER_FILE)
 PREFERRED_MAX: Final = 10_000
+
+
+class WantedLog(NamedTuple):
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    config: LogConfig
+    directory: LogDirectory
+
+
+class PendingLogs:
+    """New logs that the loop has decided on: `run` makes them, in a thread, and
+    `LogManager.take_in` takes in those that could be made.
+    """
+
+    def __init__(self, wanted: Iterable[WantedLog], host: LogHost) -> None:
+        self.wanted = list(wanted)
+        self._host = host
+        self.made: list[tuple[LogDirectory, PartitionLog]] = []
+
+    def run(self) -> None:
+        for wanted in self.wanted:
+            attempt(f"making the log of {wanted.topic_partition}", partial(self._make, wanted))
+
+    def _make(self, wanted: WantedLog) -> None:
+        topic_partition, topic_id, config, directory = wanted
+        folder = directory.folder_for(topic_partition)
+        try:
+            log = create_log(folder, topic_partition, topic_id, config, self._host)
+        except StorageError:
+            return  # reported; `LogManager.get_or_create` tries elsewhere, or says why not
+        self.made.append((directory, log))
 
 
 class FoundPartition(NamedTuple):

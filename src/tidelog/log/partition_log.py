@@ -23,10 +23,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.config.topic import LogConfig
 from tidelog.log import retention, time_lookup
-from tidelog.log.append_info import AppendInfo as AppendInfo
 from tidelog.log.checkpoints import LEADER_EPOCH_FILE, write_partition_metadata
 from tidelog.log.epoch_cache import EpochCache, EpochEntry
-from tidelog.log.fetched_batches import FetchedBatches
 from tidelog.log.flush_ticket import FlushTicket, SyncState
 from tidelog.log.index_file import CorruptIndex
 from tidelog.log.log_errors import OffsetOutOfRange, StorageError
@@ -34,28 +32,77 @@ from tidelog.log.log_host import LogHost
 from tidelog.log.log_reader import LogReader
 from tidelog.log.log_reader import ReadResult as ReadResult
 from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
-from tidelog.log.producer_state import ProducerStateTable
-from tidelog.log.recalled_batches import find_duplicate
-from tidelog.log.segment import LogSegment
-from tidelog.log.segment_creation import new_segment
-from tidelog.log.segment_swap import swap_in
+from tidelog.log.producer_state import ProducerStateTable, find_duplicate, producers_at
+from tidelog.log.segment import LogSegment, new_segment
 from tidelog.log.segment_walk import WalkDue
-from tidelog.log.snapshot_files import SnapshotFiles, producers_at
+from tidelog.log.snapshot_files import SnapshotFiles
 from tidelog.log.time_lookup import BatchLookups, TimestampOffset
 from tidelog.log.truncation_walk import TruncationWalk, walk_due
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.log.txn_index_check import TxnIndexCheck
-from tidelog.log.validator import AppendOrigin, validate_for_append
+from tidelog.log.validator import AppendOrigin, FetchedBatches, validate_for_append
 from tidelog.record.errors import BatchAboveSegment
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from tidelog.log.cleaner.cleaned_segment import CleanedSegment
-    from tidelog.log.valid_batch import ValidBatch
+    from tidelog.log.producer_state import BatchMetadata
+    from tidelog.log.validator import ValidBatch
     from tidelog.record.inflation import InflationBudget
     from tidelog.record.kernel import LogScan
 
 logger = logging.getLogger(__name__)
+
+
+class AppendInfo:
+    """What became of an append. Of a duplicate: the offsets and timestamp of the first time."""
+
+    __slots__ = (
+        "base_offset",
+        "duplicate",
+        "last_offset",
+        "leader_epoch",
+        "log_append_time_ms",
+        "log_start_offset",
+        "records_count",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        size_bytes: int,
+        duplicate: bool,
+        leader_epoch: int,
+        records_count: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime
+        self.log_start_offset = log_start_offset
+        self.size_bytes = size_bytes  # what the log grew by: 0 for a duplicate
+        self.duplicate = duplicate
+        self.leader_epoch = leader_epoch
+        self.records_count = records_count
+
+    @classmethod
+    def of_duplicate(
+        cls, first: BatchMetadata, log_start_offset: int, leader_epoch: int
+    ) -> AppendInfo:
+        """For a batch that is in the log already, as `first`."""
+        return cls(
+            first.base_offset,
+            first.last_offset,
+            first.timestamp,
+            log_start_offset,
+            0,
+            True,
+            leader_epoch,
+            first.last_offset - first.base_offset + 1,
+        )
 
 
 class PartitionLog:
@@ -510,7 +557,7 @@ class PartitionLog:
         end = start + len(replaced)
         assert self.segments[start:end] == tuple(replaced) != self.segments[start:], replaced
         try:
-            new, paths = swap_in(cleaned, replaced, self.snapshots, self._host.clock.time_ms())
+            new, paths = cleaned.swap_in(replaced, self.snapshots, self._host.clock.time_ms())
         except OSError as error:
             raise self._storage_error("replace segments of", error) from error
         self._set_segments((*self.segments[:start], new, *self.segments[end:]))

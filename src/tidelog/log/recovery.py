@@ -28,16 +28,21 @@ import os
 from typing import Final
 
 from tidelog.config.topic import LogConfig
-from tidelog.log.checkpoints import LEADER_EPOCH_FILE, read_epochs, read_partition_metadata
+from tidelog.log.checkpoints import (
+    LEADER_EPOCH_FILE,
+    read_epochs,
+    read_partition_metadata,
+    write_partition_metadata,
+)
 from tidelog.log.epoch_cache import EpochCache
 from tidelog.log.index_file import CorruptIndex
-from tidelog.log.log_errors import CorruptCheckpoint
+from tidelog.log.log_directory import remove_folder
+from tidelog.log.log_errors import CorruptCheckpoint, StorageError
 from tidelog.log.log_file import LogFile
 from tidelog.log.log_host import LogHost
 from tidelog.log.offset_index import OffsetIndex
-from tidelog.log.offset_order import lie_in
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.producer_state import ProducerStateTable
+from tidelog.log.producer_state import ProducerStateTable, load_producers, load_producers_at
 from tidelog.log.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -49,18 +54,20 @@ from tidelog.log.segment import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     LogSegment,
+    new_segment,
+    roll_jitter_ms,
 )
-from tidelog.log.segment_creation import new_segment, roll_jitter_ms
 from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
-from tidelog.log.snapshot_files import SnapshotFiles, load_producers, load_producers_at
+from tidelog.log.snapshot_files import SnapshotFiles
 from tidelog.log.time_index import TimeIndex
 from tidelog.log.txn_index_check import TxnIndexCheck
-from tidelog.log.unverified import Unverified
+from tidelog.log.unverified import Unverified, lie_in
 from tidelog.record import kernel
 from tidelog.record.errors import CorruptRecords
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
+
 
 OFFSET_DIGITS: Final = 20
 INT64_MAX: Final = (1 << 63) - 1
@@ -459,6 +466,49 @@ class PartitionLoader:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(name))
         self._sizes.pop(name, None)
+
+
+def create_log(
+    directory: str,
+    topic_partition: TopicPartition,
+    topic_id: Uuid,
+    config: LogConfig,
+    host: LogHost,
+    start_offset: int = 0,
+) -> PartitionLog:
+    """A new folder with an empty log; no folder when that fails.
+
+    Nothing is synced before the first flush.
+    """
+    try:
+        os.mkdir(directory)
+        try:
+            segment = new_segment(directory, start_offset, config, host)
+            if topic_id != ZERO_UUID:
+                write_partition_metadata(directory, topic_id)
+        except BaseException:
+            remove_folder(directory)
+            raise
+    except OSError as error:
+        host.io_failed(directory, "create a log", error)
+        raise StorageError(f"cannot create {topic_partition}: {error}") from error
+    log = PartitionLog(
+        directory,
+        topic_partition,
+        topic_id,
+        config,
+        host,
+        segments=(segment,),
+        log_start_offset=start_offset,
+        log_end_offset=start_offset,
+        recovery_point=start_offset,
+        high_watermark=start_offset,
+        producers=ProducerStateTable(),
+        snapshots=SnapshotFiles(directory),
+        epochs=EpochCache(),
+    )
+    log.files_changed()
+    return log
 
 
 def _base_offset(name: str) -> int:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from tidelog.config.topic import LogConfig
 from tidelog.log.index_file import CorruptIndex
 from tidelog.log.log_file import LogFile
+from tidelog.log.log_host import LogHost
 from tidelog.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from tidelog.log.segment_scan import WHY_STOPPED, SegmentScan
 from tidelog.log.time_index import TimeIndex
@@ -30,6 +31,10 @@ from tidelog.log.txn_index import AbortedTxn, TxnIndex
 from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, max_timestamp_of
 from tidelog.record.errors import CorruptRecords
+
+if TYPE_CHECKING:
+    from tidelog.log.unverified import Unverified
+    from tidelog.record.kernel import LogScan
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +53,6 @@ T = TypeVar("T")
 UNKNOWN: Final = -2
 WINDOW_BYTES: Final = 8192
 _HEAD_BYTES = 61
-
-
-if TYPE_CHECKING:
-    from tidelog.log.unverified import Unverified
-    from tidelog.record.kernel import LogScan
 
 
 class FoundBatch(NamedTuple):
@@ -641,3 +641,21 @@ class LogSegment:
                 renamed.append(path + DELETED_SUFFIX)
         self.file.path = self.path(LOG_SUFFIX) + DELETED_SUFFIX
         return renamed
+
+
+def new_segment(directory: str, base_offset: int, config: LogConfig, host: LogHost) -> LogSegment:
+    return LogSegment.create(
+        directory,
+        base_offset,
+        index_interval_bytes=config.index_interval_bytes,
+        created_ms=host.clock.time_ms(),
+        jitter_ms=roll_jitter_ms(config, host),
+        preallocate_bytes=config.segment_bytes if config.preallocate else 0,
+    )
+
+
+def roll_jitter_ms(config: LogConfig, host: LogHost) -> int:
+    """So that the segments of many partitions do not all roll at once."""
+    if config.segment_jitter_ms <= 0:
+        return 0
+    return host.random.randrange(min(config.segment_jitter_ms, config.segment_ms))

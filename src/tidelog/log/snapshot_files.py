@@ -1,8 +1,17 @@
-"""The producer snapshots in a partition's folder, and the producer table they lead to.
+"""The producer snapshots in a partition's folder (`<offset>.snapshot`), and what one holds.
 
-A snapshot is taken at every roll, on a clean stop and after recovery, and named by the offset up to
-which it holds. To know the producers at the end of the log: load the latest good snapshot, then
-replay the batches after it. Without any snapshot the whole log is replayed.
+A log takes a snapshot at every roll, on a clean stop and after recovery. The file name is the
+offset up to which the snapshot holds. Its bytes, big-endian:
+
+    at  size  field
+     0     2  version 1
+     2     4  crc     CRC-32C of everything from the count on
+     6     4  count
+    10    46  per producer: producer_id i64, producer_epoch i16, last_sequence i32, last_offset i64,
+              offset_delta i32, timestamp i64, coordinator_epoch i32, current_txn_first_offset i64
+
+A snapshot keeps only the last batch of each producer; -1 stands for no sequence, no offset, no open
+transaction.
 """
 
 from __future__ import annotations
@@ -10,14 +19,60 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from bisect import bisect_right, insort
+from bisect import insort
 from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
-from tidelog.log.producer_state import ProducerStateTable
-from tidelog.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment
+from tidelog.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX
+from tidelog.record.kernel import crc32c
+
+if TYPE_CHECKING:
+    from tidelog.log.producer_state import ProducerStateTable
 
 logger = logging.getLogger(__name__)
+
+HEAD: Final = Struct(">hIi")
+ROW: Final = Struct(">qhiqiqiq")
+assert ROW.size == 46
+VERSION: Final = 1
+_CRC = Struct(">I")
+_CRC_FROM = 6
+
+
+class CorruptSnapshot(Exception):
+    pass
+
+
+class SnapshotRow(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+def encode_snapshot(rows: Iterable[SnapshotRow]) -> bytes:
+    packed = [ROW.pack(*row) for row in rows]
+    content = bytearray(HEAD.pack(VERSION, 0, len(packed)) + b"".join(packed))
+    _CRC.pack_into(content, 2, crc32c(memoryview(content)[_CRC_FROM:]))
+    return bytes(content)
+
+
+def decode_snapshot(content: bytes) -> list[SnapshotRow]:
+    if len(content) < HEAD.size:
+        raise CorruptSnapshot(f"{len(content)} bytes are too few")
+    version, crc, count = HEAD.unpack_from(content)
+    if version != VERSION:
+        raise CorruptSnapshot(f"version {version} is not known")
+    if crc32c(memoryview(content)[_CRC_FROM:]) != crc:
+        raise CorruptSnapshot("the checksum does not match")
+    if len(content) != HEAD.size + count * ROW.size:
+        raise CorruptSnapshot(f"{count} producers do not fit {len(content)} bytes")
+    return [SnapshotRow(*row) for row in ROW.iter_unpack(content[HEAD.size :])]
 
 
 class SnapshotFiles:
@@ -94,81 +149,3 @@ class SnapshotFiles:
             table.load(rows, now_ms, expiration_ms)
             return offset
         return -1
-
-
-def load_producers(
-    table: ProducerStateTable,
-    snapshots: SnapshotFiles,
-    segments: Sequence[LogSegment],
-    *,
-    log_start_offset: int,
-    end_offset: int,
-    now_ms: int,
-    expiration_ms: int,
-) -> None:
-    """Make `table`, and a snapshot, hold what the log says of producers below `end_offset`."""
-    snapshots.remove_outside(log_start_offset, end_offset)
-    table.clear()
-    known_offset = snapshots.load_latest(table, now_ms, expiration_ms)
-    known_offset = max(known_offset, log_start_offset)
-    if known_offset < end_offset:
-        replay_producers(table, segments, known_offset, end_offset)
-        snapshots.take(table, end_offset)
-
-
-def load_producers_at(
-    offset: int,
-    table: ProducerStateTable,
-    snapshots: SnapshotFiles,
-    segments: Sequence[LogSegment],
-    *,
-    log_start_offset: int,
-    now_ms: int,
-    expiration_ms: int,
-) -> None:
-    """Fill `table` with what holds at `offset`, above which `snapshots` has none."""
-    known_offset = snapshots.load_latest(table, now_ms, expiration_ms)
-    known_offset = max(known_offset, log_start_offset)
-    if known_offset < offset:
-        replay_producers(table, segments, known_offset, offset)
-
-
-def producers_at(
-    end_offset: int,
-    snapshots: SnapshotFiles,
-    segments: Sequence[LogSegment],
-    *,
-    log_start_offset: int,
-    now_ms: int,
-    expiration_ms: int,
-) -> ProducerStateTable:
-    """What the log says of producers below `end_offset`; nothing is written."""
-    older = [each for each in snapshots.offsets() if log_start_offset < each <= end_offset]
-    table = ProducerStateTable()
-    load_producers_at(
-        end_offset,
-        table,
-        SnapshotFiles(snapshots.directory, older),
-        segments,
-        log_start_offset=log_start_offset,
-        now_ms=now_ms,
-        expiration_ms=expiration_ms,
-    )
-    return table
-
-
-def replay_producers(
-    table: ProducerStateTable, segments: Sequence[LogSegment], start_offset: int, end_offset: int
-) -> None:
-    """Batches that have a producer and end in [start_offset, end_offset)."""
-    first = max(bisect_right([s.base_offset for s in segments], start_offset) - 1, 0)
-    for segment in segments[first:]:
-        if segment.base_offset >= end_offset or segment.size == 0:
-            continue
-        position = segment.indexed_position_of(start_offset)
-        for piece in segment.scan(verify_crc=False, position=position):
-            for row in piece.producers:
-                if start_offset <= row.last_offset < end_offset:
-                    table.replay(row)
-            if piece.next_offset >= end_offset:
-                break

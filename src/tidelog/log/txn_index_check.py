@@ -1,31 +1,195 @@
 """The transaction indexes of old segments against the markers in the segments.
 
-A transaction index has no checksum, and one that is lost cannot be told from one that was never
-needed. With a wrong one a read_committed reader would be shown aborted records. So before old
-transactional batches are served to such a reader, the index of their segment is compared with the
-segment's own markers, and those of the next segments as long as transactions reach into them. That
-is one walk over a segment in the life of the process, and over a large one it is for a thread
-(`WalkDue`).
+A transaction index has no checksum, and a lost one looks like one that was never needed. With a
+wrong index a read_committed reader would see aborted records. So before a reader of that kind gets
+old transactional batches, the index of their segment is compared with the segment's own markers,
+and so are those of the next segments as long as transactions reach into them. That is one walk over
+a segment in the life of the process; a thread makes it if the segment is large (`WalkDue`).
+
+A replay of a segment's batches tells the entries that its index should hold. After a cleaning it
+cannot tell all of them: the cleaner removes batches of aborted transactions while marker and entry
+stay for a while. An entry may then begin before all that is left of its transaction, or have
+nothing but its marker left. The batches bear it out if
+
+    its marker          is in the segment,
+    its first offset    lies above the producer's last marker before, and not behind what is left,
+    its last stable     is not above what the transactions still seen to be open allow.
+
+So no reader skips records of another transaction, or stops looking for aborted ones.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from tidelog.log.abort_evidence import AbortEvidence
 from tidelog.log.index_file import CorruptIndex
 from tidelog.log.log_host import LogHost
-from tidelog.log.producer_state import ProducerStateTable
+from tidelog.log.producer_state import ABORT_MARKER, NO_OFFSET, ProducerStateTable, producers_at
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_scan import SegmentScan
-from tidelog.log.segment_walk import LOOP_BYTES_MAX, SegmentWalk, WalkDue
-from tidelog.log.snapshot_files import SnapshotFiles, producers_at
+from tidelog.log.segment_walk import LOOP_BYTES_MAX, Walk, WalkDue, WalkedFile
+from tidelog.log.snapshot_files import SnapshotFiles
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tidelog.record.errors import CorruptRecords
+from tidelog.record.kernel import ProducerBatch
 
 logger = logging.getLogger(__name__)
+
+
+class _Bounds(NamedTuple):
+    above_offset: int
+    first_offset_max: int
+    last_stable_offset_max: int
+
+
+class AbortEvidence:
+    """Of one segment after the other; `table` is what is known of producers before the first."""
+
+    __slots__ = ("_bounds", "_ended_at", "_table", "told")
+
+    def __init__(self, table: ProducerStateTable) -> None:
+        self._table = table
+        self.told: list[AbortedTxn] = []
+        self._bounds: dict[tuple[int, int], _Bounds] = {}  # by producer and offset of the marker
+        # Where the last transaction of a producer ended, as far as that is known.
+        self._ended_at = {
+            producer_id: entry.batches[-1].last_offset
+            if entry.current_txn_first_offset == NO_OFFSET
+            else entry.current_txn_first_offset - 1
+            for producer_id, entry in table.producers.items()
+            if entry.batches or entry.current_txn_first_offset != NO_OFFSET
+        }
+
+    def begin_segment(self) -> None:
+        self.told = []
+        self._bounds.clear()
+
+    def see(self, row: ProducerBatch) -> None:
+        """A batch of a producer."""
+        producer_id, offset = row.producer_id, row.base_offset
+        aborted = self._table.replay(row)
+        if aborted is not None:
+            self.told.append(aborted)
+        if not row.attributes & CONTROL_BIT:
+            return
+        if row.control_type == ABORT_MARKER:
+            open_offset = self._table.first_open_offset
+            self._bounds[producer_id, offset] = _Bounds(
+                self._ended_at.get(producer_id, -1),
+                offset if aborted is None else aborted.first_offset,
+                offset + 1 if open_offset == NO_OFFSET else open_offset,
+            )
+        self._ended_at[producer_id] = offset
+
+    def has_marker_of(self, entry: AbortedTxn) -> bool:
+        return (entry.producer_id, entry.last_offset) in self._bounds
+
+    def tells_end_of(self, entry: AbortedTxn) -> bool:
+        return any(entry.last_offset == told.last_offset for told in self.told)
+
+    def bears_out(self, entry: AbortedTxn) -> bool:
+        """Though it may not tell the entry: right if the log has been cleaned."""
+        bounds = self._bounds.get((entry.producer_id, entry.last_offset))
+        return (
+            bounds is not None
+            and bounds.above_offset < entry.first_offset <= bounds.first_offset_max
+            and entry.last_stable_offset <= bounds.last_stable_offset_max
+        )
+
+
+class SegmentWalk(Walk):
+    """`evidence` and `next_offset` are there once it `is_clean`: up to `end`, the segment is."""
+
+    def __init__(
+        self,
+        segment: LogSegment,
+        earlier: Sequence[LogSegment],
+        snapshots: SnapshotFiles,
+        *,
+        limit_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        expiration_ms: int,
+    ) -> None:
+        assert segment.unverified is not None
+        super().__init__(segment.file.path)
+        self._segment = segment
+        self._truncations = segment.unverified.truncations
+        self._gaps_allowed = segment.unverified.gaps_allowed
+        self._file = WalkedFile.of(segment)
+        self.end = self._file.size
+        older = [
+            offset
+            for offset in snapshots.offsets()
+            if log_start_offset < offset <= segment.base_offset
+        ]
+        self._snapshots = SnapshotFiles(snapshots.directory, older)
+        known_offset = max(self._snapshots.latest_offset, log_start_offset)
+        first = max(bisect_right([each.base_offset for each in earlier], known_offset) - 1, 0)
+        self._earlier = [WalkedFile.of(each) for each in earlier[first:] if each.size]
+        self._known_from = known_offset
+        self._limit_offset = limit_offset
+        self._log_start_offset = log_start_offset
+        self._now_ms = now_ms
+        self._expiration_ms = expiration_ms
+        self._has_transactions = False
+        self.table = ProducerStateTable()
+        self.evidence: AbortEvidence
+        self.next_offset = -1
+        self.is_settled = False
+
+    def _walk(self) -> bool:
+        return self._load_producers() and self._look_over()
+
+    def _load_producers(self) -> bool:
+        """What is known of producers where the segment begins."""
+        base_offset = self._file.base_offset
+        table = self.table
+        known_offset = self._snapshots.load_latest(table, self._now_ms, self._expiration_ms)
+        known_offset = max(known_offset, self._log_start_offset)
+        if known_offset != self._known_from:
+            return False  # a snapshot is damaged
+        if known_offset >= base_offset:
+            return True
+        for file in self._earlier:
+            for piece in file.scan(verify_crc=False):
+                for row in piece.producers:
+                    if known_offset <= row.last_offset < base_offset:
+                        table.replay(row)
+        return True
+
+    def _look_over(self) -> bool:
+        file = self._file
+        head = os.pread(file.descriptor, 8, 0)
+        first_offset = int.from_bytes(head, "big", signed=True)
+        if first_offset != file.base_offset and not (
+            self._gaps_allowed and first_offset > file.base_offset
+        ):
+            return False
+        self.evidence = evidence = AbortEvidence(self.table)
+        scan = file.scan(verify_crc=True)
+        for piece in scan:
+            for row in piece.producers:
+                self._has_transactions |= bool(row.attributes & TRANSACTIONAL_BIT)
+                evidence.see(row)
+        self.next_offset = scan.next_offset
+        return scan.position == file.size and scan.next_offset <= self._limit_offset
+
+    def settle(self) -> None:
+        unverified = self._segment.unverified
+        if self.is_settled or unverified is None or unverified.truncations != self._truncations:
+            return
+        self.is_settled = True
+        if self.is_clean:
+            unverified.note_whole(
+                self.end, self.next_offset, has_transactions=self._has_transactions
+            )
+
 
 INT64_MAX: Final = (1 << 63) - 1
 

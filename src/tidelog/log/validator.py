@@ -1,6 +1,6 @@
-"""What a leader checks and rewrites before records enter its log.
+"""What a leader checks and rewrites before records enter its log, and what a follower checks.
 
-Checks, in Kafka's order, each with the code of Kafka 3.9.2
+A leader's checks, in Kafka's order, each with the code of Kafka 3.9.2
  1. whole batches: none at all 87, an impossible size or magic 2, magic 0 or 1 in Produce v3+ 87,
     zstd in Produce v3-v6 76, an unknown codec -1, a second v2 batch 87 (a cut one is dropped)
  2. base offset other than 0, from clients 87
@@ -28,9 +28,11 @@ from __future__ import annotations
 
 from enum import Enum
 from struct import Struct
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from tidelog.log.valid_batch import ValidBatch as ValidBatch
+from tidelog.log.log_errors import UnexpectedAppendOffset
+from tidelog.log.segment import LogSegment
+from tidelog.log.segment_scan import WHY_STOPPED
 from tidelog.record import kernel
 from tidelog.record.batch import (
     APPEND_TIME_BIT,
@@ -44,7 +46,10 @@ from tidelog.record.batch import (
     TRANSACTIONAL_BIT,
     Codec,
     TimestampType,
+    base_offset_at,
+    increment_sequence,
     size_at,
+    stamp_offset,
     stamp_timestamps,
 )
 from tidelog.record.errors import (
@@ -59,14 +64,14 @@ from tidelog.record.errors import (
     UnsupportedCodec,
 )
 from tidelog.record.kernel import BatchCheck, check_batch
-from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidelog.config.topic import LogConfig
     from tidelog.record.inflation import InflationBudget
-    from tidelog.record.kernel import BatchCheckTuple, Buffer, MessagesCheck
+    from tidelog.record.kernel import BatchCheckTuple, Buffer, LogScan, MessagesCheck
 
 _OFFSET_LENGTH_EPOCH = Struct(">qii")
 _stamp = _OFFSET_LENGTH_EPOCH.pack_into
@@ -87,6 +92,86 @@ _TARGET_CODECS = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+
+
+class ValidBatch:
+    """One v2 batch, offsets and epoch in place, ready to be written. Lives for one append."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "data",
+        "last_offset",
+        "log_append_time_ms",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "records_count",
+        "size",
+    )
+
+    magic: Final = 2
+
+    def __init__(
+        self,
+        data: memoryview | bytearray,
+        size: int,
+        attributes: int,
+        base_offset: int,
+        last_offset: int,
+        records_count: int,
+        max_timestamp: int,
+        offset_of_max_timestamp: int,
+        log_append_time_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> None:
+        self.data = data
+        self.size = size
+        self.attributes = attributes
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.records_count = records_count
+        self.max_timestamp = max_timestamp
+        self.offset_of_max_timestamp = offset_of_max_timestamp
+        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+
+    def place(self, next_offset: int, leader_epoch: int, now_ms: int) -> None:
+        """Number a batch that was checked before its place in the log was known."""
+        data = memoryview(self.data)
+        if self.log_append_time_ms not in (-1, now_ms):
+            stamp_timestamps(data, TimestampType.LOG_APPEND_TIME, now_ms)
+            self.log_append_time_ms = self.max_timestamp = now_ms
+        stamp_offset(data, next_offset, leader_epoch)
+        shift = next_offset - self.base_offset
+        self.base_offset += shift
+        self.last_offset += shift
+        if self.offset_of_max_timestamp >= 0:
+            self.offset_of_max_timestamp += shift
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def codec(self) -> Codec:
+        return Codec(self.attributes & CODEC_MASK)
 
 
 class AppendOrigin(Enum):
@@ -606,3 +691,45 @@ def _require_nothing_follows(rest: memoryview) -> None:
         raise CorruptRecords("Bytes after the batch are neither a batch nor the beginning of one.")
     if status != kernel.NO_BATCH:
         raise NotOneBatch("There is more than one record batch.")
+
+
+class FetchedBatches:
+    """Batches as a follower has fetched them from its leader.
+
+    Their offsets are the leader's and stay. The last batch may be cut off; those before it count.
+    """
+
+    __slots__ = ("data", "first_offset", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, data: memoryview) -> None:
+        self.topic_partition = topic_partition
+        self.data = data
+        self.first_offset = base_offset_at(data) if len(data) >= 8 else -1
+
+    def begin_around(self, log_end_offset: int) -> bool:
+        """Whether the log would go on inside of a batch."""
+        return 0 <= self.first_offset < log_end_offset <= self._last_offset()
+
+    def must_continue(self, log_end_offset: int) -> None:
+        if 0 <= self.first_offset < log_end_offset:
+            raise UnexpectedAppendOffset(
+                f"{self.topic_partition} was given offset {self.first_offset} "
+                f"but goes on at {log_end_offset}",
+                self.first_offset,
+                -1,
+            )
+
+    def reach_beyond(self, segment: LogSegment, scan: LogScan) -> bool:
+        """Whether the scan has failed because the segment's indexes cannot say their offsets."""
+        return scan.why == kernel.BAD_OFFSET and not segment.has_room_for(self._last_offset())
+
+    def _last_offset(self) -> int:
+        """Of the last whole batch, by its header."""
+        _, _, rows = kernel.list_batches(self.data, 0, len(self.data), 1 << 31)
+        return rows[-1].last_offset if rows else -1
+
+    def must_be_good(self, scan: LogScan) -> None:
+        if scan.position == 0 or scan.why not in (kernel.AT_END, kernel.INCOMPLETE):
+            raise CorruptRecords(
+                f"{self.topic_partition} was given {WHY_STOPPED.get(scan.why, 'no batch')}"
+            )

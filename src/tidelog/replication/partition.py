@@ -24,8 +24,7 @@ from typing import NamedTuple, Protocol
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.partition_log import AppendInfo, PartitionLog
 from tidelog.log.txn_index import AbortedTxn
-from tidelog.log.valid_batch import ValidBatch
-from tidelog.log.validator import AppendOrigin
+from tidelog.log.validator import AppendOrigin, ValidBatch
 from tidelog.record.file_records import FileRecords
 from tidelog.record.inflation import InflationBudget
 from tidelog.replication.delayed_fetch import DelayedFetch

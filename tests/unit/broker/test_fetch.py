@@ -14,7 +14,7 @@ from tests.support.pending import unexpected
 from tidelog.broker.handlers import fetch
 from tidelog.errors import ErrorCode
 from tidelog.log import txn_index_check
-from tidelog.log.segment_walk import SegmentWalk
+from tidelog.log.txn_index_check import SegmentWalk
 from tidelog.pending import Pending
 from tidelog.protocol.messages.fetch import (
     FetchPartition,

@@ -191,7 +191,7 @@ def test_a_swap_that_fails_takes_the_partition_offline(
     def broken(_: Any, created_ms: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(CleanedSegment, "go_live", broken)
+    monkeypatch.setattr(CleanedSegment, "_go_live", broken)
 
     async def story(_: LogCleaner) -> None:
         await until(lambda: bool(offline))

@@ -10,10 +10,10 @@ import pytest
 from tests.support.cleaning import clean, write
 from tests.support.log_builder import ABORT, COMMIT, LogWorkshop, end_txn
 from tidelog.config.topic import LogConfig
-from tidelog.log.abort_evidence import AbortEvidence
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.txn_index_check import AbortEvidence
 from tidelog.record.kernel import ProducerBatch
 
 COMPACTED = LogConfig(compact=True, min_cleanable_dirty_ratio=0.0)

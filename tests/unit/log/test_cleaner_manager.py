@@ -14,9 +14,9 @@ from tests.support.log_builder import LogWorkshop
 from tidelog.config.topic import LogConfig
 from tidelog.log.cleaner.cleanable import examine
 from tidelog.log.cleaner.cleaner_manager import CleanerManager
-from tidelog.log.cleaner.errors import CleaningAborted
-from tidelog.log.log_creation import create_log
+from tidelog.log.log_errors import CleaningAborted
 from tidelog.log.partition_log import PartitionLog
+from tidelog.log.recovery import create_log
 from tidelog.types import ZERO_UUID, TopicPartition
 
 COMPACTED = LogConfig(compact=True)

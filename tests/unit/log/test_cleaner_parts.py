@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tests.support.clock import FakeClock
 from tidelog.config.broker import BrokerConfig
-from tidelog.log.cleaner.grouping import SegmentSize, group_lengths
-from tidelog.log.cleaner.offset_map import OffsetMap
-from tidelog.log.cleaner.settings import CleanerSettings
-from tidelog.log.cleaner.throttle import IoThrottle
+from tidelog.log.cleaner.cleanable import SegmentSize, group_lengths
+from tidelog.log.cleaner.cleaning import CleanerSettings
+from tidelog.log.cleaner.segment_pass import IoThrottle, OffsetMap
 
 TWO_GIB = (1 << 31) - 1
 

@@ -34,7 +34,7 @@ from tests.support.cleaning import (
 from tests.support.crashing_disk import CrashingDisk
 from tests.support.log_builder import ABORT, COMMIT, LogWorkshop, end_txn
 from tidelog.config.topic import LogConfig
-from tidelog.log.cleaner.settings import CleanerSettings
+from tidelog.log.cleaner.cleaning import CleanerSettings
 from tidelog.log.partition_log import PartitionLog
 from tidelog.record.batch import Codec
 

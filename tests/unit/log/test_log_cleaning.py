@@ -21,9 +21,9 @@ from tests.support.cleaning import (
 from tests.support.log_builder import ABORT, COMMIT, LogWorkshop, end_txn
 from tests.support.message_sets import message_set_of
 from tidelog.config.topic import LogConfig
-from tidelog.log.cleaner.errors import CannotClean
+from tidelog.log.log_errors import CannotClean
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.producer_snapshot import decode_snapshot
+from tidelog.log.snapshot_files import decode_snapshot
 from tidelog.record.batch import DELETE_HORIZON_BIT, Codec
 from tidelog.record.legacy import LegacyRecord, read_messages, records_of
 

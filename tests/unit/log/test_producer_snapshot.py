@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
-from tidelog.log.producer_snapshot import (
+from tidelog.log.snapshot_files import (
     CorruptSnapshot,
     SnapshotRow,
     decode_snapshot,

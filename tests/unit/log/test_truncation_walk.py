@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.log_builder import ABORT, LogWorkshop, end_txn, produce
 from tidelog.config.topic import LogConfig
-from tidelog.log import snapshot_files, truncation_walk
+from tidelog.log import truncation_walk
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.producer_state import ProducerStateTable
+from tidelog.log.producer_state import ProducerStateTable, replay_producers
 from tidelog.log.segment import LogSegment
 from tidelog.log.segment_scan import SegmentScan
 from tidelog.log.truncation_walk import TruncationWalk
@@ -169,5 +169,5 @@ def test_producers_are_looked_for_below_the_cut_only(
 
     monkeypatch.setattr(SegmentScan, "__iter__", counted)
     table = ProducerStateTable()
-    snapshot_files.replay_producers(table, log.segments, 0, 5)
+    replay_producers(table, log.segments, 0, 5)
     assert pieces <= 3

@@ -24,8 +24,7 @@ from tests.support.message_sets import message_set_of
 from tests.support.stored_columns import read_columns
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.valid_batch import ValidBatch
-from tidelog.log.validator import AppendOrigin, validate_for_append
+from tidelog.log.validator import AppendOrigin, ValidBatch, validate_for_append
 from tidelog.record import kernel
 from tidelog.record.batch import BatchHeader, Codec, TimestampType
 from tidelog.record.builder import batch_of

@@ -16,7 +16,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from tidelog.log.cleaner.errors import CannotClean
+from tidelog.log.log_errors import CannotClean
 from tidelog.log.log_file import LogFile
 from tidelog.log.offset_index import OffsetIndex
 from tidelog.log.segment import (
@@ -30,6 +30,7 @@ from tidelog.log.segment import (
     LogSegment,
 )
 from tidelog.log.segment_scan import WHY_STOPPED
+from tidelog.log.snapshot_files import SnapshotFiles
 from tidelog.log.time_index import ENTRY as TIME_INDEX_ENTRY
 from tidelog.log.time_index import TimeIndex
 from tidelog.log.txn_index import ENTRY as TXN_INDEX_ENTRY
@@ -101,11 +102,32 @@ class CleanedSegment:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path(suffix, CLEANED_SUFFIX))
 
-    def become_swap(self) -> None:
+    def swap_in(
+        self, replaced: Sequence[LogSegment], snapshots: SnapshotFiles, created_ms: int
+    ) -> tuple[LogSegment, list[str]]:
+        """Take the place of the segments this one was made from, one rename after another.
+
+        .cleaned -> .swap      of the new files; from here on the next start finishes after a crash
+        live -> .deleted       of the old files and of the producer snapshots between them
+        .swap -> live          of the new files
+
+        Gives the segment in its place, and the paths that are to be removed later. Readers in the
+        middle of an old segment keep its open file; `.deleted` files stay for file.delete.delay.ms
+        for those that have yet to open it.
+        """
+        self._become_swap()
+        paths: list[str] = []
+        for segment in replaced:
+            paths += segment.mark_deleted()
+            if segment.base_offset != self.base_offset:
+                paths += snapshots.mark_deleted(segment.base_offset)
+        return self._go_live(created_ms), paths
+
+    def _become_swap(self) -> None:
         for suffix in self._suffixes:
             os.rename(self._path(suffix, CLEANED_SUFFIX), self._path(suffix, SWAP_SUFFIX))
 
-    def go_live(self, created_ms: int) -> LogSegment:
+    def _go_live(self, created_ms: int) -> LogSegment:
         """The segment in place; the names must be free by now."""
         for suffix in self._suffixes:
             os.rename(self._path(suffix, SWAP_SUFFIX), self._path(suffix, ""))

@@ -19,17 +19,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidelog.clock import Clock
 from tidelog.errors import KafkaError
-from tidelog.log.cleaner.cleanable import DirtyLog, examine
-from tidelog.log.cleaner.errors import CleaningAborted
-from tidelog.log.cleaner.planning import CleaningPlan, plan_cleaning
+from tidelog.log.cleaner.cleanable import CleaningPlan, DirtyLog, examine, plan_cleaning
 from tidelog.log.log_dir_failures import LogDirFailures
+from tidelog.log.log_errors import CleaningAborted
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.retention import retain
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from tidelog.log.cleaner.cleanable import SourceSegment
     from tidelog.log.cleaner.cleaned_segment import CleanedSegment
-    from tidelog.log.cleaner.source_segment import SourceSegment
 
 logger = logging.getLogger(__name__)
 

@@ -9,23 +9,95 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.clock import Clock
+from tidelog.config.broker import BrokerConfig
+from tidelog.log.cleaner.cleanable import CleaningPlan, SourceSegment, group_lengths
 from tidelog.log.cleaner.cleaned_segment import CleanedSegment
-from tidelog.log.cleaner.cleaning_stats import CleaningStats
-from tidelog.log.cleaner.filter_pass import FilterPass
-from tidelog.log.cleaner.grouping import group_lengths
-from tidelog.log.cleaner.map_pass import MapPass
-from tidelog.log.cleaner.offset_map import OffsetMap
-from tidelog.log.cleaner.planning import CleaningPlan
-from tidelog.log.cleaner.settings import CleanerSettings
-from tidelog.log.cleaner.source_segment import SourceSegment
-from tidelog.log.cleaner.throttle import IoThrottle
+from tidelog.log.cleaner.segment_pass import FilterPass, IoThrottle, MapPass, OffsetMap
 from tidelog.log.cleaner.transactions import BatchRetention, TransactionTracker
 from tidelog.log.index_file import fsync_path
+from tidelog.types import TopicPartition
 
+MAP_BYTES_MAX: Final = (1 << 31) - 1
+IO_BUFFER_BYTES_MIN: Final = 4096
 NS_PER_MS: Final = 1_000_000
+MEGABYTE = 1_000_000
+
+
+class CleanerSettings(NamedTuple):
+    """The log.cleaner.* keys as one value."""
+
+    is_enabled: bool
+    threads: int
+    map_bytes: int  # of one thread
+    map_load_factor: float
+    io_buffer_bytes: int  # of one thread, for reading; as much again for writing
+    io_bytes_per_second: float
+    backoff_ms: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> CleanerSettings:
+        threads = config.get_int("log.cleaner.threads")
+        share = max(threads, 1)
+        return cls(
+            is_enabled=config["log.cleaner.enable"] and threads > 0,
+            threads=threads,
+            map_bytes=min(config["log.cleaner.dedupe.buffer.size"] // share, MAP_BYTES_MAX),
+            map_load_factor=config["log.cleaner.io.buffer.load.factor"],
+            io_buffer_bytes=max(
+                config["log.cleaner.io.buffer.size"] // share // 2, IO_BUFFER_BYTES_MIN
+            ),
+            io_bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
+            backoff_ms=config.get_int("log.cleaner.backoff.ms"),
+        )
+
+
+class CleaningStats:
+    """What a round has done, for the log."""
+
+    __slots__ = (
+        "bytes_read",
+        "bytes_written",
+        "filter_s",
+        "first_dirty_offset",
+        "map_bytes_read",
+        "map_s",
+        "map_utilization",
+        "records_kept",
+        "records_read",
+        "records_without_key",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, first_dirty_offset: int) -> None:
+        self.topic_partition = topic_partition
+        self.first_dirty_offset = first_dirty_offset
+        self.map_s = self.filter_s = self.map_utilization = 0.0
+        self.map_bytes_read = self.bytes_read = self.bytes_written = 0
+        self.records_read = self.records_kept = self.records_without_key = 0
+
+    def mapped(self, seconds: float, bytes_read: int, utilization: float) -> None:
+        self.map_s = seconds
+        self.map_bytes_read = bytes_read
+        self.map_utilization = utilization
+
+    def filtered(self, seconds: float, done: FilterPass) -> None:
+        """One group more; the pass counts all groups together."""
+        self.filter_s += seconds
+        self.bytes_read, self.bytes_written = done.bytes_read, done.bytes_written
+        self.records_read, self.records_kept = done.records_read, done.records_kept
+        self.records_without_key = done.records_without_key
+
+    def summary(self, end_offset: int) -> str:
+        return (
+            f"cleaned {self.topic_partition} from {self.first_dirty_offset} to {end_offset}: "
+            f"mapped {self.map_bytes_read / MEGABYTE:.1f} MB in {self.map_s:.2f} s "
+            f"(map {self.map_utilization:.0%} full), copied {self.bytes_read / MEGABYTE:.1f} MB "
+            f"in {self.filter_s:.2f} s, {self.records_read} records to {self.records_kept}, "
+            f"{self.bytes_read / MEGABYTE:.1f} MB to {self.bytes_written / MEGABYTE:.1f} MB"
+        )
 
 
 class LogCleaning:

@@ -1,8 +1,11 @@
 """One walk of the cleaner over the batches of a segment, in pieces of log.cleaner.io.buffer.size.
 
-The kernel does the work on each piece; here is what it cannot do: reading, inflating compressed
-batches one by one, judging batches of transactions, and saying what is wrong with a segment. A
-batch that is damaged or out of order ends the cleaning of its log; rewriting it would hide the
+    MapPass       the first walk of a round: puts the keys of the dirty segments in an OffsetMap
+    FilterPass    the second: writes what stays of a segment into a CleanedSegment
+
+The kernel does the work on each piece. These classes do what it cannot: read, inflate compressed
+batches one by one, judge batches of transactions, and say what is wrong with a segment. A batch
+that is damaged or out of order ends the cleaning of its log, because rewriting it would hide the
 damage behind a right checksum.
 """
 
@@ -10,17 +13,24 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Sequence
-from typing import Final
+from math import inf
+from threading import Lock
+from typing import TYPE_CHECKING, Final
 
+from tidelog.clock import Clock
 from tidelog.errors import KafkaError
-from tidelog.log.cleaner.errors import CannotClean
-from tidelog.log.cleaner.source_segment import SourceSegment
-from tidelog.log.cleaner.throttle import IoThrottle
+from tidelog.log.cleaner.cleanable import SourceSegment
+from tidelog.log.cleaner.cleaned_segment import CleanedSegment
+from tidelog.log.cleaner.transactions import BatchRetention, TransactionTracker
+from tidelog.log.log_errors import CannotClean
 from tidelog.log.segment_scan import WHY_STOPPED
+from tidelog.rate import RateLimiter
 from tidelog.record import kernel
 from tidelog.record.batch import (
     CONTROL_BIT,
+    HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
@@ -29,9 +39,96 @@ from tidelog.record.batch import (
     base_offset_at,
     size_at,
 )
-from tidelog.record.kernel import TransactionalBatch
+from tidelog.record.kernel import KeyOffsets, TransactionalBatch
 
+if TYPE_CHECKING:
+    from tidelog.log.cleaner.inflated_batch import InflatedBatch
+
+SLOT_BYTES: Final = 24
+HASH_KEY_BYTES: Final = 16
 _PROBLEMS: Final = {**WHY_STOPPED, kernel.BAD_RECORDS: "a batch with malformed records"}
+SLOTS_MIN: Final = 2
+RECORD_GROWTH_MAX: Final = 10  # bytes, when its timestamp becomes relative to a delete horizon
+CHECK_INTERVAL_S: Final = 0.3
+
+
+class OffsetMap:
+    """The last offset of every key of the dirty part of a log, by the key's hash.
+
+    24 bytes a key: 16 of hash, 8 of offset, in one flat buffer that the kernel reads and writes
+    (csrc/offset_map.h). The hash is SipHash-2-4 with 128 bits under a key drawn anew for every map:
+    two record keys of one hash would cost the older record its life, and nobody can look for such a
+    pair without knowing the key. (Kafka uses MD5, for which pairs can be made.)
+
+    A map is made for one round and no larger than the round can fill, so an idle cleaner holds
+    none.
+    """
+
+    __slots__ = ("entries", "entries_max", "hash_key", "latest_offset", "slots")
+
+    def __init__(self, slots_count: int, load_factor: float) -> None:
+        slots_count = max(slots_count, SLOTS_MIN)
+        self.slots = bytearray(slots_count * SLOT_BYTES)
+        self.hash_key = os.urandom(HASH_KEY_BYTES)
+        self.entries = 0
+        # One slot stays free, so that a look-up finds an end.
+        self.entries_max = max(min(int(slots_count * load_factor), slots_count - 1), 1)
+        self.latest_offset = -1  # all records up to here are in the map
+
+    @classmethod
+    def for_offsets(cls, count: int, bytes_max: int, load_factor: float) -> OffsetMap:
+        """Room for `count` keys, as far as `bytes_max` allow."""
+        wanted = int(count / load_factor) + SLOTS_MIN if load_factor > 0 else count + SLOTS_MIN
+        return cls(min(wanted, bytes_max // SLOT_BYTES), load_factor)
+
+    def key_offsets(self) -> KeyOffsets:
+        """The map as the kernel takes it."""
+        return KeyOffsets(
+            self.slots, self.hash_key, self.entries, self.entries_max, self.latest_offset
+        )
+
+    @property
+    def utilization(self) -> float:
+        return self.entries * SLOT_BYTES / len(self.slots)
+
+    def reach(self, offset: int) -> None:
+        """There is nothing more to map up to `offset`."""
+        self.latest_offset = max(self.latest_offset, offset)
+
+
+class IoThrottle:
+    """A bound on the bytes a second that all cleaner threads read and write together.
+
+    For any thread. `wait(seconds)` sleeps; whoever stops the cleaner cuts it short.
+
+    Bytes are counted in periods of at least CHECK_INTERVAL_S, as Kafka's Throttler does. Whoever
+    ends a period waits until its bytes are paid for; what a period leaves unused is lost.
+    """
+
+    def __init__(
+        self, bytes_per_second: float, clock: Clock, wait: Callable[[float], object]
+    ) -> None:
+        self._limiter = RateLimiter(bytes_per_second, clock, burst_s=inf)
+        self._clock = clock
+        self._wait = wait
+        self._lock = Lock()
+        self._period_start_s = clock.monotonic()
+
+    def change(self, bytes_per_second: float) -> None:
+        """From the broker loop, which must not wait for the lock: a cleaner may sleep with it."""
+        self._limiter.change(bytes_per_second)
+
+    def take(self, count: int) -> None:
+        """Before or after so many bytes are read or written."""
+        with self._lock:
+            self._limiter.spend(count)
+            if self._clock.monotonic() - self._period_start_s <= CHECK_INTERVAL_S:
+                return
+            wait_s = self._limiter.wait_s()
+            if wait_s > 0:
+                self._wait(wait_s)
+            self._period_start_s = self._clock.monotonic()
+            self._limiter.restart()
 
 
 class SegmentPass(ABC):
@@ -132,3 +229,156 @@ def _damaged(source: SourceSegment, position: int, why: int) -> CannotClean:
 
 def unreadable(error: KafkaError) -> CannotClean:
     return CannotClean(f"a compressed batch cannot be read: {error.message}")
+
+
+class MapPass(SegmentPass):
+    """`run` is False once the map is full; what lies behind is for the next round."""
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        tracker: TransactionTracker,
+        first_dirty_offset: int,
+        buffer: bytearray,
+        throttle: IoThrottle,
+        check: Callable[[], object],
+    ) -> None:
+        super().__init__(buffer, throttle, check)
+        self._map = offsets
+        self._tracker = tracker
+        self._first_dirty_offset = first_dirty_offset
+        self.records_read = 0
+
+    def _judge(self, batches: Sequence[TransactionalBatch]) -> bytes:
+        return self._tracker.mapping_verdicts(batches)
+
+    def _take(self, position: int, end: int) -> tuple[int, int]:
+        mapped = self._map_keys(
+            kernel.BatchWalk(
+                self._buffer, self._verdicts, position, end, self._next_offset, verify_crc=True
+            )
+        )
+        self._next_offset = mapped.next_offset
+        self._verdicts = self._verdicts[mapped.verdicts_used :]
+        return mapped.position, mapped.why
+
+    def _take_compressed(self, batch: memoryview) -> int:
+        from tidelog.log.cleaner.inflated_batch import inflate
+
+        try:
+            content = inflate(batch, keep_old_tombstones=True).content
+        except KafkaError as error:
+            raise unreadable(error) from error
+        walk = kernel.BatchWalk(content, self._verdicts, 0, len(content), 0, verify_crc=False)
+        return self._map_keys(walk).why
+
+    def _map_keys(self, walk: kernel.BatchWalk) -> kernel.Mapped:
+        offsets = self._map
+        mapped = kernel.map_batches(walk, offsets.key_offsets(), self._first_dirty_offset)
+        offsets.entries = mapped.entries
+        offsets.latest_offset = mapped.latest_offset
+        self.records_read += mapped.records
+        return mapped
+
+
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class FilterPass(SegmentPass):
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        retention: BatchRetention,
+        *,
+        now_ms: int,
+        horizon_ms: int,
+        buffer: bytearray,
+        throttle: IoThrottle,
+        check: Callable[[], object],
+    ) -> None:
+        super().__init__(buffer, throttle, check)
+        self._map = offsets
+        self._retention = retention
+        self._kept_offsets = array("q", retention.kept_offsets)
+        self._now_ms = now_ms
+        self._horizon_ms = horizon_ms  # of tombstones and markers that get one now
+        self._output = bytearray(len(buffer) + HEADER_SIZE)
+        self._cleaned: CleanedSegment
+        self.keep_old_tombstones = True
+        self.records_read = 0
+        self.records_kept = 0
+        self.records_without_key = 0
+        self.bytes_written = 0
+
+    def write_to(self, cleaned: CleanedSegment) -> None:
+        """What the following segments leave."""
+        self._cleaned = cleaned
+
+    def _judge(self, batches: Sequence[TransactionalBatch]) -> bytes:
+        return self._retention.verdicts(batches)
+
+    def _take(self, position: int, end: int) -> tuple[int, int]:
+        while True:
+            began_at = position
+            filtered = kernel.filter_batches(
+                kernel.BatchWalk(
+                    self._buffer, self._verdicts, position, end, self._next_offset, verify_crc=True
+                ),
+                self._map.key_offsets(),
+                kernel.Retention(
+                    self._kept_offsets, self._now_ms, self._horizon_ms, self.keep_old_tombstones
+                ),
+                self._output,
+            )
+            position = filtered.position
+            self._next_offset = filtered.next_offset
+            self._verdicts = self._verdicts[filtered.verdicts_used :]
+            self._count(filtered)
+            if filtered.bytes_written:
+                with memoryview(self._output)[: filtered.bytes_written] as written:
+                    self._write(written)
+            if filtered.why != kernel.OUTPUT_FULL:
+                return position, filtered.why
+            if position == began_at:
+                self._output = bytearray(2 * len(self._output))
+
+    def _take_compressed(self, batch: memoryview) -> int:
+        from tidelog.log.cleaner.inflated_batch import inflate
+
+        try:
+            inflated = inflate(batch, keep_old_tombstones=self.keep_old_tombstones)
+        except KafkaError as error:
+            raise unreadable(error) from error
+        header = BatchHeader(inflated.content)
+        room = len(inflated.content) + RECORD_GROWTH_MAX * max(header.records_count, 0)
+        output = bytearray(room)
+        filtered = self._filter_inflated(inflated, output)
+        if filtered.why != kernel.AT_END:
+            return filtered.why
+        self._count(filtered)
+        length = filtered.bytes_written
+        if length and not filtered.batches_rewritten:
+            self._write(batch)
+        elif length and not filtered.records_kept:
+            self._write(output[:length])
+        elif length:
+            self._write(inflated.compressed(memoryview(output)[:length]))
+        return kernel.AT_END
+
+    def _filter_inflated(self, inflated: InflatedBatch, output: bytearray) -> kernel.Filtered:
+        content = inflated.content
+        walk = kernel.BatchWalk(content, self._verdicts, 0, len(content), 0, verify_crc=False)
+        retention = kernel.Retention(self._kept_offsets, self._now_ms, self._horizon_ms, False)
+        if inflated.is_old:  # it has neither empty batches nor delete horizons
+            retention = kernel.Retention(b"", _INT64_MAX, -1, False)
+        return kernel.filter_batches(walk, self._map.key_offsets(), retention, output)
+
+    def _count(self, filtered: kernel.Filtered) -> None:
+        self.records_read += filtered.records_read
+        self.records_kept += filtered.records_kept
+        self.records_without_key += filtered.records_without_key
+
+    def _write(self, batches: bytes | bytearray | memoryview) -> None:
+        self._cleaned.append(batches)
+        self.bytes_written += len(batches)
+        self._throttle.take(len(batches))

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TextIO
 
 from tidelog.errors import KafkaError
 from tidelog.log.offset_index import ENTRY as OFFSET_ENTRY
-from tidelog.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from tidelog.log.snapshot_files import CorruptSnapshot, decode_snapshot
 from tidelog.log.time_index import ENTRY as TIME_ENTRY
 from tidelog.log.txn_index import ENTRY as TXN_ENTRY
 from tidelog.log.txn_index import AbortedTxn

@@ -10,7 +10,7 @@ import json
 from base64 import b64encode
 from typing import TextIO
 
-from tidelog.log.producer_snapshot import SnapshotRow
+from tidelog.log.snapshot_files import SnapshotRow
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.tools.dump.message_json import camel_case
 from tidelog.tools.dump.output import Decoded, JsonValue

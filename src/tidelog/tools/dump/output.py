@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from tidelog.log.producer_snapshot import SnapshotRow
+from tidelog.log.snapshot_files import SnapshotRow
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.tools.dump.stored_batch import DumpedRecord, StoredBatch
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tidelog.log.producer_snapshot import SnapshotRow
+from tidelog.log.snapshot_files import SnapshotRow
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.tools.dump.dump_errors import DumpError
 from tidelog.tools.dump.json_output import batch_fields

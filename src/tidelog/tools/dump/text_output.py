@@ -6,7 +6,7 @@ import json
 from struct import Struct
 from typing import TextIO
 
-from tidelog.log.producer_snapshot import SnapshotRow
+from tidelog.log.snapshot_files import SnapshotRow
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.message import Message

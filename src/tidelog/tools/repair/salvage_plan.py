@@ -23,9 +23,9 @@ from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.log.log_file import LogFile
 from tidelog.log.offset_index import ENTRY as INDEX_ENTRY
 from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
-from tidelog.log.offset_order import lie_in
 from tidelog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
 from tidelog.log.txn_index import AbortedTxn, TxnIndex
+from tidelog.log.unverified import lie_in
 from tidelog.record.batch import CONTROL_BIT
 from tidelog.record.control import ControlType, read_marker
 from tidelog.record.errors import InvalidRecords

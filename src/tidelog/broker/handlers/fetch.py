@@ -92,7 +92,7 @@ def handle(
     rows = fetch.read_all()
     if fetch.partitions and request.isolation_level not in ISOLATION_LEVELS:
         return _refuse(request, context.api_version)
-    if not fetch.walks and fetch.is_satisfied(rows):
+    if not fetch.walks and fetch.is_satisfied():
         return fetch.finish(rows)
     return _Parked(fetch).answer
 
@@ -133,7 +133,9 @@ class _Fetch:
     __slots__ = (
         "_by_id",
         "_context",
+        "_diverges",
         "_leader_ids",
+        "_reads_committed",
         "_replica_id",
         "_selects_replicas",
         "broker",
@@ -156,6 +158,7 @@ class _Fetch:
         self.plan = plan
         self._by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._replica_id = _replica_id(request)
+        self._reads_committed = request.isolation_level == READ_COMMITTED
         self._selects_replicas = (
             self.broker.cluster is not None
             and request.rack_id != ""
@@ -164,6 +167,7 @@ class _Fetch:
         self._leader_ids: set[int] = set()  # of partitions that are not to be read here
         self.bytes_read = 0
         self.bytes_withheld = 0  # pieces of batches for which there is no room
+        self._diverges = False  # a reader must hear that its log parts from the leader's
         self.failed = False  # a partition that is hosted here could not be read
         self.partitions: list[Partition] = []  # those that were read, and may be waited for
         self.walks: list[Walk] = []  # to be made before all can be read
@@ -171,7 +175,7 @@ class _Fetch:
 
     def read_all(self) -> list[FetchedRow]:
         self.bytes_read = self.bytes_withheld = 0
-        self.failed = False
+        self.failed = self._diverges = False
         self.partitions = []
         self.walks = []
         budget = self._budget()
@@ -186,8 +190,9 @@ class _Fetch:
                 continue
             row = self._read(topic, partition, wanted, budget)
             size_bytes = len(row.records)
-            self.bytes_read += size_bytes
-            budget = max(budget - size_bytes, 0)
+            if size_bytes or budget < 0:
+                self.bytes_read += size_bytes
+                budget = max(budget - size_bytes, 0)
             rows.append((wanted, row))
         if self.hosted < 0:
             self.hosted = len(self.partitions)
@@ -202,14 +207,14 @@ class _Fetch:
         arrived = self.bytes_read + self.bytes_withheld
         return min(self.request.min_bytes, self._budget()) - arrived
 
-    def is_satisfied(self, rows: list[FetchedRow]) -> bool:
+    def is_satisfied(self) -> bool:
         return (
             self.bytes_missing <= 0
             or self.failed
             or len(self.partitions) < self.hosted
             or self.request.max_wait_ms <= 0
             or not self.partitions
-            or any(row.diverging_epoch is not None for _, row in rows)
+            or self._diverges
         )
 
     def _topic_of(self, wanted: FetchedPartition) -> str | None:
@@ -240,9 +245,9 @@ class _Fetch:
                     return elsewhere
             read = partition.read(
                 wanted.fetch_offset,
-                min(wanted.max_bytes, budget),
+                wanted.max_bytes if wanted.max_bytes < budget else budget,
                 min_one_batch=not strict and self.bytes_read == 0,
-                read_committed=self.request.isolation_level == READ_COMMITTED,
+                read_committed=self._reads_committed,
                 replica_id=self._replica_id,
                 current_leader_epoch=wanted.current_leader_epoch,
                 last_fetched_epoch=wanted.last_fetched_epoch,
@@ -272,6 +277,7 @@ class _Fetch:
             records=records,
         )
         if read.diverging_epoch is not None:
+            self._diverges = True
             row.diverging_epoch = EpochEndOffset(
                 epoch=read.diverging_epoch.epoch, end_offset=read.diverging_epoch.end_offset
             )
@@ -450,7 +456,7 @@ class _Parked:
         fetch = self._fetch
         rows = fetch.read_all()
         late = fetch.broker.clock.monotonic() >= self._deadline
-        if not fetch.walks and (late or fetch.is_satisfied(rows)):
+        if not fetch.walks and (late or fetch.is_satisfied()):
             self.answer.resolve(fetch.finish(rows))
         else:
             self._wait()

@@ -74,3 +74,16 @@ class LogFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def read_into(buffer: bytearray, descriptor: int, position: int, end: int) -> int:
+    """Fill `buffer` from `position` on, up to `end`; how many bytes there were."""
+    wanted = min(len(buffer), end - position)
+    filled = 0
+    with memoryview(buffer) as view:
+        while filled < wanted:
+            count = os.preadv(descriptor, [view[filled:wanted]], position + filled)
+            if count == 0:
+                break
+            filled += count
+    return filled

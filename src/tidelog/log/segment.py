@@ -52,7 +52,6 @@ T = TypeVar("T")
 
 UNKNOWN: Final = -2
 WINDOW_BYTES: Final = 8192
-_HEAD_BYTES = 61
 
 
 class FoundBatch(NamedTuple):
@@ -285,7 +284,7 @@ class LogSegment:
         if self.rolling_timestamp == UNKNOWN:
             if self.size == 0:
                 return -1
-            self.rolling_timestamp = max_timestamp_of(self.file.read_at(0, _HEAD_BYTES))
+            self.rolling_timestamp = max_timestamp_of(self.file.read_at(0, HEADER_SIZE))
         return self.rolling_timestamp
 
     def become_inactive(self) -> None:
@@ -390,7 +389,7 @@ class LogSegment:
 
     def batch_at(self, position: int) -> tuple[int, int]:
         """(size, offset after it) of the batch that begins at `position`."""
-        head = self.file.read_at(position, _HEAD_BYTES)
+        head = self.file.read_at(position, HEADER_SIZE)
         found, _, size, _, last_offset = kernel.find_offset(head, 0, len(head), 0)
         if found != 1:
             raise self.no_batch_at(position)
@@ -405,7 +404,7 @@ class LogSegment:
         """Of the batch at `position`; -1 if none is there."""
         if position >= self.size:
             return -1
-        head = self.file.read_at(position, _HEAD_BYTES)
+        head = self.file.read_at(position, HEADER_SIZE)
         found, _, _, _, last_offset = kernel.find_offset(head, 0, len(head), 0)
         return last_offset if found == 1 else -1
 
@@ -451,7 +450,7 @@ class LogSegment:
             if (
                 batch is None
                 or batch.last_offset != offset
-                or max_timestamp_of(self.file.read_at(batch.position, _HEAD_BYTES)) != timestamp
+                or max_timestamp_of(self.file.read_at(batch.position, HEADER_SIZE)) != timestamp
             ):
                 raise CorruptIndex(f"an entry of {self.path(TIME_INDEX_SUFFIX)} leads astray")
         return entry
@@ -472,7 +471,7 @@ class LogSegment:
         entry = self._with_indexes(lambda: self.offset_index.lookup_position(end))
         if entry is None or entry[1] <= position:
             return None
-        head = self.file.read_at(entry[1], _HEAD_BYTES)
+        head = self.file.read_at(entry[1], HEADER_SIZE)
         found, _, _, base_offset, last_offset = kernel.find_offset(head, 0, len(head), 0)
         if found != 1 or last_offset != entry[0]:
             return None

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from tidelog.log.log_file import read_into
 from tidelog.log.time_index import ENTRY as TIME_INDEX_ENTRY
 from tidelog.record import kernel
 from tidelog.record.batch import (
@@ -112,7 +113,7 @@ class SegmentScan:
     def __iter__(self) -> Iterator[SegmentScan]:
         """Yields itself after each piece, with that piece's producers."""
         while self.position < self.size:
-            filled = self._fill()
+            filled = read_into(self._buffer, self._descriptor, self.position, self.size)
             before = self.position
             self._scan(filled)
             yield self
@@ -121,17 +122,6 @@ class SegmentScan:
                     return
             elif self.why not in (kernel.INCOMPLETE, kernel.AT_LIMIT, kernel.AT_END):
                 return
-
-    def _fill(self) -> int:
-        wanted = min(len(self._buffer), self.size - self.position)
-        with memoryview(self._buffer) as view:
-            filled = 0
-            while filled < wanted:
-                count = os.preadv(self._descriptor, [view[filled:wanted]], self.position + filled)
-                if count == 0:
-                    break
-                filled += count
-        return filled
 
     def _scan(self, filled: int) -> None:
         scan = kernel.scan_log(

@@ -18,7 +18,7 @@ from tidelog.errors import KafkaError
 from tidelog.log.segment import FoundBatch, LogSegment
 from tidelog.log.segment_walk import Walk, WalkDue
 from tidelog.record import kernel
-from tidelog.record.batch import HEADER_SIZE, BatchHeader, TimestampType
+from tidelog.record.batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, TimestampType
 from tidelog.record.errors import CorruptRecords
 from tidelog.record.inflation import LOOP_NS_MAX, HeavyRecords, InflationBudget
 
@@ -201,7 +201,7 @@ def _first_in_content(
     start_offset: int,
     inflation: InflationBudget | None,
 ) -> TimestampOffset | None:
-    if content[16] < 2:
+    if content[MAGIC_POSITION] < MAGIC:
         return _first_in_message(content, timestamp, start_offset, inflation)
     header = BatchHeader(content)
     if header.records_count == 0:

@@ -25,6 +25,7 @@ from tidelog.log.cleaner.cleanable import SourceSegment
 from tidelog.log.cleaner.cleaned_segment import CleanedSegment
 from tidelog.log.cleaner.transactions import BatchRetention, TransactionTracker
 from tidelog.log.log_errors import CannotClean
+from tidelog.log.log_file import read_into
 from tidelog.log.segment_scan import WHY_STOPPED
 from tidelog.rate import RateLimiter
 from tidelog.record import kernel
@@ -150,7 +151,7 @@ class SegmentPass(ABC):
         with source.open() as descriptor:
             while position < source.size:
                 self._check()
-                filled = self._fill(descriptor, position, source.size)
+                filled = read_into(self._buffer, descriptor, position, source.size)
                 self._throttle.take(filled)
                 passed, why = self._pass_piece(filled)
                 self.bytes_read += passed
@@ -164,17 +165,6 @@ class SegmentPass(ABC):
                     self._make_room(source, position, filled)
                 position += passed
         return True
-
-    def _fill(self, descriptor: int, position: int, size: int) -> int:
-        wanted = min(len(self._buffer), size - position)
-        with memoryview(self._buffer) as view:
-            filled = 0
-            while filled < wanted:
-                count = os.preadv(descriptor, [view[filled:wanted]], position + filled)
-                if count == 0:
-                    break
-                filled += count
-        return filled
 
     def _make_room(self, source: SourceSegment, position: int, filled: int) -> None:
         """For the batch at `position`, which is longer than the buffer."""

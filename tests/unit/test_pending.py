@@ -250,6 +250,51 @@ class TestAndThen:
         assert whole.lets_others_pass
 
 
+class TestFollowedBy:
+    def test_the_action_comes_after_the_reader(self) -> None:
+        pending: Pending[int] = Pending()
+        seen: list[str] = []
+        same = pending.followed_by(lambda result: seen.append(f"then {result}"))
+        same.then(lambda result: seen.append(f"read {result}"), print)
+        pending.complete(7)
+        assert seen == ["read 7", "then 7"]
+
+    def test_an_action_that_raises_is_logged_and_the_answer_stands(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pending: Pending[int] = Pending()
+        reader = Reader().read(pending.followed_by(raises))
+        pending.complete(7)
+        assert (reader.results, reader.causes) == ([7], [])
+        assert "what follows an answer failed: ZeroDivisionError('a bug')" in caplog.text
+
+    def test_a_failure_is_carried_along_and_has_no_action(self) -> None:
+        pending: Pending[int] = Pending()
+        reader = Reader().read(pending.followed_by(lambda _: pytest.fail("there is no result")))
+        pending.fail(CAUSE)
+        assert reader.causes == [CAUSE]
+
+    def test_hurry_and_abandon_reach_the_source(self) -> None:
+        source = Source()
+        same = source.pending.followed_by(print)
+        same.hurry()
+        same.abandon()
+        assert source.heard == ["hurry", "abandon"]
+
+
+class TestGuard:
+    def test_a_step_that_raises_is_the_failure(self) -> None:
+        pending: Pending[int] = Pending()
+        reader = Reader().read(pending)
+        pending.guard(lambda: raises(None))
+        assert reader.causes == [CAUSE]
+
+    def test_a_step_that_does_not_leaves_it_open(self) -> None:
+        pending: Pending[int] = Pending()
+        pending.guard(lambda: None)
+        assert not pending.is_settled
+
+
 class TestAllOf:
     def test_results_come_in_the_order_given_with_the_last(self) -> None:
         one, two, three = Pending[int](), Pending[int](), Pending[int]()

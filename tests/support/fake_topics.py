@@ -15,7 +15,7 @@ class FakeTopic:
 
 
 class FakeTopics:
-    """What `coordinator.group.consumer.topics.Topics` asks for."""
+    """What `coordinator.group.group.Topics` asks for."""
 
     def __init__(self, **partition_counts: int) -> None:
         self.topics: dict[str, FakeTopic] = {}

@@ -66,7 +66,7 @@ from tidelog.types import TopicPartition
 if TYPE_CHECKING:
     from tidelog.broker.cluster import Cluster
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
-    from tidelog.coordinator.group.consumer.topics import Topics
+    from tidelog.coordinator.group.group import Topics
 
 logger = logging.getLogger(__name__)
 

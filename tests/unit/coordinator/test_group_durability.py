@@ -10,17 +10,18 @@ import pytest
 from tests.support.group_scenario import GROUP
 from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
+from tidelog.coordinator.group.classic.classic_group import ClassicGroupState
 from tidelog.coordinator.group.classic.classic_membership import Joining
-from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from tidelog.replication.partition import Partition
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 
@@ -244,3 +245,30 @@ def test_an_offset_that_waits_for_its_transaction_is_deleted_too(tmp_path: Path)
     assert stage.groups.offsets_of(GROUP) is None
     stage.restart()
     assert stage.groups.offsets_of(GROUP) is None
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_group_that_loses_its_last_member_is_empty_whether_that_is_written_or_not(
+    tmp_path: Path, is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = GroupStage(tmp_path, SETTINGS)
+    first, second = two_joined(stage)
+    sync(stage, first)
+    records = len(stage.records())
+    if not is_written:
+
+        def refused(*args: Any, **kwargs: Any) -> None:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+        monkeypatch.setattr(Partition, "append_as_coordinator", refused)
+
+    stage.groups.leave_group(GROUP, [(each.member_id, None, None) for each in (first, second)])
+
+    group = stage.classic_or_none(GROUP)
+    assert group is not None
+    assert (group.state, group.generation_id) == (
+        ClassicGroupState.EMPTY,
+        first.generation_id + 1,
+    )
+    assert (group.leader_id, group.protocol_name, group.protocol_type) == (None, None, "consumer")
+    assert len(stage.records()) == records + is_written

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.group_scenario import GROUP, GroupScenario, show
 from tests.support.group_stage import GroupStage
-from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
+from tidelog.coordinator.group.classic.classic_group import ClassicGroupState
 
 STEPS = 300
 NAMES = ("a", "b", "c", "d")

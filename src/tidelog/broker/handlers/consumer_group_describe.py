@@ -59,10 +59,10 @@ def _must_find(context: RequestContext, group_id: str) -> ConsumerGroup:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    group = groups.group_or_none(group_id)
-    if group is None:
+    if groups.group_or_none(group_id) is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-    if not isinstance(group, ConsumerGroup):
+    group = groups.of_kind_or_none(ConsumerGroup, group_id)
+    if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     return group
 

@@ -22,8 +22,7 @@ from tidelog.broker.authorized_operations import (
 )
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.classic.classic_group import ClassicGroup
-from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
+from tidelog.coordinator.group.classic.classic_group import ClassicGroup, ClassicGroupState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.messages.describe_groups import (
@@ -57,13 +56,15 @@ def handle(
 
 def _row(context: RequestContext, group_id: str) -> DescribedGroup:
     try:
-        group = context.broker.groups.group_or_none(group_id)
+        groups = context.broker.groups
+        group = groups.group_or_none(group_id)
+        classic = groups.of_kind_or_none(ClassicGroup, group_id)
     except KafkaError as error:
         return DescribedGroup(
             error_code=error.code, group_id=group_id, authorized_operations=NOT_REQUESTED
         )
-    if isinstance(group, ClassicGroup):
-        return _described(group)
+    if classic is not None:
+        return _described(classic)
     row = DescribedGroup(
         group_id=group_id,
         group_state=ClassicGroupState.DEAD.value,

@@ -13,8 +13,6 @@ from typing import Final
 
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
-from tidelog.coordinator.group.shard import AnyGroup
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.messages.list_groups import (
@@ -23,7 +21,6 @@ from tidelog.protocol.messages.list_groups import (
     ListGroupsResponse,
 )
 
-CLASSIC, CONSUMER = "classic", "consumer"
 GROUPS_PER_STEP: Final = 200
 
 
@@ -45,17 +42,13 @@ def handle(
                 ListedGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type or "",
-                    group_state=group.state.value,
-                    group_type=_type_of(group),
+                    group_state=group.state_name,
+                    group_type=group.type.value,
                 )
                 for group in listed[first : first + GROUPS_PER_STEP]
-                if (not states or group.state.value.lower() in states)
-                and (not types or _type_of(group) in types)
+                if (not states or group.state_name.lower() in states)
+                and (not types or group.type.value in types)
             ]
             yield
 
     return answer_in_slices(context, list_all(), lambda: response)
-
-
-def _type_of(group: AnyGroup) -> str:
-    return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
 from tidelog.broker.offset_rows import OffsetRows
-from tidelog.coordinator.group.coordinator import commit_error
+from tidelog.coordinator.group.results import commit_error
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.messages.offset_commit import (

@@ -31,7 +31,7 @@ from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
 from tidelog.broker.offset_rows import OffsetRows
 from tidelog.broker.transactions import admit_wherever
-from tidelog.coordinator.group.coordinator import commit_error
+from tidelog.coordinator.group.results import commit_error
 from tidelog.coordinator.txn.admission import Admission
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending

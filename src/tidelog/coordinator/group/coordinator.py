@@ -17,28 +17,25 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.coordinator.group import records, removal
-from tidelog.coordinator.group.classic.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
-from tidelog.coordinator.group.classic.classic_member import UNKNOWN_MEMBER_ID
 from tidelog.coordinator.group.classic.classic_membership import (
     ClassicMembership,
     JoinAnswer,
     Joining,
     SyncAnswer,
     random_uuid,
-    require_generation,
-    require_member,
 )
-from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
-from tidelog.coordinator.group.classic.rebalance import Rebalances, store_error
-from tidelog.coordinator.group.consumer import offset_rules
-from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
+from tidelog.coordinator.group.classic.rebalance import Rebalances
+from tidelog.coordinator.group.consumer.consumer_group import FIRST_VERSION_WITH_MEMBER_EPOCH
+from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID, GroupType, OffsetCommitter
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,
     JoinGroupResult,
     SyncGroupResult,
+    commit_error,
+    member_error,
 )
 from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from tidelog.coordinator.group.shard import GroupShard
@@ -60,13 +57,13 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.group import GroupConfig
-    from tidelog.coordinator.group.classic.classic_member import ClassicGroupMember
+    from tidelog.coordinator.group.classic.classic_membership import Leaving, MemberRequests
     from tidelog.coordinator.group.consumer.assignors.spec import Assignor
     from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
     from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership, Sender
-    from tidelog.coordinator.group.consumer.topics import Topics
+    from tidelog.coordinator.group.group import Group, TopicAndPartition, Topics
     from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
-    from tidelog.coordinator.group.shard import AnyGroup
+    from tidelog.coordinator.group.shard import G
     from tidelog.coordinator.stored_record import PreparedRecords
     from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -78,22 +75,6 @@ logger = logging.getLogger(__name__)
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 
 NewOffset = tuple[str, int, "CommittedOffset"]  # topic, partition
-
-# What a client is told when its commit could not be written.
-_COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-}
-
-
-def commit_error(code: ErrorCode) -> ErrorCode:
-    return _COMMIT_ERRORS.get(code, code)
 
 
 class GroupCoordinator:
@@ -128,6 +109,11 @@ class GroupCoordinator:
         self._membership = ClassicMembership(
             self.runtime, self._rebalances, clock, lambda: self.settings, new_uuid
         )
+        # A row for each kind of group; the group that is asked for is of the row's own kind.
+        self._member_requests: Mapping[GroupType, Callable[[], MemberRequests[Any]]] = {
+            GroupType.CLASSIC: lambda: self._membership,
+            GroupType.CONSUMER: lambda: self._classic_members,  # imported when needed
+        }
         self._topics = topics
         self._topics_version = 0  # counts created topics: patterns may stand for more
         self._changed_topics: set[str] = set()  # of which subscribed groups are still to learn
@@ -154,7 +140,13 @@ class GroupCoordinator:
     def _classic_members(self) -> ClassicMembers:
         from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
 
-        return ClassicMembers(self.runtime, self._consumers, self._clock, self._new_uuid)
+        return ClassicMembers(
+            self.runtime, self._membership, self._consumers, self._clock, self._new_uuid
+        )
+
+    def _requests_to(self, group: Group) -> MemberRequests[Any]:
+        """Who answers members of the classic protocol in a group of this kind."""
+        return self._member_requests[group.type]()
 
     def configure_group(self, group_id: str, config: GroupConfig | None) -> None:
         """What the group has of its own; it holds from each member's next heartbeat on."""
@@ -181,59 +173,26 @@ class GroupCoordinator:
 
     def _loaded(self, shard: GroupShard) -> None:
         for group in tuple(shard.groups.values()):
-            if isinstance(group, ConsumerGroup):
-                for each in group.members.values():
-                    self._consumers.begin_session(group, each)
-                continue
-            group.committed_generation = group.generation_id
-            for member in group.members.values():
-                self._rebalances.heard_from(group, member)
-            if len(group.members) > self.settings.max_size:
-                self._rebalances.prepare(group, "it has more members than group.max.size")
+            self._requests_to(group).loaded(group)
 
     def _unloaded(self, shard: GroupShard) -> None:
         for group in shard.groups.values():
-            if isinstance(group, ConsumerGroup):
-                group.die()
-            else:
-                group.die(self._clock.time_ms(), ErrorCode.NOT_COORDINATOR)
+            group.die(self._clock.time_ms(), ErrorCode.NOT_COORDINATOR)
 
     # Members
 
     def join_group(self, group_id: str, joining: Joining) -> JoinAnswer:
         try:
-            return self._join(self._shard(group_id), group_id, joining)
+            shard = self._shard(group_id)
+            group = shard.groups.get(group_id) or shard.classic_or_new(group_id)
+            return self._requests_to(group).join(shard, group, joining)
         except KafkaError as error:
-            return JoinGroupResult.failed(store_error(error.code), joining.member_id)
-
-    def _join(self, shard: GroupShard, group_id: str, joining: Joining) -> JoinAnswer:
-        group = shard.groups.get(group_id)
-        if not isinstance(group, ConsumerGroup):
-            return self._membership.join(shard, group_id, joining)
-        self._membership.require_session_timeout(joining)
-        if not group.members:
-            if joining.member_id != UNKNOWN_MEMBER_ID:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            self.runtime.write(shard.index, removal.consumer_group_tombstones(group))
-            return self._membership.join(shard, group_id, joining)
-        try:
-            answer, flushed = self._classic_members.join(shard, group, joining)
-        except KafkaError as error:
-            return JoinGroupResult.failed(store_error(error.code), UNKNOWN_MEMBER_ID)
-        if flushed is None:
-            return answer
-        return flushed.map(
-            lambda code: (
-                JoinGroupResult.failed(store_error(code), UNKNOWN_MEMBER_ID) if code else answer
-            )
-        )
+            return JoinGroupResult.failed(member_error(error.code), joining.member_id)
 
     def sync_group(self, request: SyncGroupRequest) -> SyncAnswer:
         try:
             group = self._group(request.group_id)
-            if isinstance(group, ConsumerGroup):
-                return self._classic_members.sync(group, request)
-            return self._membership.sync(group, request)
+            return self._requests_to(group).sync(group, request)
         except KafkaError as error:
             code = error.code
             if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -245,35 +204,18 @@ class GroupCoordinator:
         try:
             group = self._group(request.group_id)
             sender = (request.member_id, request.group_instance_id, request.generation_id)
-            if isinstance(group, ConsumerGroup):
-                return self._classic_members.heartbeat(group, *sender)
-            return self._membership.heartbeat(group, *sender)
+            return self._requests_to(group).heartbeat(group, *sender)
         except KafkaError as error:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE  # sessions begin anew when the group is loaded
             return error.code
 
-    def leave_group(
-        self, group_id: str, leaving: Sequence[tuple[str, str | None, str | None]]
-    ) -> list[ErrorCode]:
-        """An outcome for each (member id, instance id, reason)."""
+    def leave_group(self, group_id: str, leaving: Sequence[Leaving]) -> list[ErrorCode]:
+        """An outcome for each."""
         group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            try:
-                return self._classic_members.leave(group, leaving)
-            except KafkaError as error:
-                raise KafkaError(store_error(error.code), error.message) from error
-        outcomes = []
-        for member_id, group_instance_id, reason in leaving:
-            code = ErrorCode.NONE
-            try:
-                if group is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-                self._membership.leave(group, member_id, group_instance_id, reason)
-            except KafkaError as error:
-                code = error.code
-            outcomes.append(code)
-        return outcomes
+        if group is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+        return self._requests_to(group).leave(group, leaving)
 
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, sender: Sender
@@ -285,10 +227,10 @@ class GroupCoordinator:
             shard = self.runtime.shard_for(request.group_id)
             answer, flushed = self._consumers.heartbeat(shard, request, sender)
         except KafkaError as error:
-            return failed(store_error(error.code), error.message)
+            return failed(member_error(error.code), error.message)
         if flushed is None:
             return answer
-        return flushed.map(lambda code: failed(store_error(code)) if code else answer)
+        return flushed.map(lambda code: failed(member_error(code)) if code else answer)
 
     # Offsets
 
@@ -308,29 +250,16 @@ class GroupCoordinator:
         """
         shard = self.runtime.shard_for(group_id)
         group = shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            self._require_epoch(group, offsets, member_id, generation_id, version)
-        elif group is not None:
-            member = _committing_member(group, generation_id, member_id, group_instance_id)
-            if member is not None:
-                self._rebalances.heard_from(group, member)
+        if group is not None:
+            committer = OffsetCommitter(member_id, group_instance_id, generation_id, version)
+            group.require_commit(committer, _places(offsets), self._topics)
+            group.note_commit(member_id)
         elif generation_id >= 0:
-            is_modern = version >= offset_rules.FIRST_VERSION_WITH_MEMBER_EPOCH
+            is_modern = version >= FIRST_VERSION_WITH_MEMBER_EPOCH
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND if is_modern else ErrorCode.ILLEGAL_GENERATION
             )
         return self._write_offsets(shard, group_id, offsets, prepared)
-
-    def _require_epoch(
-        self,
-        group: ConsumerGroup,
-        offsets: Sequence[NewOffset],
-        member_id: str,
-        epoch: int,
-        version: int | None,
-    ) -> None:
-        places = ((topic, partition) for topic, partition, _ in offsets)
-        offset_rules.require_commit(group, member_id, epoch, places, self._topics, version=version)
 
     def commit_transactional_offsets(
         self,
@@ -356,23 +285,10 @@ class GroupCoordinator:
         )
         if group is None and generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if isinstance(group, ConsumerGroup):
-            if names_member:
-                self._require_transactional_epoch(group, offsets, member_id, generation_id)
-        elif group is not None and names_member and not _is_simple(group, generation_id):
-            require_member(group, member_id, group_instance_id)
-            require_generation(group, generation_id)
+        if group is not None and names_member:
+            committer = OffsetCommitter(member_id, group_instance_id, generation_id, None)
+            group.require_commit(committer, _places(offsets), self._topics)
         return self._write_offsets(shard, group_id, offsets, prepared, producer_id, producer_epoch)
-
-    def _require_transactional_epoch(
-        self, group: ConsumerGroup, offsets: Sequence[NewOffset], member_id: str, epoch: int
-    ) -> None:
-        try:
-            self._require_epoch(group, offsets, member_id, epoch, None)
-        except KafkaError as error:
-            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
-            raise
 
     def _write_offsets(
         self,
@@ -414,41 +330,36 @@ class GroupCoordinator:
         """
         shard = self.runtime.shard_for(group_id)
         group = shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            offset_rules.require_fetch(group, member_id, member_epoch)
+        if group is not None:
+            group.require_fetch(member_id, member_epoch)
         return shard.offsets.get(group_id)
 
     def delete_offsets(
-        self, group_id: str, partitions: Sequence[removal.TopicAndPartition]
-    ) -> dict[removal.TopicAndPartition, ErrorCode]:
+        self, group_id: str, partitions: Sequence[TopicAndPartition]
+    ) -> dict[TopicAndPartition, ErrorCode]:
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state is ClassicGroupState.EMPTY:
-            outcomes = dict.fromkeys(partitions, ErrorCode.NONE)
-        elif group.protocol_type == CONSUMER_PROTOCOL_TYPE:
-            outcomes = {
-                partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-                if group.is_subscribed_to(partition[0])
-                else ErrorCode.NONE
-                for partition in partitions
-            }
-        else:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        group.require_offset_deletion()
+        outcomes = {
+            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if group.is_subscribed_to(partition[0])
+            else ErrorCode.NONE
+            for partition in partitions
+        }
         doomed = [each for each, code in outcomes.items() if code is ErrorCode.NONE]
         present = shard.offsets.get(group_id)
         there = [] if present is None else [each for each in doomed if present.holds(*each)]
         if doomed:
-            # As in Kafka, a consumer group stays until offsets are expired next.
-            self._remove(shard, group_id, there, with_group=isinstance(group, ClassicGroup))
+            self._remove(shard, group_id, there, with_group=group.goes_with_deleted_offsets)
         return outcomes
 
     def _remove(
         self,
         shard: GroupShard,
         group_id: str,
-        gone: Iterable[removal.TopicAndPartition],
+        gone: Iterable[TopicAndPartition],
         *,
         with_group: bool = True,
     ) -> None:
@@ -475,14 +386,7 @@ class GroupCoordinator:
         changed, self._changed_topics = self._changed_topics, set()
         looks = 0
         for _, group in self._all_groups():
-            looks += 1
-            if isinstance(group, ConsumerGroup):
-                looks += len(changed)
-                if not group.subscription_is_stale and any(
-                    group.is_subscribed_to(topic) or topic in group.subscription_metadata
-                    for topic in changed
-                ):
-                    group.subscription_is_stale = True
+            looks += 1 + group.topics_changed(changed)
             if looks > LOOKS_MAX:
                 looks = 0
                 yield
@@ -519,7 +423,7 @@ class GroupCoordinator:
 
     # Administration
 
-    def list_groups(self) -> list[AnyGroup]:
+    def list_groups(self) -> list[Group]:
         return [group for _, group in self._all_groups()]
 
     @property
@@ -527,8 +431,12 @@ class GroupCoordinator:
         """Of consumer groups, the default first."""
         return self._consumers.assignors
 
-    def group_or_none(self, group_id: str) -> AnyGroup | None:
+    def group_or_none(self, group_id: str) -> Group | None:
         return self.runtime.shard_for(group_id).groups.get(group_id)
+
+    def of_kind_or_none(self, kind: type[G], group_id: str) -> G | None:
+        """None as well for a group of another kind."""
+        return self.runtime.shard_for(group_id).of_kind(kind, group_id)
 
     def delete_group(self, group_id: str) -> ErrorCode | None:
         """None: some of its offsets are gone, and there are more; ask again."""
@@ -537,13 +445,8 @@ class GroupCoordinator:
             group = shard.groups.get(group_id)
             if group is None:
                 return ErrorCode.GROUP_ID_NOT_FOUND
-            if isinstance(group, ClassicGroup):
-                if group.state is not ClassicGroupState.EMPTY:
-                    return ErrorCode.NON_EMPTY_GROUP
-                for member_id in tuple(group.pending_members):
-                    group.forget_pending(member_id)
-            elif group.members:
-                return ErrorCode.NON_EMPTY_GROUP
+            group.require_deletion()
+            group.stop_expecting()
             offsets = shard.offsets.get(group_id)
             if offsets is None:
                 self._remove(shard, group_id, ())
@@ -563,13 +466,13 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self.runtime.shard_for(group_id)
 
-    def _group(self, group_id: str) -> AnyGroup:
+    def _group(self, group_id: str) -> Group:
         group = self._shard(group_id).groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
-    def _all_groups(self) -> Iterator[tuple[GroupShard, AnyGroup]]:
+    def _all_groups(self) -> Iterator[tuple[GroupShard, Group]]:
         for shard in self.runtime.active_shards():
             for group in tuple(shard.groups.values()):
                 yield shard, group
@@ -605,21 +508,5 @@ def _expired_pieces(shard: GroupShard, now_ms: int, retention_ms: int) -> Iterat
         yield group_id, None, ()
 
 
-def _is_simple(group: ClassicGroup, generation_id: int) -> bool:
-    """Whether the commit comes from outside of a group that has no members."""
-    return generation_id < 0 and group.state is ClassicGroupState.EMPTY
-
-
-def _committing_member(
-    group: ClassicGroup, generation_id: int, member_id: str, group_instance_id: str | None
-) -> ClassicGroupMember | None:
-    """The member that commits; None for a simple consumer, which only an empty group allows."""
-    if _is_simple(group, generation_id):
-        return None
-    if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-    member = require_member(group, member_id, group_instance_id)
-    require_generation(group, generation_id)
-    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
-        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-    return member
+def _places(offsets: Sequence[NewOffset]) -> Iterator[TopicAndPartition]:
+    return ((topic, partition) for topic, partition, _ in offsets)

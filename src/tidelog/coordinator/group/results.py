@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from tidelog.coordinator.runtime import write_error
 from tidelog.errors import ErrorCode
 from tidelog.types import Uuid
+
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
+def commit_error(code: ErrorCode) -> ErrorCode:
+    """What a client is told when its commit could not be written."""
+    return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if code in _TOO_LARGE else write_error(code)
+
+
+def member_error(code: ErrorCode) -> ErrorCode:
+    """What members are told when the records of their group could not be written."""
+    if code is ErrorCode.REQUEST_TIMED_OUT:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return write_error(code)
 
 
 class JoinedMember(NamedTuple):

@@ -4,25 +4,21 @@ A group is there when somebody joins it, or when it has committed offsets: a gro
 that only commits is a "simple" one, and needs no record of its own. It goes when its tombstone is
 replayed, or, if it never had a record, with its last offset.
 
-Groups are classic ones or consumer groups (KIP-848); a group id names one of them, and its records
-say which. Committed offsets are the same for both, and stay when one becomes the other.
+A group id names one group, and its records say of which kind (see `group`). Committed offsets are
+the same for all kinds, and stay when a group becomes one of another kind.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
-from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
-from tidelog.coordinator.group.consumer.consumer_group import GROUP_EPOCH_RECORD, ConsumerGroup
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
+from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.offsets import GroupOffsets
 from tidelog.coordinator.group.records import committed_offset
-from tidelog.protocol.messages.classic_group_records import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
+from tidelog.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
 from tidelog.types import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -30,7 +26,19 @@ if TYPE_CHECKING:
     from tidelog.coordinator.stored_record import CoordinatorRecord
 
 
-AnyGroup = ClassicGroup | ConsumerGroup
+G = TypeVar("G", bound=Group)
+
+# Which kind of group a record makes, by its type.
+KIND_OF_RECORD: Final[Mapping[int, type[Group]]] = {
+    2: ClassicGroup,
+    3: ConsumerGroup,
+    4: ConsumerGroup,
+    5: ConsumerGroup,
+    6: ConsumerGroup,
+    7: ConsumerGroup,
+    8: ConsumerGroup,
+    16: ConsumerGroup,
+}
 
 
 class GroupShard:
@@ -48,7 +56,7 @@ class GroupShard:
     def __init__(self, index: int, clock: Clock) -> None:
         self.index = index
         self._clock = clock
-        self.groups: dict[str, AnyGroup] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}  # none of them is empty
         self._groups_of_producer: dict[int, set[str]] = {}  # with an open transaction
         # Ids of the groups that have committed offsets of a topic, in the order of the commits.
@@ -63,16 +71,18 @@ class GroupShard:
 
     def classic_or_new(self, group_id: str) -> ClassicGroup:
         """For a member that joins; the group is not kept unless `keep` follows."""
-        group = self.groups.get(group_id)
-        if isinstance(group, ClassicGroup):
-            return group
-        assert group is None, "consumer groups have members of their own"
-        return ClassicGroup(group_id, self.index, self._clock.time_ms())
+        group = self.of_kind(ClassicGroup, group_id)
+        return ClassicGroup(group_id, self.index, self._clock.time_ms()) if group is None else group
 
-    def keep(self, group: ClassicGroup) -> None:
+    def of_kind(self, kind: type[G], group_id: str) -> G | None:
+        """None if there is no such group, or one of another kind."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, kind) else None
+
+    def keep(self, group: Group) -> None:
         self.groups[group.group_id] = group
 
-    def forget(self, group: AnyGroup) -> None:
+    def forget(self, group: Group) -> None:
         """A group of which the log knows nothing."""
         self._remove(group)
 
@@ -86,11 +96,8 @@ class GroupShard:
             else:
                 assert isinstance(value, OffsetCommitValue)
                 self._replay_offset(key, value, offset, producer_id)
-        elif type(key) is GroupMetadataKey:
-            assert value is None or isinstance(value, GroupMetadataValue)
-            self._replay_group(key.group, value)
         else:
-            self._replay_consumer_group(record)
+            self._replay_group(record)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         for group_id in self._groups_of_producer.pop(producer_id, ()):
@@ -142,51 +149,34 @@ class GroupShard:
             return
         del self.offsets[group_id]
         group = self.groups.get(group_id)
-        if (
-            isinstance(group, ClassicGroup)
-            and group.state is ClassicGroupState.EMPTY
-            and group.generation_id == 0
-            and not group.pending_members
-        ):
+        if group is not None and group.may_go and not group.has_record:
             self._remove(group)
 
-    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
+    def _replay_group(self, record: CoordinatorRecord) -> None:
+        """A record of another kind than the group's ends the group, unless it is a tombstone."""
+        record_type = record.key.RECORD_TYPE
+        kind = KIND_OF_RECORD[record_type]
+        group_id = kind.id_in(record.key)
         group = self.groups.get(group_id)
-        if value is None:
-            if isinstance(group, ClassicGroup):
-                self._remove_but_for_offsets(group)
-            return
-        if not isinstance(group, ClassicGroup):
-            if group is not None:
-                self._remove(group)
-            group = ClassicGroup(group_id, self.index, self._clock.time_ms())
-            self.groups[group_id] = group
-        group.restore(value)
-
-    def _replay_consumer_group(self, record: CoordinatorRecord) -> None:
-        key, value = record.key, record.value
-        group_id: str = key.group_id  # type: ignore[attr-defined]  # all of them have it
-        group = self.groups.get(group_id)
-        if not isinstance(group, ConsumerGroup):
-            if value is None:
+        if type(group) is not kind:
+            if record.value is None:
                 return
             if group is not None:
                 self._remove(group)
-            self.groups[group_id] = group = ConsumerGroup(group_id, self.index)
-        if value is None and key.RECORD_TYPE == GROUP_EPOCH_RECORD:
+            group = kind.new(group_id, self.index, self._clock.time_ms())
+            self.groups[group_id] = group
+        assert group is not None
+        if record.value is None and record_type == kind.last_record_type:
             self._remove_but_for_offsets(group)
         else:
             group.replay(record)
 
-    def _remove_but_for_offsets(self, group: AnyGroup) -> None:
+    def _remove_but_for_offsets(self, group: Group) -> None:
         group_id = group.group_id
         self._remove(group)
         if group_id in self.offsets:
             self.groups[group_id] = ClassicGroup(group_id, self.index, self._clock.time_ms())
 
-    def _remove(self, group: AnyGroup) -> None:
-        if isinstance(group, ClassicGroup):
-            group.die(self._clock.time_ms())
-        else:
-            group.die()
+    def _remove(self, group: Group) -> None:
+        group.die(self._clock.time_ms())
         del self.groups[group.group_id]

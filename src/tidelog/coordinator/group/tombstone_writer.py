@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.group import records, removal
+from tidelog.coordinator.group import records
 from tidelog.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class TombstoneWriter:
         made: list[CoordinatorRecord] = []
         for group_id in group_ids:
             group = shard.groups.get(group_id)
-            if group is None or group_id in shard.offsets or not removal.is_empty(group):
+            if group is None or group_id in shard.offsets or not group.may_go:
                 continue
-            tombstones = removal.group_tombstones(group)
+            tombstones = group.tombstones()
             if tombstones:
                 made += tombstones
             else:

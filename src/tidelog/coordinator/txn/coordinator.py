@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
+from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime, write_error
 from tidelog.coordinator.txn.beginning import (
     Begin,
     ProducerIdentity,
@@ -57,18 +57,6 @@ logger = logging.getLogger(__name__)
 
 TRANSACTION_STATE: Final = "__transaction_state"
 IDS_PER_STEP: Final = 50
-
-# What a client is told when its request could not be written.
-_WRITE_ERRORS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
 
 
 class Ended(NamedTuple):
@@ -449,7 +437,3 @@ def _is_expired(transaction: Transaction | None, oldest_ms: int) -> bool:
 
 def _identity(transaction: Transaction) -> ProducerIdentity:
     return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-
-
-def write_error(code: ErrorCode) -> ErrorCode:
-    return _WRITE_ERRORS.get(code, code)

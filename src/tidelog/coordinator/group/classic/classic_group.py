@@ -1,48 +1,187 @@
 """A classic group: its members, their common protocol, its generation and its state.
 
-What the log holds of it is its last GroupMetadata record: generation, protocol, leader, members
-and their assignments. `restore` brings the group to what a record says and is the only way into
-STABLE. Everything between two records (who has rejoined, who has synced, members that were told
-their id but have not come back) lives in memory only, and a restart ends it.
+    EMPTY                 no members; offsets may be there. JoinGroup begins a rebalance, simple
+                          commits (generation -1) succeed, SyncGroup and Heartbeat: unknown member.
+    PREPARING_REBALANCE   waits for members to (re)join. JoinGroup waits, Heartbeat and SyncGroup:
+                          rebalance in progress, commits of members succeed.
+    COMPLETING_REBALANCE  a new generation waits for its leader's assignment. SyncGroup waits,
+                          Heartbeat succeeds, commits: rebalance in progress.
+    STABLE                every member has its assignment.
+    DEAD                  deleted, or looked after elsewhere: nothing may happen to it any more.
 
-Invariants: leader_id is a member or None without members; every static member's id is in
-static_members; protocol_counts counts the members that support a protocol; all members of a
-generation support protocol_name.
-
-`rebalance` and `membership` answer members and set timers. The group itself answers only those
-that it removes, or leaves behind when it dies. Touched only on the loop.
+`rebalance` and `classic_membership` answer members and set timers. The group itself answers only
+those that it removes, or leaves behind when it dies.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.group.classic.classic_member import (
+from tidelog.coordinator.group import records
+from tidelog.coordinator.group.group import (
+    CONSUMER_PROTOCOL_TYPE,
     UNKNOWN_MEMBER_ID,
-    ClassicGroupMember,
-    Protocols,
+    Group,
+    GroupType,
+    OffsetCommitter,
+    OffsetExpiry,
+    TopicAndPartition,
+    Topics,
 )
-from tidelog.coordinator.group.classic.classic_states import ALLOWED_FROM, ClassicGroupState
-from tidelog.coordinator.group.results import JoinedMember, JoinGroupResult
-from tidelog.errors import ErrorCode
+from tidelog.coordinator.group.results import JoinedMember, JoinGroupResult, SyncGroupResult
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
-from tidelog.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
+from tidelog.protocol.messages.classic_group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+)
 from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
 if TYPE_CHECKING:
     from tidelog.clock import TimerHandle
     from tidelog.coordinator.expiration import Expiration
+    from tidelog.coordinator.stored_record import CoordinatorRecord
+    from tidelog.pending import Pending
+    from tidelog.protocol.message import Message
 
-CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+class ClassicGroupState(Enum):
+    """The values are the names that clients are told."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
 
 
-class ClassicGroup:
+# STABLE and EMPTY are in the log, and reached by replaying a record alone.
+_ALLOWED_FROM: Final[Mapping[ClassicGroupState, frozenset[ClassicGroupState]]] = {
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.EMPTY, ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE}
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.DEAD: frozenset(ClassicGroupState),
+}
+
+
+Protocols = list[tuple[str, bytes]]  # name and metadata, the favourite first
+
+
+class ClassicGroupMember:
+    """Lives from its first JoinGroup (or from loading) until it leaves or is silent too long; a
+    static member that restarts goes on under a new member id.
+    """
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "join_waiter",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session",
+        "session_timeout_ms",
+        "sync_waiter",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        *,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id  # None for a dynamic member
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = False  # until its first generation has begun
+        self.join_waiter: Pending[JoinGroupResult] | None = None
+        self.sync_waiter: Pending[SyncGroupResult] | None = None
+        self.session: Expiration | None = None  # runs while the member lives
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.join_waiter is not None or self.sync_waiter is not None
+
+    def metadata(self, protocol_name: str) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        raise AssertionError(f"{self.member_id} does not support {protocol_name}")
+
+    def vote(self, candidates: set[str]) -> str:
+        """The first of its protocols that all members support."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def await_join(self, pending: Pending[JoinGroupResult]) -> None:
+        """A JoinGroup sent again, by another connection, takes the place of the first."""
+        self.fail_join(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.join_waiter = pending
+
+    def await_sync(self, pending: Pending[SyncGroupResult]) -> None:
+        self.fail_sync(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.sync_waiter = pending
+
+    def answer_join(self, result: JoinGroupResult) -> None:
+        pending, self.join_waiter = self.join_waiter, None
+        if pending is not None:
+            pending.complete(result)
+
+    def fail_join(self, code: ErrorCode, member_id: str | None = None) -> None:
+        whose = self.member_id if member_id is None else member_id
+        self.answer_join(JoinGroupResult.failed(code, whose))
+
+    def answer_sync(self, result: SyncGroupResult) -> None:
+        pending, self.sync_waiter = self.sync_waiter, None
+        if pending is not None:
+            pending.complete(result)
+
+    def fail_sync(self, code: ErrorCode) -> None:
+        if self.sync_waiter is not None:
+            self.answer_sync(SyncGroupResult(code))
+
+    def end_session(self) -> None:
+        if self.session is not None:
+            self.session.cancel()
+
+
+class ClassicGroup(Group):
+    """The log holds its last GroupMetadata record: generation, protocol, leader, members and their
+    assignments. `replay` brings the group to what a record says, live and on load alike, and is
+    the only way into STABLE and EMPTY.
+
+    What happens between two records lives in memory only, and a restart ends it: a rebalance under
+    way, with the generation it prepares; who has rejoined and who has synced; members that have
+    joined or left since; members that were told their id but have not come back; the protocols of a
+    member other than the selected one; sessions and timers. A restarted group is in the state of
+    its last record.
+
+    Invariants: leader_id is a member or None without members; every static member's id is in
+    static_members; protocol_counts counts the members that support a protocol; all members of a
+    generation support protocol_name.
+    """
+
     __slots__ = (
         "committed_generation",
         "generation_id",
-        "group_id",
         "in_initial_delay",
         "join_timer",
         "leader_id",
@@ -53,7 +192,6 @@ class ClassicGroup:
         "protocol_counts",
         "protocol_name",
         "protocol_type",
-        "shard_index",
         "state",
         "state_timestamp_ms",
         "static_members",
@@ -61,9 +199,12 @@ class ClassicGroup:
         "sync_timer",
     )
 
+    type = GroupType.CLASSIC
+    last_record_type = GroupMetadataKey.RECORD_TYPE
+    goes_with_deleted_offsets = True
+
     def __init__(self, group_id: str, shard_index: int, now_ms: int) -> None:
-        self.group_id = group_id
-        self.shard_index = shard_index
+        super().__init__(group_id, shard_index)
         self.state = ClassicGroupState.EMPTY
         self.state_timestamp_ms: int | None = now_ms  # since when; None in very old records
         self.protocol_type: str | None = None  # None as long as nobody has ever joined
@@ -82,16 +223,41 @@ class ClassicGroup:
         self.join_timer: TimerHandle | None = None  # runs while PREPARING_REBALANCE
         self.sync_timer: TimerHandle | None = None  # runs until all of a generation have synced
 
+    @classmethod
+    def new(cls, group_id: str, shard_index: int, now_ms: int) -> ClassicGroup:
+        return cls(group_id, shard_index, now_ms)
+
+    @staticmethod
+    def id_in(key: Message) -> str:
+        assert isinstance(key, GroupMetadataKey), key
+        return key.group
+
     # State
 
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is ClassicGroupState.EMPTY
+
+    @property
+    def expects_members(self) -> bool:
+        return bool(self.pending_members)
+
+    @property
+    def has_record(self) -> bool:
+        return self.generation_id > 0
+
     def transition_to(self, target: ClassicGroupState, now_ms: int) -> None:
-        assert self.state in ALLOWED_FROM[target], (self.group_id, self.state, target)
+        assert self.state in _ALLOWED_FROM[target], (self.group_id, self.state, target)
         self.state = target
         self.state_timestamp_ms = now_ms
 
     @property
     def can_rebalance(self) -> bool:
-        return self.state in ALLOWED_FROM[ClassicGroupState.PREPARING_REBALANCE]
+        return self.state in _ALLOWED_FROM[ClassicGroupState.PREPARING_REBALANCE]
 
     def stop_timers(self) -> None:
         for timer in (self.join_timer, self.sync_timer):
@@ -139,6 +305,26 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
         self.forget_pending(member_id)
         self.pending_sync_members.discard(member_id)
+
+    def must_find(self, member_id: str, group_instance_id: str | None) -> ClassicGroupMember:
+        if group_instance_id is not None:
+            holder = self.static_members.get(group_instance_id)
+            if holder is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if holder != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def require_generation(self, generation_id: int) -> None:
+        if generation_id != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def stop_expecting(self) -> None:
+        for member_id in tuple(self.pending_members):
+            self.forget_pending(member_id)
 
     def forget_pending(self, member_id: str) -> None:
         expiration = self.pending_members.pop(member_id, None)
@@ -233,15 +419,25 @@ class ClassicGroup:
     # Generations
 
     def begin_generation(self, now_ms: int) -> None:
+        """Of the members that have joined; the record of its assignment is still to come."""
         self.generation_id += 1
-        self.pending_sync_members.clear()
-        if self.members:
-            self.protocol_name = self.select_protocol()
-            self.transition_to(ClassicGroupState.COMPLETING_REBALANCE, now_ms)
-        else:
-            self.protocol_name = None
-            self.transition_to(ClassicGroupState.EMPTY, now_ms)
+        self.protocol_name = self.select_protocol()
+        self.transition_to(ClassicGroupState.COMPLETING_REBALANCE, now_ms)
         self.subscribed_topics = self._subscribed_topics()
+
+    def empty_generation(self, now_ms: int) -> CoordinatorRecord:
+        """The next generation, without members: replaying it makes the group EMPTY."""
+        return records.group_metadata(
+            self.group_id,
+            GroupMetadataValue(
+                protocol_type=self.protocol_type or "",
+                generation=self.generation_id + 1,
+                protocol=None,
+                leader=None,
+                current_state_timestamp=now_ms,
+                members=[],
+            ),
+        )
 
     def join_result(
         self, member_id: str, *, with_members: bool, skip_assignment: bool = False
@@ -290,8 +486,13 @@ class ClassicGroup:
             assignment=assignment,
         )
 
-    def restore(self, value: GroupMetadataValue) -> None:
-        """Replays a record: on a live group, the one that it has just written."""
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return [records.group_tombstone(self.group_id)] if self.has_record else []
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """On a live group, the record that it has just written."""
+        value = record.value
+        assert isinstance(value, GroupMetadataValue), record
         self.protocol_type = value.protocol_type or None
         self.generation_id = value.generation
         self.protocol_name = value.protocol
@@ -300,7 +501,7 @@ class ClassicGroup:
         self.state_timestamp_ms = None if timestamp_ms == -1 else timestamp_ms
         self.state = ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY
         for row in value.members:
-            self._restore_member(row)
+            self._replay_member(row)
         present = [row.member_id for row in value.members]
         for member_id in self.members.keys() - set(present):
             self.remove(member_id)
@@ -308,7 +509,7 @@ class ClassicGroup:
         self.leader_id = value.leader
         self.subscribed_topics = self._subscribed_topics()
 
-    def _restore_member(self, row: MemberMetadata) -> None:
+    def _replay_member(self, row: MemberMetadata) -> None:
         protocol_name = self.protocol_name or ""
         rebalance_timeout_ms = row.rebalance_timeout
         if rebalance_timeout_ms == -1:  # records before Kafka 0.10.1
@@ -338,10 +539,57 @@ class ClassicGroup:
             session_timeout_ms=row.session_timeout,
         )
 
+    # Offsets
+
+    def _is_simple(self, generation_id: int) -> bool:
+        """Whether a commit comes from outside of a group that has no members."""
+        return generation_id < 0 and self.is_empty
+
+    def require_commit(
+        self, committer: OffsetCommitter, partitions: Iterable[TopicAndPartition], topics: Topics
+    ) -> None:
+        """Members may; anybody may in an empty group."""
+        member_id, group_instance_id, generation_id, version = committer
+        if self._is_simple(generation_id):
+            return
+        if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.must_find(member_id, group_instance_id)
+        self.require_generation(generation_id)
+        if version is not None and self.state is ClassicGroupState.COMPLETING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def note_commit(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is not None and member.session is not None:
+            member.session.push_back(member.session_timeout_ms)
+
+    def require_offset_deletion(self) -> None:
+        """Of a group with members, only consumers say which topics they are subscribed to."""
+        if not self.is_empty and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def offset_expiry(self) -> OffsetExpiry | None:
+        """From when it lost its last member; from the commit if it never had any. While it is
+        STABLE, only offsets of topics that its consumers are not subscribed to.
+        """
+        if self.protocol_type is None:
+            return OffsetExpiry(frozenset(), None)
+        if self.is_empty:
+            return OffsetExpiry(frozenset(), self.state_timestamp_ms)
+        if (
+            self.protocol_type == CONSUMER_PROTOCOL_TYPE
+            and self.state is ClassicGroupState.STABLE
+            and self.subscribed_topics is not None
+        ):
+            return OffsetExpiry(self.subscribed_topics, None)
+        return None
+
     # Subscriptions
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True as well when the subscriptions cannot be read."""
+        if self.is_empty:
+            return False
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def _subscribed_topics(self) -> frozenset[str] | None:

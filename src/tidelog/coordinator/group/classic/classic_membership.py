@@ -11,18 +11,18 @@ A refusal is a KafkaError; the caller makes the answer of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from tidelog.coordinator.group import records
-from tidelog.coordinator.group.classic.classic_member import (
-    UNKNOWN_MEMBER_ID,
+from tidelog.coordinator.group.classic.classic_group import (
     ClassicGroupMember,
+    ClassicGroupState,
     Protocols,
 )
-from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
-from tidelog.coordinator.group.classic.rebalance import Rebalances, store_error, sync_result
-from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
+from tidelog.coordinator.group.classic.rebalance import Rebalances, sync_result
+from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID
+from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult, member_error
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 
@@ -37,6 +37,31 @@ if TYPE_CHECKING:
 
 JoinAnswer = JoinGroupResult | Pending[JoinGroupResult]
 SyncAnswer = SyncGroupResult | Pending[SyncGroupResult]
+
+
+Leaving = tuple[str, str | None, str | None]  # member id, instance id, reason
+
+GroupKind = TypeVar("GroupKind", contravariant=True)
+
+
+class MemberRequests(Protocol[GroupKind]):
+    """What members of the classic protocol ask of a group of some kind. Refusals are KafkaErrors,
+    but for those that an answer has a place for.
+    """
+
+    def loaded(self, group: GroupKind) -> None:
+        """The group was read from the log: the sessions of its members begin anew."""
+
+    def join(self, shard: GroupShard, group: GroupKind, joining: Joining) -> JoinAnswer: ...
+
+    def sync(self, group: GroupKind, request: SyncGroupRequest) -> SyncAnswer: ...
+
+    def heartbeat(
+        self, group: GroupKind, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode: ...
+
+    def leave(self, group: GroupKind, leaving: Sequence[Leaving]) -> list[ErrorCode]:
+        """An outcome for each."""
 
 
 class Joining(NamedTuple):
@@ -77,28 +102,8 @@ def random_uuid() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def require_member(
-    group: ClassicGroup, member_id: str, group_instance_id: str | None
-) -> ClassicGroupMember:
-    if group_instance_id is not None:
-        holder = group.static_members.get(group_instance_id)
-        if holder is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if holder != member_id:
-            raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
-    member = group.members.get(member_id)
-    if member is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-    return member
-
-
-def require_generation(group: ClassicGroup, generation_id: int) -> None:
-    if generation_id != group.generation_id:
-        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-
-
 class ClassicMembership:
-    """That of all groups; touched only on the broker loop."""
+    """That of all classic groups; touched only on the broker loop."""
 
     def __init__(
         self,
@@ -114,6 +119,13 @@ class ClassicMembership:
         self._settings = settings
         self._new_uuid = new_uuid
 
+    def loaded(self, group: ClassicGroup) -> None:
+        group.committed_generation = group.generation_id
+        for member in group.members.values():
+            self._rebalances.heard_from(group, member)
+        if len(group.members) > self._settings().max_size:
+            self._rebalances.prepare(group, "it has more members than group.max.size")
+
     # Joining
 
     def require_session_timeout(self, joining: Joining) -> None:
@@ -125,12 +137,11 @@ class ClassicMembership:
         ):
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
-    def join(self, shard: GroupShard, group_id: str, joining: Joining) -> JoinAnswer:
+    def join(self, shard: GroupShard, group: ClassicGroup, joining: Joining) -> JoinAnswer:
         self.require_session_timeout(joining)
         is_unknown = joining.member_id == UNKNOWN_MEMBER_ID
-        if not is_unknown and group_id not in shard.groups:
+        if not is_unknown and group.group_id not in shard.groups:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        group = shard.classic_or_new(group_id)
         if not self._has_room_for(group, joining.member_id):
             group.remove(joining.member_id)
             return JoinGroupResult.failed(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
@@ -189,7 +200,7 @@ class ClassicMembership:
         if member_id in group.pending_members and joining.group_instance_id is None:
             joining.require_distinct_protocols()
             return self._admit(group, member_id, joining)
-        member = require_member(group, member_id, joining.group_instance_id)
+        member = group.must_find(member_id, joining.group_instance_id)
         joining.require_distinct_protocols()
         is_leader = member_id == group.leader_id
         is_unchanged = member.protocols == joining.protocols
@@ -243,7 +254,7 @@ class ClassicMembership:
         try:
             flushed = self._runtime.write(group.shard_index, [record])
         except KafkaError as error:
-            return JoinGroupResult.failed(store_error(error.code), UNKNOWN_MEMBER_ID)
+            return JoinGroupResult.failed(member_error(error.code), UNKNOWN_MEMBER_ID)
         self._fence(member)
         self._update(group, member, joining)
         self._rebalances.heard_from(group, member)
@@ -262,7 +273,7 @@ class ClassicMembership:
             lambda code: (
                 answer
                 if code is ErrorCode.NONE
-                else JoinGroupResult.failed(store_error(code), UNKNOWN_MEMBER_ID)
+                else JoinGroupResult.failed(member_error(code), UNKNOWN_MEMBER_ID)
             )
         )
 
@@ -292,8 +303,8 @@ class ClassicMembership:
     # Syncing
 
     def sync(self, group: ClassicGroup, request: SyncGroupRequest) -> SyncAnswer:
-        member = require_member(group, request.member_id, request.group_instance_id)
-        require_generation(group, request.generation_id)
+        member = group.must_find(request.member_id, request.group_instance_id)
+        group.require_generation(request.generation_id)
         if (request.protocol_type is not None and request.protocol_type != group.protocol_type) or (
             request.protocol_name is not None and request.protocol_name != group.protocol_name
         ):
@@ -322,8 +333,8 @@ class ClassicMembership:
     def heartbeat(
         self, group: ClassicGroup, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        member = require_member(group, member_id, group_instance_id)
-        require_generation(group, generation_id)
+        member = group.must_find(member_id, group_instance_id)
+        group.require_generation(generation_id)
         self._rebalances.heard_from(group, member)
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
@@ -331,7 +342,18 @@ class ClassicMembership:
 
     # Leaving
 
-    def leave(
+    def leave(self, group: ClassicGroup, leaving: Sequence[Leaving]) -> list[ErrorCode]:
+        outcomes = []
+        for each in leaving:
+            code = ErrorCode.NONE
+            try:
+                self._leave(group, *each)
+            except KafkaError as error:
+                code = error.code
+            outcomes.append(code)
+        return outcomes
+
+    def _leave(
         self, group: ClassicGroup, member_id: str, group_instance_id: str | None, reason: str | None
     ) -> None:
         """An admin may name a static member by its instance id alone."""
@@ -340,7 +362,7 @@ class ClassicMembership:
         if member_id in group.pending_members:
             self._rebalances.forget_expected(group, member_id)
             return
-        member = require_member(group, member_id, group_instance_id)
+        member = group.must_find(member_id, group_instance_id)
         self._rebalances.remove(group, member, reason or "it left")
 
 

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.expiration import Expiration
 from tidelog.coordinator.group import records
-from tidelog.coordinator.group.classic.classic_member import ClassicGroupMember
-from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
-from tidelog.coordinator.group.results import SyncGroupResult
+from tidelog.coordinator.group.classic.classic_group import ClassicGroupMember, ClassicGroupState
+from tidelog.coordinator.group.results import SyncGroupResult, member_error
 from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -37,22 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-
-# What members are told when their group's record could not be written.
-_STORE_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-def store_error(code: ErrorCode) -> ErrorCode:
-    return _STORE_ERRORS.get(code, code)
 
 
 class Rebalances:
@@ -195,11 +178,11 @@ class Rebalances:
         if not group.elect_joined_leader() and group.members:
             self._await_joins(group)  # only static members are left, and none is back yet
             return
-        group.begin_generation(self._clock.time_ms())
-        if group.state is ClassicGroupState.EMPTY:
-            self._store_empty(group)
-        else:
+        if group.members:
+            group.begin_generation(self._clock.time_ms())
             self._announce_generation(group)
+        else:
+            self._become_empty(group)
 
     def _announce_generation(self, group: ClassicGroup) -> None:
         logger.info(
@@ -222,11 +205,12 @@ class Rebalances:
             is_leader = member.member_id == group.leader_id
             member.answer_join(group.join_result(member.member_id, with_members=is_leader))
 
-    def _store_empty(self, group: ClassicGroup) -> None:
-        value = group.metadata_value((), self._clock.time_ms(), leader_id=None)
+    def _become_empty(self, group: ClassicGroup) -> None:
+        record = group.empty_generation(self._clock.time_ms())
         try:
-            self._runtime.write(group.shard_index, [records.group_metadata(group.group_id, value)])
+            self._runtime.write(group.shard_index, [record])
         except KafkaError as error:
+            group.replay(record)  # nobody is left to try again for; a restart expires the members
             logger.warning(
                 "cannot write that a group is empty",
                 extra={"group": group.group_id, "error": error.message},
@@ -292,7 +276,7 @@ class Rebalances:
             "cannot write a group's assignment",
             extra={"group": group.group_id, "error": code.name},
         )
-        self._fail_syncs(group, store_error(code))
+        self._fail_syncs(group, member_error(code))
         self.maybe_prepare(group, f"its assignment could not be written: {code.name}")
 
     def _fail_syncs(self, group: ClassicGroup, code: ErrorCode) -> None:

@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group.classic.classic_member import UNKNOWN_MEMBER_ID
-from tidelog.coordinator.group.classic.classic_membership import Joining
-from tidelog.coordinator.group.consumer.consumer_group import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinator.group.classic.classic_membership import JoinAnswer, Joining, Leaving
 from tidelog.coordinator.group.consumer.consumer_member import (
     NO_REGEX,
     ClassicSide,
@@ -34,7 +32,8 @@ from tidelog.coordinator.group.consumer.conversion import (
 from tidelog.coordinator.group.consumer.draft import Draft
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit
-from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
+from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, UNKNOWN_MEMBER_ID
+from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult, member_error
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.sync_group import SyncGroupRequest
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.clock import Clock
+    from tidelog.coordinator.group.classic.classic_membership import ClassicMembership
     from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
@@ -56,18 +56,44 @@ class ClassicMembers:
     def __init__(
         self,
         runtime: CoordinatorRuntime[GroupShard],
+        classic: ClassicMembership,
         membership: ConsumerMembership,
         clock: Clock,
         new_uuid: Callable[[], str],
     ) -> None:
         self._runtime = runtime
+        self._classic = classic
         self._membership = membership
         self._clock = clock
         self._new_uuid = new_uuid
 
+    def loaded(self, group: ConsumerGroup) -> None:
+        for member in group.members.values():
+            self._membership.begin_session(group, member)
+
     # Joining
 
-    def join(
+    def join(self, shard: GroupShard, group: ConsumerGroup, joining: Joining) -> JoinAnswer:
+        """The first member of an empty group makes a classic one of it."""
+        self._classic.require_session_timeout(joining)
+        if not group.members:
+            if joining.member_id != UNKNOWN_MEMBER_ID:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            self._runtime.write(shard.index, group.tombstones())
+            return self._classic.join(shard, shard.classic_or_new(group.group_id), joining)
+        try:
+            answer, flushed = self._join(shard, group, joining)
+        except KafkaError as error:
+            return JoinGroupResult.failed(member_error(error.code), UNKNOWN_MEMBER_ID)
+        if flushed is None:
+            return answer
+        return flushed.map(
+            lambda code: (
+                JoinGroupResult.failed(member_error(code), UNKNOWN_MEMBER_ID) if code else answer
+            )
+        )
+
+    def _join(
         self, shard: GroupShard, group: ConsumerGroup, joining: Joining
     ) -> tuple[JoinGroupResult, Pending[ErrorCode] | None]:
         """The answer, and what it has to wait for."""
@@ -176,10 +202,7 @@ class ClassicMembers:
 
     # Leaving
 
-    def leave(
-        self, group: ConsumerGroup, leaving: Sequence[tuple[str, str | None, str | None]]
-    ) -> list[ErrorCode]:
-        """An outcome for each (member id, instance id, reason)."""
+    def leave(self, group: ConsumerGroup, leaving: Sequence[Leaving]) -> list[ErrorCode]:
         outcomes, gone = [], {}
         for member_id, instance_id, _ in leaving:
             code = ErrorCode.NONE
@@ -190,7 +213,10 @@ class ClassicMembers:
                 code = error.code
             outcomes.append(code)
         if gone:
-            self._membership.remove(group, list(gone.values()), leaving[0][2] or "it left")
+            try:
+                self._membership.remove(group, list(gone.values()), leaving[0][2] or "it left")
+            except KafkaError as error:
+                raise KafkaError(member_error(error.code), error.message) from error
         return outcomes
 
 

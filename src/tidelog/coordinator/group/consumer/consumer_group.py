@@ -15,7 +15,7 @@ member. Touched only on the broker loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.coordinator.group.consumer.assignment import (
@@ -31,33 +31,40 @@ from tidelog.coordinator.group.consumer.consumer_member import (
 )
 from tidelog.coordinator.group.consumer.states import ConsumerGroupState
 from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
+from tidelog.coordinator.group.group import (
+    CONSUMER_PROTOCOL_TYPE,
+    Group,
+    GroupType,
+    OffsetCommitter,
+    OffsetExpiry,
+    TopicAndPartition,
+    Topics,
+)
 from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.coordinator.group.consumer.timers import MemberTimers
     from tidelog.coordinator.stored_record import CoordinatorRecord
+    from tidelog.protocol.message import Message
     from tidelog.protocol.messages import consumer_group_records as stored
     from tidelog.types import Uuid
 
-CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 NO_TARGET_EPOCH: Final = 0
-GROUP_EPOCH_RECORD: Final = 3  # its tombstone ends the group
+FIRST_VERSION_WITH_MEMBER_EPOCH: Final = 9  # of OffsetCommit
 
 
-class ConsumerGroup:
+class ConsumerGroup(Group):
     __slots__ = (
         "_owners",
         "_regexes",
         "_subscribed_topics",
         "group_epoch",
-        "group_id",
         "is_dead",
         "is_resolving",
         "members",
         "patterns",
         "patterns_resolved_ms",
         "patterns_version",
-        "shard_index",
         "static_members",
         "subscription_is_stale",
         "subscription_metadata",
@@ -66,9 +73,12 @@ class ConsumerGroup:
         "timers",
     )
 
+    type = GroupType.CONSUMER
+    last_record_type = 3  # the group epoch
+    goes_with_deleted_offsets = False
+
     def __init__(self, group_id: str, shard_index: int) -> None:
-        self.group_id = group_id
-        self.shard_index = shard_index
+        super().__init__(group_id, shard_index)
         self.group_epoch = 0
         self.target_epoch = NO_TARGET_EPOCH
         self.members: dict[str, ConsumerGroupMember] = {}  # in the order they joined
@@ -87,6 +97,15 @@ class ConsumerGroup:
         self.patterns_resolved_ms = 0  # when that was
         self.is_dead = False
 
+    @classmethod
+    def new(cls, group_id: str, shard_index: int, now_ms: int) -> ConsumerGroup:
+        return cls(group_id, shard_index)
+
+    @staticmethod
+    def id_in(key: Message) -> str:
+        group_id: str = key.group_id  # type: ignore[attr-defined]  # all of them have it
+        return group_id
+
     def copy(self) -> ConsumerGroup:
         """What the log holds of it; a draft is made of it."""
         made = ConsumerGroup(self.group_id, self.shard_index)
@@ -102,8 +121,8 @@ class ConsumerGroup:
         made._regexes = self._regexes
         return made
 
-    def die(self) -> None:
-        """Nothing will happen to it any more."""
+    def die(self, now_ms: int, code: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS) -> None:
+        """None of its members waits for an answer."""
         self.is_dead = True
         for timers in self.timers.values():
             timers.cancel()
@@ -126,6 +145,14 @@ class ConsumerGroup:
         if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
 
     def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
         member_id = self.static_members.get(instance_id)
@@ -206,10 +233,64 @@ class ConsumerGroup:
             self._regexes = frozenset(given) - {NO_REGEX}
         return self._regexes
 
+    def topics_changed(self, topics: Collection[str]) -> int:
+        """It looks at them with its next heartbeat, if it has to do with any."""
+        self.subscription_is_stale = self.subscription_is_stale or any(
+            topic in self.subscribed_topics or topic in self.subscription_metadata
+            for topic in topics
+        )
+        return len(topics)
+
+    # Offsets
+
+    def require_commit(
+        self, committer: OffsetCommitter, partitions: Iterable[TopicAndPartition], topics: Topics
+    ) -> None:
+        """A group without members takes commits from anybody (epoch -1). A member must name its
+        epoch; for a partition that it has held since, an older one will do (KIP-1251): its commit
+        was on the way when a heartbeat raised the epoch, and nobody else can have committed in
+        between.
+        """
+        epoch, version = committer.generation_id, committer.version
+        if epoch < 0 and not self.members:
+            return
+        member = self.must_find(committer.member_id)
+        if (
+            version is not None
+            and member.classic is None
+            and version < FIRST_VERSION_WITH_MEMBER_EPOCH
+        ):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetCommit version 9 or above must be used by members using the modern group "
+                "protocol",
+            )
+        if epoch == member.member_epoch:
+            return
+        if not 0 <= epoch < member.member_epoch or not all(
+            _has_held_since(member, epoch, topics, *place) for place in partitions
+        ):
+            raise _stale(member, epoch, in_transaction=version is None)
+
+    def require_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Whoever names no member may read."""
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.must_find(member_id or "")
+        if member_epoch != member.member_epoch:
+            raise _stale(member, member_epoch)
+
+    def offset_expiry(self) -> OffsetExpiry:
+        return OffsetExpiry(self.subscribed_topics, None)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        from tidelog.coordinator.group.consumer.records import group_tombstones  # no need to start
+
+        return group_tombstones(self)
+
     # Replaying
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Any record about the group, except that the tombstone of its epoch is the shard's."""
         _REPLAYED_BY[record.key.RECORD_TYPE](self, record.key, record.value)
 
     def _replay_epoch(
@@ -323,7 +404,7 @@ class ConsumerGroup:
 
 
 _REPLAYED_BY: Final[Mapping[int, Callable[[ConsumerGroup, Any, Any], None]]] = {
-    GROUP_EPOCH_RECORD: ConsumerGroup._replay_epoch,
+    3: ConsumerGroup._replay_epoch,
     4: ConsumerGroup._replay_subscription,
     5: ConsumerGroup._replay_member,
     6: ConsumerGroup._replay_target_epoch,
@@ -331,6 +412,29 @@ _REPLAYED_BY: Final[Mapping[int, Callable[[ConsumerGroup, Any, Any], None]]] = {
     8: ConsumerGroup._replay_assignment,
     16: ConsumerGroup._replay_pattern,
 }
+
+
+def _has_held_since(
+    member: ConsumerGroupMember, epoch: int, topics: Topics, topic: str, partition: int
+) -> bool:
+    image = topics.topics.get(topic)
+    if image is None:
+        return False
+    for held in (member.assigned, member.revoking):
+        given = held.get(image.topic_id, {}).get(partition)
+        if given is not None:
+            return given <= epoch
+    return False
+
+
+def _stale(member: ConsumerGroupMember, epoch: int, *, in_transaction: bool = False) -> KafkaError:
+    """Members that use the classic protocol, and producers, know of generations only."""
+    is_modern = member.classic is None and not in_transaction
+    return KafkaError(
+        ErrorCode.STALE_MEMBER_EPOCH if is_modern else ErrorCode.ILLEGAL_GENERATION,
+        f"The received member epoch {epoch} does not match the expected member epoch "
+        f"{member.member_epoch}.",
+    )
 
 
 def preferred_assignor(members: Mapping[str, ConsumerGroupMember], default: str) -> str:

@@ -16,9 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.coordinator.group import records as classic_records
-from tidelog.coordinator.group.classic.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
-from tidelog.coordinator.group.classic.classic_states import ClassicGroupState
+from tidelog.coordinator.group.classic.classic_group import ClassicGroup
 from tidelog.coordinator.group.consumer import heartbeat_checks as checks
 from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.assignment import NOTHING_HELD, Held
@@ -37,6 +35,7 @@ from tidelog.coordinator.group.consumer.pattern_resolution import PatternResolut
 from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.coordinator.group.consumer.timers import Limit, MemberTimers
 from tidelog.coordinator.group.consumer.topics import ResolvedPattern
+from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.coordinator.group.settings import MigrationPolicy
 from tidelog.coordinator.patterns import InvalidPattern, Pattern
@@ -47,7 +46,7 @@ from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHear
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.coordinator.group.classic.rebalance import Rebalances
-    from tidelog.coordinator.group.consumer.topics import Topics
+    from tidelog.coordinator.group.group import Topics
     from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
@@ -201,20 +200,20 @@ class ConsumerMembership:
     # Groups
 
     def _draft(self, shard: GroupShard, group_id: str, may_create: bool) -> Draft:
+        known = shard.of_kind(ConsumerGroup, group_id)
+        if known is not None:
+            return Draft(known)
         group = shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return Draft(group)
         if group is None:
             if may_create:
                 return Draft.of_new_group(group_id, shard.index)
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if may_create and group.state is ClassicGroupState.EMPTY:
-            has_record = group.generation_id > 0
-            ending = [classic_records.group_tombstone(group_id)] if has_record else []
-            return Draft.of_new_group(group_id, shard.index, ending)
-        if may_create and self._may_upgrade(group):
+        if may_create and group.is_empty:
+            return Draft.of_new_group(group_id, shard.index, group.tombstones())
+        classic = shard.of_kind(ClassicGroup, group_id)
+        if may_create and classic is not None and self._may_upgrade(classic):
             try:
-                return upgraded(group, self.topics)
+                return upgraded(classic, self.topics)
             except DecodeError as error:
                 raise KafkaError(
                     ErrorCode.GROUP_ID_NOT_FOUND,
@@ -233,9 +232,9 @@ class ConsumerMembership:
 
     def write(self, shard: GroupShard, draft: Draft) -> Pending[ErrorCode] | None:
         """Makes the draft the group."""
-        replaced = shard.groups.get(draft.group.group_id)
+        replaced = shard.of_kind(ClassicGroup, draft.group.group_id)
         flushed = self._runtime.write(shard.index, draft.records)
-        if isinstance(replaced, ClassicGroup):
+        if replaced is not None:
             self._upgraded(self.live(shard, draft.group.group_id))
         self.live(shard, draft.group.group_id).subscription_is_stale = False
         return flushed
@@ -247,8 +246,8 @@ class ConsumerMembership:
             self.begin_session(group, each)
 
     def live(self, shard: GroupShard, group_id: str) -> ConsumerGroup:
-        group = shard.groups[group_id]
-        assert isinstance(group, ConsumerGroup), group_id
+        group = shard.of_kind(ConsumerGroup, group_id)
+        assert group is not None, group_id
         return group
 
     # Leaving
@@ -256,8 +255,8 @@ class ConsumerMembership:
     def _leave(
         self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest
     ) -> tuple[ConsumerGroupHeartbeatResult, Pending[ErrorCode] | None]:
-        group = shard.groups.get(request.group_id)
-        if not isinstance(group, ConsumerGroup):
+        group = shard.of_kind(ConsumerGroup, request.group_id)
+        if group is None:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group."
             )
@@ -333,8 +332,8 @@ class ConsumerMembership:
     ) -> ClassicGroup:
         """The classic group that its records have made; `group` is what it was before."""
         logger.info("group uses the classic protocol", extra={"group": group.group_id})
-        made = self._runtime.shard_for(group.group_id).groups[group.group_id]
-        assert isinstance(made, ClassicGroup), group.group_id
+        made = self._runtime.shard_for(group.group_id).of_kind(ClassicGroup, group.group_id)
+        assert made is not None, group.group_id
         made.committed_generation = made.generation_id
         for member_id, before in group.members.items():
             if member_id in gone:

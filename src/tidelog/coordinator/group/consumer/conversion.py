@@ -18,8 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.group import records as classic_records
-from tidelog.coordinator.group.classic.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
-from tidelog.coordinator.group.classic.classic_member import ClassicGroupMember
+from tidelog.coordinator.group.classic.classic_group import ClassicGroup, ClassicGroupMember
 from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.assignment import (
     NOTHING,
@@ -29,7 +28,7 @@ from tidelog.coordinator.group.consumer.assignment import (
 )
 from tidelog.coordinator.group.consumer.consumer_member import ClassicSide, ConsumerGroupMember
 from tidelog.coordinator.group.consumer.draft import Draft
-from tidelog.coordinator.group.consumer.topics import Topics
+from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Topics
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
 from tidelog.protocol.messages.consumer_group_heartbeat import TopicPartitions

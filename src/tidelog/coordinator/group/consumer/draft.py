@@ -28,7 +28,8 @@ from tidelog.coordinator.group.consumer.consumer_member import (
     ConsumerGroupMember,
 )
 from tidelog.coordinator.group.consumer.reconciliation import Owned, reconcile
-from tidelog.coordinator.group.consumer.topics import Topics, subscription_of
+from tidelog.coordinator.group.consumer.topics import subscription_of
+from tidelog.coordinator.group.group import Topics
 
 if TYPE_CHECKING:
     from tidelog.coordinator.stored_record import CoordinatorRecord

@@ -1,32 +1,12 @@
-"""The topics as the group coordinator sees them, and what groups remember of them."""
+"""What consumer groups remember of topics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
 
+from tidelog.coordinator.group.group import Topics
 from tidelog.types import Uuid
-
-
-class Topic(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def topic_id(self) -> Uuid: ...
-
-    @property
-    def partitions(self) -> Sequence[object]: ...
-
-
-class Topics(Protocol):
-    """The broker's catalogue is one."""
-
-    @property
-    def topics(self) -> Mapping[str, Topic]: ...
-
-    @property
-    def by_id(self) -> Mapping[Uuid, Topic]: ...
 
 
 class SubscribedTopic(NamedTuple):

@@ -13,7 +13,7 @@ from tests.support.zookeeper import ZooKeeperProcess, fresh_chroot
 from tidelog.clock import SystemClock
 from tidelog.config.broker import BrokerConfig
 from tidelog.controller import znodes
-from tidelog.controller.cluster.controller import ClusterController
+from tidelog.controller.cluster.kafka_controller import KafkaController
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.types import TopicPartition, Uuid
 
@@ -32,7 +32,7 @@ class Member:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             loop=asyncio.get_running_loop(),
         )
-        self.controller = ClusterController(
+        self.controller = KafkaController(
             self.store,
             broker_id,
             settings=BrokerConfig({}),

@@ -18,8 +18,8 @@ from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.config.broker import BrokerConfig
 from tidelog.controller import znodes
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
-from tidelog.controller.cluster.controller import ClusterController
-from tidelog.controller.cluster.peers import PeerDirectory
+from tidelog.controller.cluster.controller_channel_manager import PeerDirectory
+from tidelog.controller.cluster.kafka_controller import KafkaController
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import Create, Delete
 from tidelog.controller.registration import find_cluster
@@ -81,7 +81,7 @@ class ConfigClusterBroker(HasConfig):
         self.topics = ClusterTopics(
             self.store,
             broker_id,
-            cast(ClusterController, None),
+            cast(KafkaController, None),
             settings=DEFAULT_SETTINGS,
             peers=cast(PeerDirectory, None),
         )

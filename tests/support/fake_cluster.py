@@ -17,8 +17,8 @@ from tests.support.broker_session import BrokerSession
 from tests.support.clock import FakeClock
 from tidelog.config.broker import BrokerConfig
 from tidelog.controller import znodes
-from tidelog.controller.cluster.context import STRICT_MIN_ISR_FEATURE
-from tidelog.controller.cluster.controller import NEWS_TIMEOUT_S, ClusterController
+from tidelog.controller.cluster.controller_context import STRICT_MIN_ISR_FEATURE
+from tidelog.controller.cluster.kafka_controller import NEWS_TIMEOUT_S, KafkaController
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import Create, NodeExists, Operation, SessionState
 from tidelog.errors import ErrorCode
@@ -182,7 +182,7 @@ class FakeCluster:
         self.settings = BrokerConfig({"auto.leader.rebalance.enable": "false", **(settings or {})})
         self.brokers: dict[int, FakeBroker] = {}  # those whose process runs
         self.sessions: dict[int, BrokerSession] = {}
-        self.controllers: dict[int, ClusterController] = {}
+        self.controllers: dict[int, KafkaController] = {}
         self.peers: dict[int, FakePeers] = {}
         self.cut_off: set[int] = set()
         self.written: list[tuple[int, Operation]] = []  # by which broker; only what was accepted
@@ -209,7 +209,7 @@ class FakeCluster:
                 clean_shutdown=clean_shutdown,
             )
             self.peers[broker_id] = FakePeers(self)
-            controller = ClusterController(
+            controller = KafkaController(
                 session,
                 broker_id,
                 settings=self.settings,
@@ -312,7 +312,7 @@ class FakeCluster:
             await asyncio.sleep(0)
 
     @property
-    def active(self) -> ClusterController:
+    def active(self) -> KafkaController:
         active = [c for c in self.controllers.values() if c.is_active]
         assert len(active) == 1, [c.epoch for c in active]
         return active[0]
@@ -382,7 +382,7 @@ class FakeCluster:
         isr: Sequence[int],
         *,
         partition: int = 0,
-        to: ClusterController | None = None,
+        to: KafkaController | None = None,
         **changed: Any,
     ) -> AlterPartitionResponsePartitionData:
         """What the partition's leader asks for; fields of the request can be changed."""
@@ -396,7 +396,7 @@ class FakeCluster:
         isr: Sequence[int],
         *,
         partition: int = 0,
-        to: ClusterController | None = None,
+        to: KafkaController | None = None,
         version: int = 3,
         **changed: Any,
     ) -> AlterPartitionResponse:
@@ -434,7 +434,7 @@ class FakeCluster:
         return response
 
     async def shut_down(
-        self, broker_id: int, to: ClusterController | None = None
+        self, broker_id: int, to: KafkaController | None = None
     ) -> ControlledShutdownResponse:
         request = ControlledShutdownRequest(
             broker_id=broker_id, broker_epoch=self.brokers[broker_id].epoch

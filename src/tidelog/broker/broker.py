@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
-    from tidelog.controller.cluster.controller import ClusterController
+    from tidelog.controller.cluster.kafka_controller import KafkaController
     from tidelog.controller.metadata_store import MetadataStore
     from tidelog.controller.producer_ids import ProducerIds
     from tidelog.controller.topics import TopicCatalogue
@@ -52,7 +52,7 @@ class Broker:
     refused_sequences: RefusedSequences
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    controller: ClusterController | None = None  # None for a lone broker with its own store
+    controller: KafkaController | None = None  # None for a lone broker with its own store
     cluster: Cluster | None = None  # likewise
     record_threads: RecordThreads = field(default_factory=RecordThreads)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders

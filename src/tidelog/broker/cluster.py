@@ -26,7 +26,7 @@ from tidelog.broker.metadata_cache import Node
 from tidelog.broker.topic_updates import apply_update
 from tidelog.clock import pause
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
-from tidelog.controller.cluster.controller import ClusterController
+from tidelog.controller.cluster.kafka_controller import KafkaController
 from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
@@ -117,7 +117,7 @@ class Cluster:
         self._to_coordinators = self._directory("to-coordinators")
         self._markers = self._directory("markers")
         self._controlled = self._new_directory(f"controller-{broker_id}")
-        self.controller = ClusterController(
+        self.controller = KafkaController(
             store,
             broker_id,
             settings=layers.static,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.clock import pause
 from tidelog.controller import znodes
-from tidelog.controller.cluster.context import STRICT_MIN_ISR_FEATURE
+from tidelog.controller.cluster.controller_context import STRICT_MIN_ISR_FEATURE
 from tidelog.controller.metadata_store import (
     BadVersion,
     NodeExists,

@@ -11,7 +11,7 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.metadata import in_loop
 from tidelog.broker.membership import Membership
-from tidelog.controller.cluster.context import BrokerRegistration
+from tidelog.controller.cluster.controller_context import BrokerRegistration
 from tidelog.controller.metadata_store import (
     NodeExists,
     NoNode,

@@ -18,14 +18,16 @@ from tests.support.metadata import in_loop
 from tests.support.replica_cluster import ReplicaCluster
 from tests.unit.replication.test_replication_model import STEPS, Life
 from tidelog.config.topic import LogConfig
-from tidelog.controller.cluster.eligible_replicas import (
+from tidelog.controller.cluster.controller_context import ReplicaAssignment
+from tidelog.controller.cluster.election import (
+    Candidates,
+    ElectionStrategy,
     Eligibility,
     after_unclean_restart,
+    elect,
     eligible_after,
 )
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
-from tidelog.controller.cluster.leader_election import Candidates, ElectionStrategy, elect
-from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
 from tidelog.replication.partition import PartitionState
 from tidelog.types import NO_LEADER
 

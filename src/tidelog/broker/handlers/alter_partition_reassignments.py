@@ -34,7 +34,7 @@ async def handle(
     if controller is not None:
         return await controller.alter_partition_reassignments(request)
     # Imported here: a broker that is not asked this does not pay for the controller of clusters.
-    from tidelog.controller.cluster.answers import reassignment_results
+    from tidelog.controller.cluster.controller_apis import reassignment_results
 
     return reassignment_results(request, partial(_refusal, context))
 

@@ -30,14 +30,14 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
 
 def _of_lone_broker(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     # Imported here: a broker that is not asked this does not pay for the controller of clusters.
-    from tidelog.controller.cluster.answers import (
+    from tidelog.controller.cluster.controller_apis import (
         election_results,
         elections_refused,
         is_election_type,
         named_partitions,
         unknown_election_type,
     )
-    from tidelog.controller.cluster.leader_balance import PREFERRED_ELECTION
+    from tidelog.controller.cluster.partition_state_machine import PREFERRED_ELECTION
 
     if not is_election_type(request.election_type):
         return elections_refused(request, unknown_election_type(request.election_type))

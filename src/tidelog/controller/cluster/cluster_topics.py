@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tidelog.controller import znodes
-from tidelog.controller.cluster.controller import ClusterController
-from tidelog.controller.cluster.peers import PeerDirectory
+from tidelog.controller.cluster.controller_channel_manager import PeerDirectory
+from tidelog.controller.cluster.kafka_controller import KafkaController
 from tidelog.controller.metadata_store import (
     BadVersion,
     Create,
@@ -66,7 +66,7 @@ class ClusterTopics(TopicImages):
         self,
         store: MetadataStore,
         broker_id: int,
-        controller: ClusterController,
+        controller: KafkaController,
         *,
         settings: Settings,
         peers: PeerDirectory,

@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from tidelog.controller import znodes
-from tidelog.controller.cluster import topic_nodes
-from tidelog.controller.cluster.broker_channels import BrokerChannels
-from tidelog.controller.cluster.context import ClusterContext, TopicNode
-from tidelog.controller.cluster.control_requests import Sender, control_requests
+from tidelog.controller.cluster import cluster_reader
+from tidelog.controller.cluster.controller_broker_request_batch import Sender, control_requests
+from tidelog.controller.cluster.controller_channel_manager import ControllerChannelManager
+from tidelog.controller.cluster.controller_context import ControllerContext, TopicNode
+from tidelog.controller.cluster.controller_store import Conflict, ControllerStore
 from tidelog.controller.cluster.draft import Draft
-from tidelog.controller.cluster.fence import Conflict, Fence
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
-from tidelog.controller.cluster.partition_state import PartitionState
+from tidelog.controller.cluster.partition_state_machine import PartitionState
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -37,10 +37,14 @@ class DecisionExecutor:
     """Touched only by the event that the controller is at."""
 
     def __init__(
-        self, context: ClusterContext, fence: Fence, channels: BrokerChannels, sender: Sender
+        self,
+        context: ControllerContext,
+        store: ControllerStore,
+        channels: ControllerChannelManager,
+        sender: Sender,
     ) -> None:
         self._context = context
-        self._fence = fence
+        self._store = store
         self._channels = channels
         self._sender = sender
         # Found changed in the store: told by the next decision that is carried out.
@@ -56,7 +60,7 @@ class DecisionExecutor:
                 draft.requests.tell_replicas(self._context.replicas_of(partition), partition)
             result = decide(draft)
             try:
-                await self._fence.write(draft.operations())
+                await self._store.write(draft.operations())
             except Conflict as conflict:
                 logger.info("the store has changed meanwhile", extra={"path": str(conflict)})
                 nodes = self._nodes(draft)
@@ -64,7 +68,7 @@ class DecisionExecutor:
                 changed = await self.refresh(draft.partitions_led)
                 fresh_gone = await self._forget_gone(draft) - gone
                 if not changed and not fresh_gone and nodes == self._nodes(draft):
-                    await self._fence.pause()  # nothing that would lead to another decision
+                    await self._store.pause()  # nothing that would lead to another decision
                 self._to_tell |= changed
                 gone |= fresh_gone
                 continue
@@ -82,7 +86,7 @@ class DecisionExecutor:
     async def _forget_gone(self, draft: Draft) -> set[str]:
         """The topics of a refused draft that the store has no more."""
         topics = {*draft.topics_assigned, *(tp.topic for tp in draft.partitions_led)}
-        gone = {name for name in topics if not await self._fence.exists(znodes.topic_path(name))}
+        gone = {name for name in topics if not await self._store.exists(znodes.topic_path(name))}
         for name in gone:
             self._context.remove_topic(name)
         return gone
@@ -95,14 +99,14 @@ class DecisionExecutor:
 
     async def _remove_topics(self, topics: Collection[str]) -> None:
         for name in sorted(topics):
-            await topic_nodes.remove(self._fence, name)
+            await cluster_reader.remove_topic(self._store, name)
             self._context.remove_topic(name)
             logger.info("topic deleted", extra={"topic": name})
 
     async def refresh(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Reads the state of partitions again; those of which something else was known."""
         found = await asyncio.gather(
-            *(self._fence.get_or_none(znodes.state_path(*partition)) for partition in partitions)
+            *(self._store.get_or_none(znodes.state_path(*partition)) for partition in partitions)
         )
         changed = set()
         for partition, node in zip(partitions, found, strict=True):
@@ -130,7 +134,7 @@ class DecisionExecutor:
     async def _refresh_topics(self, topics: Collection[str]) -> None:
         """Partitions that are new in a topic's node get their state when its watch tells of it."""
         for name in topics:
-            stored = await topic_nodes.read(self._fence, name)
+            stored = await cluster_reader.read_topic(self._store, name)
             if stored is None:
                 self._context.remove_topic(name)
                 continue

@@ -14,21 +14,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tidelog.controller import znodes
-from tidelog.controller.cluster.context import ClusterContext
-from tidelog.controller.cluster.eligible_replicas import Eligibility, Eligible, eligible_after
+from tidelog.controller.cluster.controller_broker_request_batch import ControllerBrokerRequestBatch
+from tidelog.controller.cluster.controller_context import ControllerContext, ReplicaAssignment
+from tidelog.controller.cluster.election import Eligibility, Eligible, eligible_after
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
-from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
-from tidelog.controller.cluster.request_plan import RequestPlan
 from tidelog.controller.metadata_store import Check, Create, Operation, SetData
 from tidelog.types import NO_LEADER, TopicPartition
 
 
 class Draft:
-    def __init__(self, context: ClusterContext, gone_topics: Collection[str] = ()) -> None:
+    def __init__(self, context: ControllerContext, gone_topics: Collection[str] = ()) -> None:
         self._context = context
         self.gone_topics = gone_topics  # not in the store any more, whatever was read before
         self.state = context.draft()
-        self.requests = RequestPlan()
+        self.requests = ControllerBrokerRequestBatch()
         self.deleted_topics: set[str] = set()  # to be taken out of the store once all is told
         self._led: dict[TopicPartition, None] = {}
         self._assigned: dict[str, None] = {}

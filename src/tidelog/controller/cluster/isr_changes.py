@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tidelog.controller.cluster.context import ClusterContext
+from tidelog.controller.cluster.controller_context import ControllerContext
 from tidelog.controller.cluster.draft import Draft
 from tidelog.controller.cluster.leader_and_isr import RECOVERED, RECOVERING, LeaderAndIsr
 from tidelog.errors import ErrorCode, KafkaError
@@ -76,7 +76,7 @@ def alter_partitions(
 
 
 def partitions_named(
-    context: ClusterContext, request: AlterPartitionRequest, version: int
+    context: ControllerContext, request: AlterPartitionRequest, version: int
 ) -> Iterator[TopicPartition]:
     for topic in request.topics:
         name = _topic_name(context, topic, version)
@@ -85,7 +85,7 @@ def partitions_named(
 
 
 def _topic_name(
-    context: ClusterContext, topic: AlterPartitionRequestTopicData, version: int
+    context: ControllerContext, topic: AlterPartitionRequestTopicData, version: int
 ) -> str | None:
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         return context.topic_names.get(topic.topic_id)
@@ -153,7 +153,7 @@ def _altered(draft: Draft, partition: TopicPartition, wish: _Wish, version: int)
 
 
 def _require_sensible(
-    state: ClusterContext, partition: TopicPartition, current: LeaderAndIsr, wish: _Wish
+    state: ControllerContext, partition: TopicPartition, current: LeaderAndIsr, wish: _Wish
 ) -> None:
     recovering = wish.recovery == RECOVERING
     wrong = (
@@ -167,7 +167,7 @@ def _require_sensible(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
-def _members_are_eligible(state: ClusterContext, wish: _Wish) -> bool:
+def _members_are_eligible(state: ControllerContext, wish: _Wish) -> bool:
     return all(
         state.is_live(member) and epoch in (UNKNOWN_BROKER_EPOCH, state.brokers[member].epoch)
         for member, epoch in zip(wish.isr, wish.member_epochs, strict=True)

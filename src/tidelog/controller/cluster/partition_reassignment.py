@@ -1,6 +1,6 @@
 """Giving partitions other replicas: decisions.
 
-1. The wanted replicas are added to the assignment (see `replica_assignment.py`), in the store and
+1. The wanted replicas are added to the assignment (see `ReplicaAssignment`), in the store and
    at the brokers; the new ones start to copy.
 2. Once all wanted replicas are in sync, one of them leads, the others are stopped and deleted, and
    the assignment is what was wanted. All of this is one write, so it is never seen half done.
@@ -13,12 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tidelog.controller.cluster import partition_machine, replica_machine, topic_deletion
-from tidelog.controller.cluster.context import ClusterContext, Replica
+from tidelog.controller.cluster import (
+    partition_state_machine,
+    replica_state_machine,
+    topic_deletion,
+)
+from tidelog.controller.cluster.controller_context import (
+    ControllerContext,
+    Replica,
+    ReplicaAssignment,
+)
 from tidelog.controller.cluster.draft import Draft
-from tidelog.controller.cluster.leader_election import ElectionStrategy
-from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
-from tidelog.controller.cluster.replica_state import ReplicaState
+from tidelog.controller.cluster.election import ElectionStrategy
+from tidelog.controller.cluster.replica_state_machine import ReplicaState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import TopicPartition
 
@@ -56,7 +63,7 @@ def alter(
 
 
 def must_be_possible(
-    state: ClusterContext,
+    state: ControllerContext,
     current: ReplicaAssignment,
     target: Sequence[int],
     *,
@@ -87,7 +94,7 @@ def _impossible(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def _may_be_reassigned(state: ClusterContext, partition: TopicPartition) -> bool:
+def _may_be_reassigned(state: ControllerContext, partition: TopicPartition) -> bool:
     return (
         partition in state.assignments
         and partition in state.leadership
@@ -146,13 +153,13 @@ def _wait_for_isr(draft: Draft, partition: TopicPartition, wanted: ReplicaAssign
     draft.requests.tell_replicas(wanted.adding, partition, is_new=True)
     new = [Replica(partition, broker_id) for broker_id in wanted.adding]
     unknown = [r for r in new if draft.state.replica_state(r) is ReplicaState.NON_EXISTENT]
-    replica_machine.move(draft, unknown, ReplicaState.NEW)
+    replica_state_machine.move(draft, unknown, ReplicaState.NEW)
 
 
 def _complete(draft: Draft, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
     state = draft.state
     added = [Replica(partition, broker_id) for broker_id in wanted.adding]
-    replica_machine.move(
+    replica_state_machine.move(
         draft, [r for r in added if r in state.replica_states], ReplicaState.ONLINE
     )
     draft.assign(partition, ReplicaAssignment(wanted.target))
@@ -169,7 +176,7 @@ def _move_leader(draft: Draft, partition: TopicPartition, target: Sequence[int])
         draft.lead(partition, current.next_epoch())
         draft.requests.tell_replicas(target, partition)
     else:
-        partition_machine.bring_online(draft, [partition], ElectionStrategy.REASSIGNED)
+        partition_state_machine.bring_online(draft, [partition], ElectionStrategy.REASSIGNED)
 
 
 def _remove(draft: Draft, partition: TopicPartition, broker_ids: Sequence[int]) -> None:
@@ -181,5 +188,5 @@ def _remove(draft: Draft, partition: TopicPartition, broker_ids: Sequence[int]) 
         ReplicaState.DELETION_STARTED,
         ReplicaState.DELETION_SUCCESSFUL,
     ):
-        replica_machine.move(draft, known, target)
-    replica_machine.forget(draft, known)
+        replica_state_machine.move(draft, known, target)
+    replica_state_machine.forget(draft, known)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from tidelog.controller.cluster import partition_machine, replica_machine
+from tidelog.controller.cluster import partition_state_machine, replica_state_machine
+from tidelog.controller.cluster.controller_context import ReplicaAssignment, TopicSettings
 from tidelog.controller.cluster.draft import Draft
-from tidelog.controller.cluster.eligible_replicas import NOBODY
-from tidelog.controller.cluster.leader_election import ElectionStrategy
-from tidelog.controller.cluster.partition_state import PartitionState
-from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
-from tidelog.controller.cluster.replica_state import ReplicaState
-from tidelog.controller.cluster.topic_settings import TopicSettings
+from tidelog.controller.cluster.election import NOBODY, ElectionStrategy
+from tidelog.controller.cluster.partition_state_machine import PartitionState
+from tidelog.controller.cluster.replica_state_machine import ReplicaState
 from tidelog.types import TopicPartition, Uuid
 
 
@@ -64,10 +62,10 @@ def partitions_changed(draft: Draft, name: str, topic: StoredTopic) -> None:
 
 def create_partitions(draft: Draft, partitions: Collection[TopicPartition]) -> None:
     replicas = list(draft.state.replicas_of_all(partitions))
-    partition_machine.mark(draft, partitions, PartitionState.NEW)
-    replica_machine.move(draft, replicas, ReplicaState.NEW)
-    partition_machine.bring_online(draft, partitions, ElectionStrategy.OFFLINE)
-    replica_machine.move(draft, replicas, ReplicaState.ONLINE)
+    partition_state_machine.mark(draft, partitions, PartitionState.NEW)
+    replica_state_machine.move(draft, replicas, ReplicaState.NEW)
+    partition_state_machine.bring_online(draft, partitions, ElectionStrategy.OFFLINE)
+    replica_state_machine.move(draft, replicas, ReplicaState.ONLINE)
 
 
 def settings_changed(draft: Draft, settings: Mapping[str, TopicSettings | None]) -> None:
@@ -78,13 +76,13 @@ def settings_changed(draft: Draft, settings: Mapping[str, TopicSettings | None])
         else:
             draft.state.topic_settings[name] = of_topic
         end_stale_eligibility(draft, draft.state.partitions_of(name))
-        partition_machine.elect_where_missing(draft, name)
+        partition_state_machine.elect_where_missing(draft, name)
 
 
 def defaults_changed(draft: Draft) -> None:
     """The defaults of all topics without settings of their own are others now."""
     end_stale_eligibility(draft, list(draft.state.leadership))
-    partition_machine.elect_where_missing(draft)
+    partition_state_machine.elect_where_missing(draft)
 
 
 def end_stale_eligibility(draft: Draft, partitions: Iterable[TopicPartition]) -> None:

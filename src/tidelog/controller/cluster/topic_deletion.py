@@ -14,11 +14,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
-from tidelog.controller.cluster import partition_machine, replica_machine
-from tidelog.controller.cluster.context import ClusterContext, Replica
+from tidelog.controller.cluster import partition_state_machine, replica_state_machine
+from tidelog.controller.cluster.controller_context import ControllerContext, Replica
 from tidelog.controller.cluster.draft import Draft
-from tidelog.controller.cluster.partition_state import PartitionState
-from tidelog.controller.cluster.replica_state import ReplicaState
+from tidelog.controller.cluster.partition_state_machine import PartitionState
+from tidelog.controller.cluster.replica_state_machine import ReplicaState
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def replicas_deleted(draft: Draft, replicas: Iterable[Replica]) -> None:
         for replica in _under_deletion(draft, replicas)
         if draft.state.replica_state(replica) is ReplicaState.DELETION_STARTED
     ]
-    replica_machine.move(draft, asked, ReplicaState.DELETION_SUCCESSFUL)
+    replica_state_machine.move(draft, asked, ReplicaState.DELETION_SUCCESSFUL)
     resume(draft)
 
 
@@ -76,7 +76,7 @@ def replicas_failed(draft: Draft, replicas: Iterable[Replica]) -> None:
         if draft.state.replica_state(replica)
         in (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED)
     ]
-    replica_machine.move(draft, halting, ReplicaState.DELETION_INELIGIBLE)
+    replica_state_machine.move(draft, halting, ReplicaState.DELETION_INELIGIBLE)
     halt(draft, {replica.partition.topic for replica in failed})
     resume(draft)
 
@@ -103,8 +103,8 @@ def _delete(draft: Draft, topics: Collection[str]) -> None:
     for name in topics:
         partitions = state.partitions_of(name)
         if name not in state.deletion_started:
-            partition_machine.mark(draft, partitions, PartitionState.OFFLINE)
-            partition_machine.mark(draft, partitions, PartitionState.NON_EXISTENT)
+            partition_state_machine.mark(draft, partitions, PartitionState.OFFLINE)
+            partition_state_machine.mark(draft, partitions, PartitionState.NON_EXISTENT)
             state.deletion_started.add(name)
         draft.requests.tell_everyone(partitions)
         _delete_replicas(draft, name)
@@ -120,15 +120,15 @@ def _delete_replicas(draft: Draft, name: str) -> None:
     dead = [r for r in left if not state.is_online(r.broker_id, r.partition)]
     alive = [r for r in left if state.is_online(r.broker_id, r.partition)]
     # By way of OFFLINE, which every replica that is not being deleted may become.
-    replica_machine.move(draft, left, ReplicaState.OFFLINE)
-    replica_machine.move(draft, dead, ReplicaState.DELETION_INELIGIBLE)
-    replica_machine.move(draft, alive, ReplicaState.DELETION_STARTED)
+    replica_state_machine.move(draft, left, ReplicaState.OFFLINE)
+    replica_state_machine.move(draft, dead, ReplicaState.DELETION_INELIGIBLE)
+    replica_state_machine.move(draft, alive, ReplicaState.DELETION_STARTED)
     if dead:
         logger.info("deletion waits for brokers", extra={"topic": name})
         halt(draft, [name])
 
 
-def _replicas(state: ClusterContext, name: str) -> list[Replica]:
+def _replicas(state: ControllerContext, name: str) -> list[Replica]:
     return state.replicas_of_topic(name)
 
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from tests.support.clock import FakeClock
 from tests.support.metadata import in_loop
-from tidelog.controller.cluster.broker_channels import BrokerChannels
-from tidelog.controller.cluster.control_requests import ControlRequest
-from tidelog.controller.cluster.event_queue import Event, EventQueue
+from tidelog.controller.cluster.controller_broker_request_batch import ControlRequest
+from tidelog.controller.cluster.controller_channel_manager import ControllerChannelManager
+from tidelog.controller.cluster.controller_event_manager import ControllerEventManager, Event
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
@@ -23,7 +23,7 @@ def fail(*_: object) -> Any:
 
 @in_loop
 async def test_an_event_that_fails_in_any_way_does_not_stop_those_behind_it() -> None:
-    queue = EventQueue(nothing, nothing, FakeClock())
+    queue = ControllerEventManager(nothing, nothing, FakeClock())
     queue.start()
     done: list[str] = []
 
@@ -48,7 +48,7 @@ async def test_an_event_that_fails_in_any_way_does_not_stop_those_behind_it() ->
 @in_loop
 async def test_an_event_that_is_to_be_tried_again_is_until_it_works() -> None:
     clock = FakeClock()
-    queue = EventQueue(nothing, nothing, clock)
+    queue = ControllerEventManager(nothing, nothing, clock)
     queue.start()
     outcomes: list[str] = []
 
@@ -98,7 +98,7 @@ class FakeRegistration:
 
 async def channel_story(peers: FakePeers, answered: Any, requests: int) -> None:
     clock = FakeClock()
-    channels = BrokerChannels(
+    channels = ControllerChannelManager(
         cast(Any, peers), listener_name="L", timeout_s=1.0, timer=clock, answered=answered
     )
     channels.reconcile(cast(Any, {1: FakeRegistration()}))

@@ -14,9 +14,9 @@ from tests.support.metadata import encode_partitions, in_loop
 from tidelog.controller import znodes
 from tidelog.controller.cluster import (
     broker_changes,
-    controller,
     decision_executor,
-    leader_balance,
+    kafka_controller,
+    partition_state_machine,
     topic_changes,
     topic_deletion,
 )
@@ -290,13 +290,13 @@ async def test_a_controller_that_cannot_tell_what_it_has_decided_leaves_it_to_th
         assert cluster.brokers[3].hosted[T0].leader == 3
 
 
-@pytest.mark.parametrize("name", ["claim_controller", "Term"])
+@pytest.mark.parametrize("name", ["register_controller", "ActiveController"])
 @in_loop
 async def test_an_election_that_fails_unexpectedly_is_not_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     async with cluster_of(tmp_path) as cluster:
-        fails_first(monkeypatch, controller, name)
+        fails_first(monkeypatch, kafka_controller, name)
         await cluster.start(1, settle=False)
         for _ in range(20):
             await cluster.pass_time(ms=100)
@@ -316,7 +316,7 @@ async def test_elections_that_go_on_failing_do_not_pile_up(
 
     async with cluster_of(tmp_path) as cluster:
         with monkeypatch.context() as broken:
-            broken.setattr(controller, "Term", fail)
+            broken.setattr(kafka_controller, "ActiveController", fail)
             await cluster.start(1, settle=False)
             for _ in range(100):
                 await cluster.pass_time(ms=100)
@@ -331,7 +331,7 @@ async def test_a_balance_check_that_fails_is_followed_by_the_next_one_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks = 0
-    rebalance = leader_balance.rebalance
+    rebalance = partition_state_machine.rebalance
 
     def check(*args: Any) -> None:
         nonlocal checks
@@ -340,7 +340,7 @@ async def test_a_balance_check_that_fails_is_followed_by_the_next_one_only(
             raise KeyError("a bug")
         rebalance(*args)
 
-    monkeypatch.setattr(leader_balance, "rebalance", check)
+    monkeypatch.setattr(partition_state_machine, "rebalance", check)
     settings = {
         "auto.leader.rebalance.enable": "true",
         "leader.imbalance.check.interval.seconds": "10",
@@ -631,8 +631,8 @@ async def test_when_all_replicas_go_at_once_the_leader_stays_in_sync(tmp_path: P
     cluster = FakeCluster(tmp_path)
     await cluster.start(1, 2, 3, 4, strict_min_isr=True)
     await cluster.create_topic("t", [[3, 2, 4]], {"min.insync.replicas": "2"})
-    assert cluster.active._term is not None
-    draft = Draft(cluster.active._term.context)
+    assert cluster.active._active is not None
+    draft = Draft(cluster.active._active.context)
     broker_changes.brokers_gone(draft, [2, 3, 4])
     state = draft.state.leadership[T0]
     assert (state.leader, state.isr, state.elr) == (-1, (3,), (4,))
@@ -712,8 +712,8 @@ async def test_a_leader_that_has_just_gone_still_says_what_is_enough(
     cluster = FakeCluster(tmp_path)
     await cluster.start(1, 2, 3, 4, strict_min_isr=True, min_insync_replicas=least)
     await cluster.create_topic("t", [[3, 2, 4]])
-    assert cluster.active._term is not None
-    draft = Draft(cluster.active._term.context)
+    assert cluster.active._active is not None
+    draft = Draft(cluster.active._active.context)
     broker_changes.brokers_gone(draft, [2, 3, 4])
     state = draft.state.leadership[T0]
     assert (state.leader, state.isr, state.elr) == (-1, (3,), elr)

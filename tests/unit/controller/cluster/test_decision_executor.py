@@ -10,7 +10,7 @@ from tests.support.broker_session import BrokerSession
 from tests.support.fake_cluster import FakeCluster
 from tests.support.metadata import in_loop
 from tidelog.controller import znodes
-from tidelog.controller.cluster.fence import MULTI_BYTES_MAX, in_multis
+from tidelog.controller.cluster.controller_store import MULTI_BYTES_MAX, in_multis
 from tidelog.controller.metadata_store import (
     Check,
     Create,

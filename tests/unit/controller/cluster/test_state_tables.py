@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.controller.cluster import partition_machine, replica_machine
-from tidelog.controller.cluster.context import ClusterContext, Replica
+from tidelog.controller.cluster import partition_state_machine, replica_state_machine
+from tidelog.controller.cluster.controller_context import (
+    ControllerContext,
+    Replica,
+    ReplicaAssignment,
+    TopicSettings,
+)
 from tidelog.controller.cluster.draft import Draft
-from tidelog.controller.cluster.partition_state import ALLOWED_FROM as PARTITION_MOVES
-from tidelog.controller.cluster.partition_state import PartitionState
-from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
-from tidelog.controller.cluster.replica_state import ALLOWED_FROM as REPLICA_MOVES
-from tidelog.controller.cluster.replica_state import ReplicaState
-from tidelog.controller.cluster.topic_settings import TopicSettings
+from tidelog.controller.cluster.partition_state_machine import ALLOWED_FROM as PARTITION_MOVES
+from tidelog.controller.cluster.partition_state_machine import PartitionState
+from tidelog.controller.cluster.replica_state_machine import ALLOWED_FROM as REPLICA_MOVES
+from tidelog.controller.cluster.replica_state_machine import ReplicaState
 from tidelog.types import TopicPartition, Uuid
 
 T0 = TopicPartition("t", 0)
 
 
 def draft() -> Draft:
-    context = ClusterContext(1, TopicSettings())
+    context = ControllerContext(1, TopicSettings())
     context.put_topic("t", Uuid.random(), 0, {0: ReplicaAssignment((1, 2))})
     return Draft(context)
 
@@ -38,7 +41,7 @@ def test_a_partition_moves_only_where_the_table_lets_it(
 ) -> None:
     made = draft()
     made.state.partition_states[T0] = before
-    partition_machine.mark(made, [T0], target)
+    partition_state_machine.mark(made, [T0], target)
     expected = target if before in PARTITION_MOVES[target] else before
     assert made.state.partition_state(T0) is expected
 
@@ -51,6 +54,6 @@ def test_a_replica_moves_only_where_the_table_lets_it(
     made = draft()
     replica = Replica(T0, 1)
     made.state.replica_states[replica] = before
-    replica_machine.move(made, [replica], target)
+    replica_state_machine.move(made, [replica], target)
     expected = target if before in REPLICA_MOVES[target] else before
     assert made.state.replica_state(replica) is expected

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final
 
 from tidelog.clock import Timer
-from tidelog.controller.cluster.fence import ControllerMoved
+from tidelog.controller.cluster.controller_store import ControllerMoved
 from tidelog.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, attempt
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Event:
         self.retry_key: Final = retry_key
 
 
-class EventQueue:
+class ControllerEventManager:
     """Touched only on the broker's loop."""
 
     def __init__(self, controller_moved: Run, failed: Run, timer: Timer) -> None:

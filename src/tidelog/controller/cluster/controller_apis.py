@@ -1,11 +1,11 @@
-"""The controller's APIs as messages: what a term answers, and what everybody else does."""
+"""The controller's APIs as messages: the active controller's answers, and everybody else's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tidelog.controller.cluster.leader_balance import PREFERRED_ELECTION, UNCLEAN_ELECTION
-from tidelog.controller.cluster.term import Term
+from tidelog.controller.cluster.active_controller import ActiveController
+from tidelog.controller.cluster.partition_state_machine import PREFERRED_ELECTION, UNCLEAN_ELECTION
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.alter_partition import AlterPartitionResponse
 from tidelog.protocol.messages.alter_partition_reassignments import (
@@ -42,10 +42,10 @@ def alter_partition_refused() -> AlterPartitionResponse:
 
 
 async def controlled_shutdown(
-    term: Term, request: ControlledShutdownRequest
+    active: ActiveController, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
     try:
-        left = await term.controlled_shutdown(request.broker_id, request.broker_epoch)
+        left = await active.controlled_shutdown(request.broker_id, request.broker_epoch)
     except KafkaError as error:
         return ControlledShutdownResponse(error_code=error.code)
     return ControlledShutdownResponse(
@@ -61,10 +61,12 @@ def controlled_shutdown_refused() -> ControlledShutdownResponse:
     return ControlledShutdownResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
 
 
-async def elect_leaders(term: Term, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def elect_leaders(
+    active: ActiveController, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
     if not is_election_type(request.election_type):
         return elections_refused(request, unknown_election_type(request.election_type))
-    results = await term.elect_leaders(named_partitions(request), request.election_type)
+    results = await active.elect_leaders(named_partitions(request), request.election_type)
     return election_results(request, results)
 
 
@@ -136,14 +138,14 @@ def _elected(index: int, error: KafkaError | None) -> PartitionResult:
 
 
 async def alter_reassignments(
-    term: Term, request: AlterPartitionReassignmentsRequest
+    active: ActiveController, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     targets = {
         TopicPartition(topic.name, row.partition_index): row.replicas
         for topic in request.topics
         for row in topic.partitions
     }
-    results = await term.alter_reassignments(
+    results = await active.alter_reassignments(
         targets, same_factor=not request.allow_replication_factor_change
     )
     response = reassignment_results(
@@ -188,9 +190,9 @@ def alter_reassignments_refused() -> AlterPartitionReassignmentsResponse:
 
 
 async def list_reassignments(
-    term: Term, request: ListPartitionReassignmentsRequest
+    active: ActiveController, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    context = term.context
+    context = active.context
     named: Iterable[TopicPartition] = sorted(context.reassigning)
     if request.topics is not None:
         named = dict.fromkeys(

@@ -1,11 +1,11 @@
-"""Assignments while they change."""
+"""The controller's picture of the cluster: assignments, and the mappings of a draft."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
+from tidelog.controller.cluster.controller_context import DraftMapping, ReplicaAssignment
 
 BROKERS = st.lists(st.integers(0, 6), min_size=1, max_size=4, unique=True)
 
@@ -38,3 +38,26 @@ def test_origin_and_target_can_always_be_told(before: list[int], targets: list[l
     cancelled = assignment.reassigned_to(assignment.origin)
     assert set(cancelled.replicas) == set(before)
     assert not cancelled.is_being_reassigned
+
+
+KEYS = st.integers(0, 5)
+CHANGES = st.lists(st.tuples(KEYS, st.one_of(st.none(), st.integers())))
+
+
+@given(st.dictionaries(KEYS, st.integers()), CHANGES)
+def test_it_behaves_as_a_dictionary_with_the_changes_made(
+    base: dict[int, int], changes: list[tuple[int, int | None]]
+) -> None:
+    model, before = dict(base), dict(base)
+    draft: DraftMapping[int, int] = DraftMapping(base)
+    for key, value in changes:
+        if value is not None:
+            model[key] = draft[key] = value
+        else:
+            assert draft.pop(key, None) == model.pop(key, None)
+        assert dict(draft) == model
+        assert len(draft) == len(model)
+        assert {k for k in range(6) if k in draft} == model.keys()
+    assert base == before, "nothing has happened to the base yet"
+    draft.fold()
+    assert base == model

@@ -8,17 +8,156 @@ out of the store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from tidelog.controller import znodes
 from tidelog.controller.cluster.leader_and_isr import EPOCH_DURING_DELETE, LeaderAndIsr
-from tidelog.controller.cluster.overlay import Overlay
-from tidelog.controller.cluster.partition_state import PartitionState
-from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
-from tidelog.controller.cluster.replica_state import ReplicaState
-from tidelog.controller.cluster.topic_settings import TopicSettings
+from tidelog.controller.cluster.partition_state_machine import PartitionState
+from tidelog.controller.cluster.replica_state_machine import ReplicaState
 from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
+
+
+class ReplicaAssignment(NamedTuple):
+    """Which brokers hold a partition's replicas, and which of them come and go.
+
+    While replicas are being changed, `replicas` lists the wanted ones first, in the wanted order,
+    and behind them those to be removed. Origin and target can both be told from it, so that one
+    node in the store says all that a new controller needs to go on.
+    """
+
+    replicas: tuple[int, ...]  # the first is the preferred leader
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        return _without(self.replicas, self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return _without(self.replicas, self.removing)
+
+    def reassigned_to(self, target: Sequence[int]) -> ReplicaAssignment:
+        """Supersedes a change that is under way: what it was adding is no origin."""
+        origin = self.origin
+        everyone = tuple(dict.fromkeys((*target, *origin)))
+        return ReplicaAssignment(everyone, _without(everyone, origin), _without(everyone, target))
+
+    def without(self, replica: int) -> ReplicaAssignment:
+        gone = (replica,)
+        return ReplicaAssignment(
+            _without(self.replicas, gone),
+            _without(self.adding, gone),
+            _without(self.removing, gone),
+        )
+
+
+def _without(replicas: Sequence[int], gone: Sequence[int]) -> tuple[int, ...]:
+    return tuple(replica for replica in replicas if replica not in gone)
+
+
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+Texts = Mapping[str, str]
+
+
+class TopicSettings(NamedTuple):
+    """The two settings of a topic that elections turn on, out of the layers Kafka keeps them in.
+
+    A topic's own override comes first, then the dynamic value of a broker, that of all brokers, and
+    the static one. A value that does not parse (another Kafka would have refused it) is passed
+    over.
+
+    Whether an election may be unclean is up to the controller, so it is its broker that counts.
+    min.insync.replicas is what the leader goes by: where the topic says nothing, its broker's.
+    """
+
+    unclean_leader_election: bool = False
+    min_insync_replicas: int | None = None  # None: as the leader's broker has it
+
+    def overridden(self, *layers: Texts) -> TopicSettings:
+        """By layers of configuration, the first that says something counting."""
+        unclean = _first(layers, UNCLEAN_ELECTION)
+        minimum = min_insync_replicas_in(*layers)
+        return TopicSettings(
+            {"true": True, "false": False}.get(unclean.lower(), self.unclean_leader_election),
+            self.min_insync_replicas if minimum is None else minimum,
+        )
+
+
+def min_insync_replicas_in(*layers: Texts) -> int | None:
+    text = _first(layers, MIN_INSYNC_REPLICAS)
+    return int(text) if text.isdecimal() else None
+
+
+def _first(layers: Sequence[Texts], key: str) -> str:
+    return next((layer[key].strip() for layer in layers if key in layer), "")
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class DraftMapping(MutableMapping[K, V]):
+    """A mapping with changes that are not made yet.
+
+    Reads fall through to the base; writes and deletions stay here until `fold`.
+    """
+
+    __slots__ = ("_base", "_changed", "_deleted")
+
+    def __init__(self, base: MutableMapping[K, V]) -> None:
+        self._base = base
+        self._changed: dict[K, V] = {}
+        self._deleted: set[K] = set()
+
+    def __getitem__(self, key: K) -> V:
+        if key in self._changed:
+            return self._changed[key]
+        if key in self._deleted:
+            raise KeyError(key)
+        return self._base[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._changed[key] = value
+        self._deleted.discard(key)
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._changed.pop(key, None)
+        if key in self._base:
+            self._deleted.add(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._changed or (key in self._base and key not in self._deleted)
+
+    def __iter__(self) -> Iterator[K]:
+        for key in self._base:
+            if key not in self._deleted:
+                yield key
+        for key in self._changed:
+            if key not in self._base:
+                yield key
+
+    def __len__(self) -> int:
+        added = sum(key not in self._base for key in self._changed)
+        return len(self._base) - len(self._deleted) + added
+
+    def fold(self) -> None:
+        """Makes the changes in the base."""
+        for key in self._deleted:
+            del self._base[key]
+        self._base.update(self._changed)
+        self._changed.clear()
+        self._deleted.clear()
+
 
 # A broker that announces it moves the high watermark only while the in-sync set has at least
 # min.insync.replicas members (KIP-966).
@@ -63,7 +202,7 @@ class Replica(NamedTuple):
     broker_id: int
 
 
-class ClusterContext:
+class ControllerContext:
     """Touched only by the event that the controller is at."""
 
     MAPPINGS: Final = (
@@ -109,18 +248,18 @@ class ClusterContext:
         self.deletion_started: set[str] = set()  # of those to delete
         self.deletion_ineligible: set[str] = set()  # of those to delete: not before something else
 
-    def draft(self) -> ClusterContext:
-        made = ClusterContext(
+    def draft(self) -> ControllerContext:
+        made = ControllerContext(
             self.epoch, self.default_settings, deletion_enabled=self.deletion_enabled
         )
         made.dynamic_min_isr = self.dynamic_min_isr
         for name in self.MAPPINGS:
-            setattr(made, name, Overlay(getattr(self, name)))
+            setattr(made, name, DraftMapping(getattr(self, name)))
         for name in self.SETS:
             setattr(made, name, set(getattr(self, name)))
         return made
 
-    def take_over(self, draft: ClusterContext) -> None:
+    def take_over(self, draft: ControllerContext) -> None:
         for name in self.MAPPINGS:
             getattr(draft, name).fold()
         for name in self.SETS:

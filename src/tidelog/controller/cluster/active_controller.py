@@ -1,43 +1,60 @@
-"""One term of office: everything a broker does from being elected controller to losing its place.
+"""The active controller: all that a broker does from being elected controller to losing its place.
 
 Events come from watches, from the answers of brokers, from timers and from requests; each is read
 up on in the store, decided by a pure function (the modules that say "decisions") and carried out
-before the next (`event_queue.py`). What a term knows ends with it.
+before the next (`controller_event_manager.py`). What an active controller knows ends with it.
+
+`on_failover` is its first decision, once it knows what the store says. All brokers learn of each
+other. Replicas and partitions get their states; brokers that are gone leave the in-sync sets, and
+partitions without a leader get one where there is somebody to elect. Then goes on what the
+controller before may have left half done: reassignments, deletions, elections asked for.
+
+A broker may have died and come back while there was no controller. The zxids tell: a member of an
+in-sync set whose registration is younger than the last write of the set is not the one that was in
+it. It is taken out, as if its death had been seen; Kafka would let it go on under its old epoch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from types import MappingProxyType
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from tidelog.clock import Timer, TimerHandle
 from tidelog.controller import znodes
 from tidelog.controller.cluster import (
     broker_changes,
-    broker_shutdown,
     isr_changes,
-    leader_balance,
-    log_directories,
     partition_reassignment,
+    partition_state_machine,
+    replica_state_machine,
     topic_changes,
     topic_deletion,
 )
-from tidelog.controller.cluster.broker_channels import BrokerChannels
-from tidelog.controller.cluster.claim import Claim
-from tidelog.controller.cluster.cluster_reader import ClusterReader, Watchers
-from tidelog.controller.cluster.context import ClusterContext, Replica
-from tidelog.controller.cluster.control_requests import Request, Sender
+from tidelog.controller.cluster.cluster_reader import (
+    ClusterReader,
+    Settings,
+    SettingsReader,
+    Watchers,
+)
+from tidelog.controller.cluster.controller_broker_request_batch import Request, Sender
+from tidelog.controller.cluster.controller_channel_manager import (
+    ControllerChannelManager,
+    PeerDirectory,
+)
+from tidelog.controller.cluster.controller_context import ControllerContext, Replica
+from tidelog.controller.cluster.controller_event_manager import ControllerEventManager, Event
+from tidelog.controller.cluster.controller_store import (
+    Conflict,
+    ControllerRegistration,
+    ControllerStore,
+)
 from tidelog.controller.cluster.decision_executor import DecisionExecutor
 from tidelog.controller.cluster.draft import Draft
-from tidelog.controller.cluster.event_queue import Event, EventQueue
-from tidelog.controller.cluster.fence import Conflict, Fence
-from tidelog.controller.cluster.peers import PeerDirectory
-from tidelog.controller.cluster.settings_reader import Settings, SettingsReader
-from tidelog.controller.cluster.takeover import Inheritance, take_over
 from tidelog.controller.metadata_store import (
     Create,
     Delete,
@@ -48,13 +65,50 @@ from tidelog.controller.metadata_store import (
     Watcher,
 )
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-)
+from tidelog.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from tidelog.types import TopicPartition
+
+
+class FailoverState(NamedTuple):
+    """What the store says besides the context."""
+
+    state_zxids: Mapping[TopicPartition, int]  # of the last write of each state node
+    topics_to_delete: Collection[str] = ()
+    # Of /admin/reassign_partitions.
+    reassignments: Mapping[TopicPartition, Sequence[int]] = MappingProxyType({})
+    preferred_elections: Collection[TopicPartition] = ()
+
+
+def on_failover(draft: Draft, failover: FailoverState) -> None:
+    draft.requests.introduce_brokers()
+    topic_deletion.recall(draft, failover.topics_to_delete)
+    topic_changes.end_stale_eligibility(draft, list(draft.state.leadership))
+    _absorb_missed_restarts(draft, failover.state_zxids)
+    replica_state_machine.start(draft)
+    partition_state_machine.start(draft)
+    started = partition_reassignment.start_all(draft, failover.reassignments)
+    partition_reassignment.resume(draft, draft.state.reassigning - started)
+    topic_deletion.resume(draft)
+    partition_state_machine.elect_preferred(draft, failover.preferred_elections)
+
+
+def _absorb_missed_restarts(draft: Draft, state_zxids: Mapping[TopicPartition, int]) -> None:
+    brokers = draft.state.brokers
+    for partition, zxid in state_zxids.items():
+        state = draft.state.leadership.get(partition)
+        if state is None:
+            continue  # gone since it was read
+        restarted = [
+            Replica(partition, broker_id)
+            for broker_id in (*state.isr, *state.elr)
+            if broker_id in brokers and brokers[broker_id].epoch > zxid
+        ]
+        for replica in replica_state_machine.leaders_last(draft, restarted):
+            replica_state_machine.leave_isr(draft, replica)
+            broker_changes.weigh_restart(draft, replica)
+
 
 logger = logging.getLogger(__name__)
 
@@ -64,33 +118,33 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Term:
+class ActiveController:
     """Touched only on the broker's loop."""
 
     def __init__(
         self,
         store: MetadataStore,
         broker_id: int,
-        claim: Claim,
+        registration: ControllerRegistration,
         *,
         settings: Settings,
         peers: PeerDirectory,
         timer: Timer,
-        queue: EventQueue,
+        queue: ControllerEventManager,
     ) -> None:
         self.over = False
         self._settings = settings
         self._timer = timer
         self._queue = queue
-        self._fence = Fence(store, claim.epoch_version, timer)
-        self._topic_settings = SettingsReader(self._fence, broker_id, settings)
-        self.context = ClusterContext(
-            claim.epoch,
+        self._store = ControllerStore(store, registration.epoch_version, timer)
+        self._topic_settings = SettingsReader(self._store, broker_id, settings)
+        self.context = ControllerContext(
+            registration.epoch,
             self._topic_settings.defaults,
             deletion_enabled=settings["delete.topic.enable"],
         )
         listener_name = settings.inter_broker_listener_name
-        self._channels = BrokerChannels(
+        self._channels = ControllerChannelManager(
             peers,
             listener_name=listener_name,
             timeout_s=settings["controller.socket.timeout.ms"] / 1000,
@@ -98,19 +152,19 @@ class Term:
             answered=self._answered,
         )
         self._executor = DecisionExecutor(
-            self.context, self._fence, self._channels, Sender(broker_id, listener_name)
+            self.context, self._store, self._channels, Sender(broker_id, listener_name)
         )
         self._watchers = self._make_watchers()
-        self._reader = ClusterReader(self._fence, self._watchers)
+        self._reader = ClusterReader(self._store, self._watchers)
         self._balance_check: TimerHandle | None = None
 
     async def begin(self) -> None:
         """Raises ControllerMoved if the place is lost meanwhile."""
         await self._make_missing_nodes()
         await self._drop_old_notifications()
-        inheritance = await self._read_cluster()
-        await self._decide(take_over, inheritance)
-        await self._finish_admin_nodes(inheritance)
+        failover = await self._read_cluster()
+        await self._decide(on_failover, failover)
+        await self._finish_admin_nodes(failover)
         if self._settings["auto.leader.rebalance.enable"]:
             self._schedule_balance_check(FIRST_BALANCE_CHECK_S)
 
@@ -130,11 +184,11 @@ class Term:
     async def _make_missing_nodes(self) -> None:
         feature = Create(znodes.FEATURE, znodes.encode_no_features())
         wanted = [*(Create(p, make_parents=True) for p in znodes.PERSISTENT_PATHS), feature]
-        there = await asyncio.gather(*(self._fence.exists(node.path) for node in wanted))
+        there = await asyncio.gather(*(self._store.exists(node.path) for node in wanted))
         for node, found in zip(wanted, there, strict=True):
             if not found:
                 with suppress(Conflict):  # somebody else has made it
-                    await self._fence.write([node])
+                    await self._store.write([node])
 
     async def _drop_old_notifications(self) -> None:
         """All that they tell of is about to be read."""
@@ -142,7 +196,7 @@ class Term:
             paths, _ = await read()
             await self._delete(paths)
 
-    async def _read_cluster(self) -> Inheritance:
+    async def _read_cluster(self) -> FailoverState:
         context, reader = self.context, self._reader
         context.brokers.update(await reader.brokers())
         names = await reader.topic_names()
@@ -157,18 +211,18 @@ class Term:
         if not context.deletion_enabled:
             await self._delete([znodes.delete_topic_path(name) for name in deletions])
             deletions = []
-        return Inheritance(
+        return FailoverState(
             zxids,
             deletions,
             await reader.reassignments() or {},
             await reader.preferred_elections() or (),
         )
 
-    async def _finish_admin_nodes(self, inheritance: Inheritance) -> None:
-        gone = [name for name in inheritance.topics_to_delete if name not in self.context.topics]
+    async def _finish_admin_nodes(self, failover: FailoverState) -> None:
+        gone = [name for name in failover.topics_to_delete if name not in self.context.topics]
         await self._delete([znodes.delete_topic_path(name) for name in gone])
         await self._trim_reassignments()
-        if inheritance.preferred_elections:
+        if failover.preferred_elections:
             await self._delete([znodes.PREFERRED_REPLICA_ELECTION])
 
     # Watches
@@ -252,7 +306,7 @@ class Term:
     async def controlled_shutdown(self, broker_id: int, epoch: int) -> list[TopicPartition]:
         """The partitions that the broker still leads. Raises KafkaError."""
         logger.info("a broker is shutting down", extra={"broker": broker_id})
-        return await self._decide(broker_shutdown.shut_down, broker_id, epoch)
+        return await self._decide(broker_changes.shut_down, broker_id, epoch)
 
     async def answered_by_all(self, within_s: float) -> None:
         """Until the brokers have done what they were told, or the time is over."""
@@ -345,7 +399,7 @@ class Term:
 
     async def _log_dirs_failed(self) -> None:
         paths, broker_ids = await self._reader.log_dir_events()
-        await self._decide(log_directories.ask_again, broker_ids)
+        await self._decide(broker_changes.ask_again, broker_ids)
         await self._delete(paths)
 
     # Reassignments
@@ -406,7 +460,7 @@ class Term:
             encoded = znodes.encode_reassignment(left)
             # When it is gone meanwhile, there is nothing to take out of it.
             with suppress(Conflict):
-                await self._fence.write([SetData(znodes.REASSIGN_PARTITIONS, encoded)])
+                await self._store.write([SetData(znodes.REASSIGN_PARTITIONS, encoded)])
 
     # Elections
 
@@ -414,7 +468,7 @@ class Term:
         wanted = await self._reader.preferred_elections()
         if wanted is None:
             return
-        await self._decide(leader_balance.elect_preferred, wanted)
+        await self._decide(partition_state_machine.elect_preferred, wanted)
         await self._delete([znodes.PREFERRED_REPLICA_ELECTION])
         await self._reader.preferred_elections()  # leaves a watch for the next
 
@@ -423,7 +477,7 @@ class Term:
     ) -> dict[TopicPartition, KafkaError | None]:
         """All partitions if none are named."""
         wanted = list(self.context.assignments) if partitions is None else partitions
-        return await self._decide(leader_balance.elect_leaders, wanted, election_type)
+        return await self._decide(partition_state_machine.elect_leaders, wanted, election_type)
 
     def _schedule_balance_check(self, delay_s: float) -> None:
         # Not tried again when it fails: the next check comes by itself.
@@ -435,7 +489,7 @@ class Term:
             return
         self._schedule_balance_check(self._settings["leader.imbalance.check.interval.seconds"])
         percentage = self._settings["leader.imbalance.per.broker.percentage"]
-        await self._decide(leader_balance.rebalance, percentage)
+        await self._decide(partition_state_machine.rebalance, percentage)
 
     # Answers of brokers
 
@@ -462,7 +516,7 @@ class Term:
             for row in topic.partition_errors
         }
         if self.context.offline_dirs.get(broker_id) or any(errors.values()):
-            decide = partial(self._decide, log_directories.hosting_answered, broker_id, errors)
+            decide = partial(self._decide, broker_changes.hosting_answered, broker_id, errors)
             self._put_answer(broker_id, decide)
 
     def _stop_answered(
@@ -504,11 +558,11 @@ class Term:
 
     async def _delete(self, paths: Collection[str]) -> None:
         """Those of the nodes that are there."""
-        there = await asyncio.gather(*(self._fence.exists(path) for path in paths))
+        there = await asyncio.gather(*(self._store.exists(path) for path in paths))
         present = [path for path, found in zip(paths, there, strict=True) if found]
         if not present:
             return
         try:
-            await self._fence.write([Delete(path) for path in present])
+            await self._store.write([Delete(path) for path in present])
         except Conflict:
             await self._delete(present)

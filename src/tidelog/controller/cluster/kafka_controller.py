@@ -1,10 +1,10 @@
 """The controller of a cluster over ZooKeeper: every broker has one, one of them is active.
 
 The first broker that makes the ephemeral node /controller is the active one; the others watch the
-node and try again when it goes. What the active one does is its `Term`. It ends when another is in
-its place or when its session with the store has expired, which it may learn late: until then it is
-a zombie, whose writes the store refuses (`fence.py`) and whose requests brokers refuse, both by its
-epoch.
+node and try again when it goes. What the active one does is its `ActiveController`. That ends when
+another is in its place or when its session with the store has expired, which it may learn late:
+until then it is a zombie, whose writes the store refuses (`controller_store.py`) and whose requests
+brokers refuse, both by its epoch.
 
 Requests are answered NOT_CONTROLLER unless this broker is the active controller.
 """
@@ -19,13 +19,16 @@ from typing import Final, TypeVar
 
 from tidelog.clock import Clock, Timer, pause
 from tidelog.controller import znodes
-from tidelog.controller.cluster import answers
-from tidelog.controller.cluster.claim import Claim, claim_controller
-from tidelog.controller.cluster.event_queue import Event, EventQueue
-from tidelog.controller.cluster.fence import ControllerMoved
-from tidelog.controller.cluster.peers import PeerDirectory
-from tidelog.controller.cluster.settings_reader import Settings
-from tidelog.controller.cluster.term import Term
+from tidelog.controller.cluster import controller_apis
+from tidelog.controller.cluster.active_controller import ActiveController
+from tidelog.controller.cluster.cluster_reader import Settings
+from tidelog.controller.cluster.controller_channel_manager import PeerDirectory
+from tidelog.controller.cluster.controller_event_manager import ControllerEventManager, Event
+from tidelog.controller.cluster.controller_store import (
+    ControllerMoved,
+    ControllerRegistration,
+    register_controller,
+)
 from tidelog.controller.metadata_store import (
     Check,
     Delete,
@@ -66,7 +69,7 @@ NEWS_TIMEOUT_S: Final = 0.5  # a broker that does not answer holds up no other's
 T = TypeVar("T")
 
 
-class ClusterController:
+class KafkaController:
     """Touched only on the broker's loop."""
 
     def __init__(
@@ -79,27 +82,27 @@ class ClusterController:
         clock: Clock,
         timer: Timer,
     ) -> None:
-        """The settings are those of the file: a term reads what was changed since by itself."""
+        """The settings are those of the file; `ActiveController` reads what was changed since."""
         self._store = store
         self._broker_id = broker_id
         self._settings = settings
         self._peers = peers
         self._clock = clock
         self._timer = timer
-        self._queue = EventQueue(self._look_again, self._event_failed, timer)
+        self._queue = ControllerEventManager(self._look_again, self._event_failed, timer)
         self._is_election_called = False  # and has not begun
-        self._term: Term | None = None
-        self._epoch_version = 0  # of the last term
+        self._active: ActiveController | None = None
+        self._epoch_version = 0  # of the last time it was elected
         self.active_id = NO_CONTROLLER  # as far as this broker knows
 
     @property
     def is_active(self) -> bool:
-        return self._term is not None
+        return self._active is not None
 
     @property
     def epoch(self) -> int:
-        """Of the term in office here; 0 if this broker is not the active controller."""
-        return 0 if self._term is None else self._term.context.epoch
+        """Of the active controller here; 0 if this broker is not the active controller."""
+        return 0 if self._active is None else self._active.context.epoch
 
     async def start(self) -> None:
         """The broker is registered. The election goes on by itself."""
@@ -130,7 +133,7 @@ class ClusterController:
             self._call_election("session")
 
     def is_queued_for_deletion(self, topic: str) -> bool:
-        return self._term is not None and self._term.context.is_to_be_deleted(topic)
+        return self._active is not None and self._active.context.is_to_be_deleted(topic)
 
     # Election
 
@@ -152,40 +155,40 @@ class ClusterController:
                 await pause(self._timer, RETRY_BACKOFF_S)
 
     async def _take_office(self) -> None:
-        claim = await self._claim()
-        logger.info("elected controller", extra={"epoch": claim.epoch})
-        self._epoch_version = claim.epoch_version
+        registration = await self._register()
+        logger.info("elected controller", extra={"epoch": registration.epoch})
+        self._epoch_version = registration.epoch_version
         self.active_id = self._broker_id
         begun = False
         try:
-            self._term = Term(
+            self._active = ActiveController(
                 self._store,
                 self._broker_id,
-                claim,
+                registration,
                 settings=self._settings,
                 peers=self._peers,
                 timer=self._timer,
                 queue=self._queue,
             )
-            await self._term.begin()
+            await self._active.begin()
             begun = True
         finally:
             if not begun:
                 self._leave_office()
 
-    async def _claim(self) -> Claim:
+    async def _register(self) -> ControllerRegistration:
         """Tried until something is known to come of it: nobody else calls the election."""
-        outcome: Claim | ControllerMoved | StoreError | None = None
+        outcome: ControllerRegistration | ControllerMoved | StoreError | None = None
 
-        async def claim() -> None:
+        async def register() -> None:
             nonlocal outcome
             try:
-                outcome = await claim_controller(self._store, self._broker_id, self._clock)
+                outcome = await register_controller(self._store, self._broker_id, self._clock)
             except (ControllerMoved, StoreClosed, StoreUnavailable) as error:
                 outcome = error
 
-        await keep_going("claiming the controller's place", claim, self._timer)
-        if not isinstance(outcome, Claim):
+        await keep_going("claiming the controller's place", register, self._timer)
+        if not isinstance(outcome, ControllerRegistration):
             assert outcome is not None
             raise outcome
         return outcome
@@ -208,16 +211,16 @@ class ClusterController:
         self._queue.put(Event(why, self._elect, abandoned))
 
     async def _event_failed(self) -> None:
-        """Brokers that were not told what the store has by now hear it from the next term only.
+        """Only the next active controller tells brokers what the store has and they were not told.
 
         Kafka's controller resigns too when it cannot tell.
         """
-        if self._term is not None and self._term.is_half_done:
+        if self._active is not None and self._active.is_half_done:
             logger.error("not all brokers were told what was decided: another term is to tell them")
             self._leave_office()
 
     async def _look_again(self) -> None:
-        """Who is the controller now? If this broker was and is not any more, its term is over."""
+        """Who is the controller now? If this broker was and is not any more, it resigns."""
         await keep_going("looking for the controller", self._look, self._timer)
 
     async def _look(self) -> None:
@@ -239,7 +242,7 @@ class ClusterController:
             except StoreClosed:
                 return NO_CONTROLLER
             controller_id = znodes.decode_controller(data)
-            is_own_past = controller_id == self._broker_id and self._term is None
+            is_own_past = controller_id == self._broker_id and self._active is None
             if is_own_past and stat.ephemeral_owner == self._store.session_id:
                 await self._give_back()
                 continue
@@ -261,10 +264,10 @@ class ClusterController:
             self._queue.put(Event("controller changed", self._look_again))
 
     def _resign(self) -> None:
-        if self._term is not None:
+        if self._active is not None:
             logger.info("no longer the controller", extra={"epoch": self.epoch})
-            self._term.end()
-            self._term = None
+            self._active.end()
+            self._active = None
 
     # Requests
 
@@ -273,8 +276,8 @@ class ClusterController:
     ) -> AlterPartitionResponse:
         return await self._ask(
             "AlterPartition",
-            lambda term: term.alter_partition(request, version),
-            answers.alter_partition_refused(),
+            lambda active: active.alter_partition(request, version),
+            controller_apis.alter_partition_refused(),
         )
 
     async def controlled_shutdown(
@@ -285,18 +288,18 @@ class ClusterController:
         """
         response = await self._ask(
             "ControlledShutdown",
-            lambda term: answers.controlled_shutdown(term, request),
-            answers.controlled_shutdown_refused(),
+            lambda active: controller_apis.controlled_shutdown(active, request),
+            controller_apis.controlled_shutdown_refused(),
         )
-        if self._term is not None and not response.error_code:
-            await self._term.answered_by_all(NEWS_TIMEOUT_S)
+        if self._active is not None and not response.error_code:
+            await self._active.answered_by_all(NEWS_TIMEOUT_S)
         return response
 
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         return await self._ask(
             "ElectLeaders",
-            lambda term: answers.elect_leaders(term, request),
-            answers.elect_leaders_refused(request),
+            lambda active: controller_apis.elect_leaders(active, request),
+            controller_apis.elect_leaders_refused(request),
         )
 
     async def alter_partition_reassignments(
@@ -304,8 +307,8 @@ class ClusterController:
     ) -> AlterPartitionReassignmentsResponse:
         return await self._ask(
             "AlterPartitionReassignments",
-            lambda term: answers.alter_reassignments(term, request),
-            answers.alter_reassignments_refused(),
+            lambda active: controller_apis.alter_reassignments(active, request),
+            controller_apis.alter_reassignments_refused(),
         )
 
     async def list_partition_reassignments(
@@ -313,16 +316,18 @@ class ClusterController:
     ) -> ListPartitionReassignmentsResponse:
         return await self._ask(
             "ListPartitionReassignments",
-            lambda term: answers.list_reassignments(term, request),
-            answers.list_reassignments_refused(),
+            lambda active: controller_apis.list_reassignments(active, request),
+            controller_apis.list_reassignments_refused(),
         )
 
-    async def _ask(self, name: str, answer: Callable[[Term], Awaitable[T]], refusal: T) -> T:
-        """In its turn, by the term in office then; the refusal if there is none."""
+    async def _ask(
+        self, name: str, answer: Callable[[ActiveController], Awaitable[T]], refusal: T
+    ) -> T:
+        """In its turn, by the active controller; the refusal if this broker is not it then."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
-            response = refusal if self._term is None else await answer(self._term)
+            response = refusal if self._active is None else await answer(self._active)
             if not future.done():
                 future.set_result(response)
 
@@ -334,7 +339,7 @@ class ClusterController:
             else:
                 future.set_exception(error)
 
-        if self._term is None:
+        if self._active is None:
             return refusal
         self._queue.put(Event(name, run, abandoned))
         return await future

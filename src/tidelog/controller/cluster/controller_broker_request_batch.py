@@ -1,4 +1,8 @@
-"""The requests that carry a decision to the brokers, out of its plan and its outcome; pure.
+"""The requests that carry a decision to the brokers; pure.
+
+While a decision is made, a `ControllerBrokerRequestBatch` notes only which brokers have to be told
+of what. `control_requests` makes the requests when the decision is done, so a partition that is
+changed twice is told once, as it ended up.
 
 To one broker, in this order
 1. UpdateMetadata v8 with the brokers, when these have changed: a broker must know the others before
@@ -13,12 +17,11 @@ and the broker's own epoch, by which a broker tells requests meant for its life 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from tidelog.controller.cluster.context import ClusterContext
+from tidelog.controller.cluster.controller_context import ControllerContext
 from tidelog.controller.cluster.leader_and_isr import LEADER_DURING_DELETE, LeaderAndIsr
-from tidelog.controller.cluster.request_plan import RequestPlan
 from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -38,6 +41,41 @@ from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from tidelog.types import TopicPartition
+
+
+class ControllerBrokerRequestBatch:
+    def __init__(self) -> None:
+        # By broker: partitions to lead or follow, and whether the replica is new there.
+        self.leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
+        # By broker: partitions to stop, and whether to delete them.
+        self.stop_replica: dict[int, dict[TopicPartition, bool]] = {}
+        self.metadata_of: dict[TopicPartition, None] = {}  # for all brokers
+        self.brokers_changed = False  # all brokers need the list of brokers first
+        self.newcomers: set[int] = set()  # brokers that need the metadata of every partition
+
+    def tell_replicas(
+        self, broker_ids: Iterable[int], partition: TopicPartition, *, is_new: bool = False
+    ) -> None:
+        """The brokers lead or follow the partition; all brokers hear of its leader."""
+        for broker_id in broker_ids:
+            partitions = self.leader_and_isr.setdefault(broker_id, {})
+            partitions[partition] = is_new or partitions.get(partition, False)
+        self.metadata_of[partition] = None
+
+    def stop(
+        self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool = False
+    ) -> None:
+        for broker_id in broker_ids:
+            partitions = self.stop_replica.setdefault(broker_id, {})
+            partitions[partition] = delete or partitions.get(partition, False)
+
+    def tell_everyone(self, partitions: Iterable[TopicPartition]) -> None:
+        self.metadata_of.update(dict.fromkeys(partitions))
+
+    def introduce_brokers(self, newcomers: Collection[int] = ()) -> None:
+        self.brokers_changed = True
+        self.newcomers.update(newcomers)
+
 
 LEADER_AND_ISR_VERSION: Final = 7
 UPDATE_METADATA_VERSION: Final = 8
@@ -61,19 +99,19 @@ class ControlRequest(NamedTuple):
 
 
 def control_requests(
-    plan: RequestPlan, context: ClusterContext, sender: Sender
+    plan: ControllerBrokerRequestBatch, context: ControllerContext, sender: Sender
 ) -> dict[int, list[ControlRequest]]:
     """By broker, what to send to it, in order."""
     return _Assembly(context, sender).assemble(plan)
 
 
 class _Assembly:
-    def __init__(self, context: ClusterContext, sender: Sender) -> None:
+    def __init__(self, context: ControllerContext, sender: Sender) -> None:
         self._context = context
         self._sender = sender
         self._brokers = [_broker(context, broker_id) for broker_id in context.brokers]
 
-    def assemble(self, plan: RequestPlan) -> dict[int, list[ControlRequest]]:
+    def assemble(self, plan: ControllerBrokerRequestBatch) -> dict[int, list[ControlRequest]]:
         changed = self._metadata(plan.metadata_of)
         complete = self._metadata(self._context.leadership) if plan.newcomers else []
         requests: dict[int, list[ControlRequest]] = {}
@@ -221,7 +259,7 @@ class _Assembly:
         return ControlRequest(request, STOP_REPLICA_VERSION)
 
 
-def _broker(context: ClusterContext, broker_id: int) -> UpdateMetadataBroker:
+def _broker(context: ControllerContext, broker_id: int) -> UpdateMetadataBroker:
     broker = context.brokers[broker_id]
     return UpdateMetadataBroker(
         id=broker_id,

@@ -1,4 +1,12 @@
-"""Moves replicas between the states of `replica_state.py`, in a draft.
+"""The states of a replica in the eyes of the controller, and the moves between them, in a draft.
+
+NON_EXISTENT          never made, or deleted
+NEW                   made for a new partition or by a reassignment: can only follow
+ONLINE                started on a broker that is there
+OFFLINE               its broker is gone, or the replica is not wanted any more
+DELETION_STARTED      its broker has been told to delete it
+DELETION_SUCCESSFUL   its broker has deleted it
+DELETION_INELIGIBLE   cannot be deleted now: its broker is gone, or failed to
 
     -> NEW                   the replica is told to follow
     NEW -> ONLINE            nothing else: it was told when it became NEW
@@ -15,15 +23,49 @@ table does not allow is logged and not made, as in Kafka.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
 
-from tidelog.controller.cluster.context import Replica
-from tidelog.controller.cluster.draft import Draft
-from tidelog.controller.cluster.replica_state import ALLOWED_FROM, ReplicaState
 from tidelog.types import NO_LEADER
 
+if TYPE_CHECKING:
+    from tidelog.controller.cluster.controller_context import Replica
+    from tidelog.controller.cluster.draft import Draft
+
 logger = logging.getLogger(__name__)
+
+
+class ReplicaState(Enum):
+    NON_EXISTENT = auto()
+    NEW = auto()
+    ONLINE = auto()
+    OFFLINE = auto()
+    DELETION_STARTED = auto()
+    DELETION_SUCCESSFUL = auto()
+    DELETION_INELIGIBLE = auto()
+
+
+_SETTLED: Final = frozenset(
+    {
+        ReplicaState.NEW,
+        ReplicaState.ONLINE,
+        ReplicaState.OFFLINE,
+        ReplicaState.DELETION_INELIGIBLE,
+    }
+)
+
+ALLOWED_FROM: Final[Mapping[ReplicaState, frozenset[ReplicaState]]] = {
+    ReplicaState.NEW: frozenset({ReplicaState.NON_EXISTENT}),
+    ReplicaState.ONLINE: _SETTLED,
+    ReplicaState.OFFLINE: _SETTLED,
+    ReplicaState.DELETION_STARTED: frozenset({ReplicaState.OFFLINE}),
+    ReplicaState.DELETION_SUCCESSFUL: frozenset({ReplicaState.DELETION_STARTED}),
+    ReplicaState.DELETION_INELIGIBLE: frozenset(
+        {ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED}
+    ),
+    ReplicaState.NON_EXISTENT: frozenset({ReplicaState.DELETION_SUCCESSFUL}),
+}
 
 
 def start(draft: Draft) -> None:
@@ -72,10 +114,11 @@ def move(draft: Draft, replicas: Iterable[Replica], target: ReplicaState) -> Non
 
 def forget(draft: Draft, replicas: Iterable[Replica]) -> None:
     """DELETION_SUCCESSFUL -> NON_EXISTENT; whether the store learns of it is up to the caller."""
-    for partition, broker_id in replicas:
+    for replica in replicas:
+        partition, broker_id = replica
         assignment = draft.state.assignments[partition]
         draft.state.assignments[partition] = assignment.without(broker_id)
-        draft.state.replica_states.pop(Replica(partition, broker_id), None)
+        draft.state.replica_states.pop(replica, None)
 
 
 def _become_new(draft: Draft, replica: Replica) -> None:

@@ -1,17 +1,22 @@
-"""Who leads next, as a table."""
+"""Who is elected, and who is eligible (KIP-966)."""
 
 from __future__ import annotations
 
 import pytest
 
-from tidelog.controller.cluster.leader_and_isr import RECOVERED, RECOVERING, LeaderAndIsr
-from tidelog.controller.cluster.leader_election import (
+from tidelog.controller.cluster.controller_context import ReplicaAssignment
+from tidelog.controller.cluster.election import (
+    NOBODY,
     Candidates,
     Elected,
     ElectionStrategy,
+    Eligibility,
+    after_unclean_restart,
     elect,
+    eligible_after,
 )
-from tidelog.controller.cluster.replica_assignment import ReplicaAssignment
+from tidelog.controller.cluster.leader_and_isr import RECOVERED, RECOVERING, LeaderAndIsr
+from tidelog.types import NO_LEADER
 
 S = ElectionStrategy
 REPLICAS = (1, 2, 3)
@@ -107,3 +112,88 @@ def test_a_leader_that_goes_is_told_together_with_those_that_stay() -> None:
     elected = elect(S.CONTROLLED_SHUTDOWN, candidates(online=(2,), shutting_down=(1,)))
     assert elected is not None
     assert elected.recipients == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("isr_before", "elr_before", "isr", "min_isr", "expected"),
+    [
+        ((1, 2), (), (1,), 2, (2,)),
+        ((1, 2, 3), (), (1, 2), 2, ()),  # enough are left: what is committed from now on 3 lacks
+        ((1, 2, 3), (), (3,), 2, (1, 2)),
+        ((1,), (2,), (1, 3), 2, ()),  # large enough again
+        ((1,), (2,), (3,), 2, (1, 2)),
+        ((1,), (2,), (2,), 2, (1,)),
+        ((1, 2), (), (1,), 1, ()),
+        ((1, 2, 3), (), (1, 2), 5, (3,)),  # more than there are replicas counts as all of them
+    ],
+)
+def test_who_leaves_an_in_sync_set_that_is_too_small_stays_eligible(
+    isr_before: tuple[int, ...],
+    elr_before: tuple[int, ...],
+    isr: tuple[int, ...],
+    min_isr: int,
+    expected: tuple[int, ...],
+) -> None:
+    before = LeaderAndIsr(1, 0, isr_before, elr=elr_before)
+    eligibility = Eligibility(REPLICAS, min_isr, leader_keeps_strict_min_isr=True)
+    decided = before._replace(isr=isr)
+    assert eligible_after(before, decided, eligibility).elr == expected
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "expected"),
+    [
+        (NO_LEADER, (2,), (1,)),
+        (NO_LEADER, (1,), ()),
+        (2, (2,), ()),  # leads now, and so has last led
+        (NO_LEADER, (2, 3), ()),  # enough
+    ],
+)
+def test_who_led_last_is_remembered_until_somebody_leads(
+    leader: int, isr: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    before = LeaderAndIsr(NO_LEADER, 0, (2,), last_known_elr=(1,))
+    decided = before._replace(leader=leader, isr=isr)
+    assert eligible_after(before, decided, Eligibility(REPLICAS, 2, True)).last_known == expected
+
+
+def test_nobody_is_eligible_where_the_leader_commits_with_a_small_set() -> None:
+    before = LeaderAndIsr(1, 0, (1, 2), elr=(3,))
+    eligibility = Eligibility(REPLICAS, 2, leader_keeps_strict_min_isr=False)
+    assert eligible_after(before, before._replace(isr=(1,)), eligibility) == NOBODY
+
+
+def test_a_removed_replica_is_not_eligible() -> None:
+    before = LeaderAndIsr(1, 0, (1, 4), elr=(5,))
+    decided = before._replace(isr=(1,))
+    assert eligible_after(before, decided, Eligibility(REPLICAS, 2, True)) == NOBODY
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "known", "broker", "expected"),
+    [
+        # The last one in sync may have lost records; it is remembered.
+        ((1,), (2, 3), (), 1, ((2, 3), (), (1,))),
+        # So may those in its place: they are only known to have led before.
+        ((2, 3), (), (1,), 2, ((3,), (), (1,))),
+        # When nobody turns out to be better, it has its place again.
+        ((3,), (), (1,), 3, ((1,), (), ())),
+        ((1,), (), (), 1, None),
+        # Outside the set eligibility is lost, and nothing else.
+        ((1,), (2, 3), (), 2, ((1,), (3,), ())),
+        ((3,), (2,), (1,), 2, ((3,), (), (1,))),
+        ((1,), (2,), (), 3, None),
+    ],
+)
+def test_an_unclean_restart_costs_eligibility(
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    known: tuple[int, ...],
+    broker: int,
+    expected: tuple[tuple[int, ...], ...] | None,
+) -> None:
+    before = LeaderAndIsr(NO_LEADER, 7, isr, elr=elr, last_known_elr=known)
+    after = after_unclean_restart(before, broker, REPLICAS)
+    assert (None if after is None else (after.isr, after.elr, after.last_known_elr)) == expected
+    if after is not None:
+        assert after.leader_epoch == 8

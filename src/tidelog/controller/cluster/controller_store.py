@@ -1,17 +1,20 @@
-"""The store as the controller may use it: writes go through only while it is the controller.
+"""The store as the controller may use it: it becomes the controller there, and writes as such.
 
-Every multi checks the version that /controller_epoch got when this controller was elected. The
-next election changes that version, so a controller that has lost its place without knowing cannot
-write any more: ControllerMoved. While the store cannot be reached, calls wait and try again; they
-end with the event that makes them.
+Becoming the controller: /controller is free, and /controller_epoch grows by one, in one multi. A
+broker that loses the race finds /controller there, or the epoch changed: ControllerMoved.
+
+Every further multi checks the version that /controller_epoch got by this. The next election changes
+that version, so a controller that has lost its place without knowing cannot write any more:
+ControllerMoved. While the store cannot be reached, calls wait and try again; they end with the
+event that makes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from tidelog.clock import Timer, pause
+from tidelog.clock import Clock, Timer, pause
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import (
     BadVersion,
@@ -29,6 +32,63 @@ from tidelog.controller.metadata_store import (
     Watcher,
 )
 
+INITIAL_EPOCH: Final = 0
+
+
+class ControllerRegistration(NamedTuple):
+    epoch: int
+    epoch_version: int  # of /controller_epoch: what every write checks
+
+
+async def register_controller(
+    store: MetadataStore, broker_id: int, clock: Clock
+) -> ControllerRegistration:
+    epoch, version = await _current_epoch(store)
+    registration = ControllerRegistration(epoch + 1, version + 1)
+    controller = znodes.encode_controller(broker_id, clock.time_ms())
+    try:
+        await store.multi(
+            [
+                Create(znodes.CONTROLLER, controller, ephemeral=True),
+                SetData(
+                    znodes.CONTROLLER_EPOCH,
+                    znodes.encode_controller_epoch(registration.epoch),
+                    version,
+                ),
+            ]
+        )
+    except (NodeExists, BadVersion) as error:
+        if not await _is_ours(store, registration):
+            raise ControllerMoved from error
+    return registration
+
+
+async def _current_epoch(store: MetadataStore) -> tuple[int, int]:
+    try:
+        data, stat = await store.get(znodes.CONTROLLER_EPOCH)
+    except NoNode:
+        try:
+            encoded = znodes.encode_controller_epoch(INITIAL_EPOCH)
+            await store.create(znodes.CONTROLLER_EPOCH, encoded)
+        except NodeExists:
+            pass
+        data, stat = await store.get(znodes.CONTROLLER_EPOCH)
+    return znodes.decode_controller_epoch(data), stat.version
+
+
+async def _is_ours(store: MetadataStore, registration: ControllerRegistration) -> bool:
+    """Whether the registration has gone through after all, its answer having been lost."""
+    try:
+        _, controller = await store.get(znodes.CONTROLLER)
+    except NoNode:
+        return False
+    _, epoch = await store.get(znodes.CONTROLLER_EPOCH)
+    return (
+        controller.ephemeral_owner == store.session_id
+        and epoch.version == registration.epoch_version
+    )
+
+
 RETRY_BACKOFF_S: Final = 0.1
 MULTI_BYTES_MAX: Final = 512 * 1024  # ZooKeeper takes 1 MiB
 OPERATION_OVERHEAD_BYTES: Final = 64
@@ -44,7 +104,7 @@ class Conflict(Exception):
     """The store is not as this write took it to be."""
 
 
-class Fence:
+class ControllerStore:
     def __init__(self, store: MetadataStore, epoch_version: int, timer: Timer) -> None:
         self._store = store
         self._check = Check(znodes.CONTROLLER_EPOCH, epoch_version)

@@ -12,13 +12,24 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tidelog.clock import Timer, pause
-from tidelog.controller.cluster.context import BrokerRegistration
-from tidelog.controller.cluster.control_requests import ControlRequest, Request
-from tidelog.controller.cluster.peers import PeerDirectory
+from tidelog.controller.cluster.controller_broker_request_batch import ControlRequest, Request
+from tidelog.controller.cluster.controller_context import BrokerRegistration
+from tidelog.controller.znodes import Endpoint
 from tidelog.supervisor import attempt, attempted, report
+
+
+class PeerDirectory(Protocol):
+    def update(self, brokers: Mapping[int, Endpoint]) -> None:
+        """These are the brokers now, each with its endpoint of the inter-broker listener."""
+
+    async def call(
+        self, broker_id: int, request: Any, *, version: int | None = None, timeout_s: float
+    ) -> Any:
+        """The response; ConnectionError or TimeoutError if there is none."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +47,7 @@ class _Channel:
         self.task: asyncio.Task[None] | None = None
 
 
-class BrokerChannels:
+class ControllerChannelManager:
     """Touched only on the broker's loop."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.coordinator.txn.markers import Answered
+from tidelog.pending import Pending
 from tidelog.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -13,25 +13,27 @@ from tidelog.protocol.messages.write_txn_markers import (
 
 OTHER_BROKER = 2
 
+Answer = Pending[WriteTxnMarkersResponse | None]
+
 
 class SlowBroker:
     """The `OtherBrokers` of a MarkerWriter."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[WriteTxnMarkersRequest, Answered]] = []
+        self.asked: list[tuple[WriteTxnMarkersRequest, Answer]] = []
 
     def leader_of(self, topic: str, index: int) -> int | None:
         return OTHER_BROKER
 
-    def write_markers(
-        self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
-    ) -> None:
-        self.asked.append((request, answered))
+    def write_markers(self, broker_id: int, request: WriteTxnMarkersRequest) -> Answer:
+        answer: Answer = Pending()
+        self.asked.append((request, answer))
+        return answer
 
     def answer(self, place: int = -1) -> None:
         """The markers of this request are written."""
-        request, answered = self.asked[place]
-        answered(
+        request, answer = self.asked[place]
+        answer.complete(
             WriteTxnMarkersResponse(
                 markers=[
                     WritableTxnMarkerResult(
@@ -54,4 +56,4 @@ class SlowBroker:
 
     def lose(self, place: int = -1) -> None:
         """No answer is to be had."""
-        self.asked[place][1](None)
+        self.asked[place][1].complete(None)

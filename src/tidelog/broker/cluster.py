@@ -32,6 +32,7 @@ from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import StartupError
 from tidelog.network.peer_directory import PeerDirectory
+from tidelog.pending import Pending
 from tidelog.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.description import BrokerLayers
     from tidelog.controller.znodes import Endpoint
-    from tidelog.coordinator.txn.markers import Answered
     from tidelog.protocol.message import Message
     from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrLiveLeader
     from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -146,7 +146,7 @@ class Cluster:
         self.leadership: LeadershipChanges
         self._broker: Broker
         self._welcome = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._losses = LossReports(store, broker_id, self.run, timer)
         self._membership_check = self._check_membership()
 
@@ -376,22 +376,25 @@ class Cluster:
         return image.partitions[index].leader
 
     def write_markers(
-        self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
-    ) -> None:
-        self.run(self._write_markers(broker_id, request, answered))
+        self, broker_id: int, request: WriteTxnMarkersRequest
+    ) -> Pending[WriteTxnMarkersResponse | None]:
+        """None when no answer is to be had."""
+        task = self._loop.create_task(self._ask_for_markers(broker_id, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return Pending.of_future(task)
 
-    async def _write_markers(
-        self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
-    ) -> None:
-        response: WriteTxnMarkersResponse | None = None
+    async def _ask_for_markers(
+        self, broker_id: int, request: WriteTxnMarkersRequest
+    ) -> WriteTxnMarkersResponse | None:
         try:
-            response = await self._markers.call(
+            response: WriteTxnMarkersResponse = await self._markers.call(
                 broker_id, request, timeout_s=self._request_timeout_s
             )
         except OSError as error:
             logger.info("markers are not written: %s", error)
-        finally:  # whatever came of it: a transaction waits
-            answered(response)
+            return None
+        return response
 
     async def ask_coordinator(self, broker_id: int, request: Message) -> Any:
         """ConnectionError or TimeoutError if there is no answer."""

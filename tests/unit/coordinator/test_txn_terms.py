@@ -92,8 +92,8 @@ async def test_an_answer_that_leaves_a_partition_out_has_not_written_its_marker(
     tmp_path: Path,
 ) -> None:
     async with ending(tmp_path) as (stage, _, slow):
-        _, answered = slow.asked[0]
-        answered(WriteTxnMarkersResponse())
+        _, answer = slow.asked[0]
+        answer.complete(WriteTxnMarkersResponse())
         assert stage.state() == "PrepareCommit"
         stage.clock.advance(ms=200)
         assert len(slow.asked) == 2

@@ -259,28 +259,30 @@ class TransactionCoordinator:
         shard.marking.add(transactional_id)
         marked = shard.marked.setdefault(transactional_id, set())
 
-        def finished(good: bool) -> None:
+        def written(good: bool) -> None:
             shard.marking.discard(transactional_id)
             if not self.runtime.is_serving(shard.index, shard):
                 return  # an answer to the term before; the transaction may be another by now
-            is_complete = False
-            try:
-                is_complete = good and self._complete(shard, prepared)
-            finally:  # what was not expected is tried again
-                if is_complete:
-                    shard.marked.pop(transactional_id, None)
-                    shard.retry_pauses.pop(transactional_id, None)
-                else:
-                    self._retries.later(shard, transactional_id)
+            if good and self._complete(shard, prepared):
+                shard.marked.pop(transactional_id, None)
+                shard.retry_pauses.pop(transactional_id, None)
+            else:
+                self._retries.later(shard, transactional_id)
+
+        def failed(cause: BaseException) -> None:
+            """What was not expected is tried again."""
+            shard.marking.discard(transactional_id)
+            if isinstance(cause, Exception):  # not when the broker stops
+                logger.error("the markers of %s failed", transactional_id, exc_info=cause)
+            if self.runtime.is_serving(shard.index, shard):
+                self._retries.later(shard, transactional_id)
 
         coordinator_epoch = self.runtime.leader_epoch(shard.index)
-        is_begun = False
-        try:
-            self.markers.append_all(prepared, coordinator_epoch, marked, finished)
-            is_begun = True
-        finally:
-            if not is_begun:
-                finished(good=False)
+        marking: Pending[bool] = Pending()
+        marking.then(written, failed)
+        marking.guard(
+            lambda: marking.resolve(self.markers.append_all(prepared, coordinator_epoch, marked))
+        )
 
     def _complete(self, shard: TransactionShard, prepared: Transaction) -> bool:
         if shard.transactions.get(prepared.transactional_id) != prepared:

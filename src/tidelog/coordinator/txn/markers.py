@@ -16,12 +16,12 @@ See `record.control` for the bytes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidelog.coordinator.txn.states import TransactionState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.pending import Pending
+from tidelog.pending import Pending, all_of
 from tidelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -46,8 +46,6 @@ _OVERTAKEN: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
 
-Answered = Callable[[WriteTxnMarkersResponse | None], object]
-
 
 class OtherBrokers(Protocol):
     """Who else leads partitions, and how to have them write markers."""
@@ -56,9 +54,9 @@ class OtherBrokers(Protocol):
         """NO_LEADER if there is none now, None if there is no such partition."""
 
     def write_markers(
-        self, broker_id: int, request: WriteTxnMarkersRequest, answered: Answered
-    ) -> None:
-        """`answered` is told None when no answer is to be had."""
+        self, broker_id: int, request: WriteTxnMarkersRequest
+    ) -> Pending[WriteTxnMarkersResponse | None]:
+        """None when no answer is to be had."""
 
 
 class MarkerWriter:
@@ -112,30 +110,27 @@ class MarkerWriter:
         return written.map(seen)
 
     def append_all(
-        self,
-        transaction: Transaction,
-        coordinator_epoch: int,
-        marked: set[TopicPartition],
-        finished: Callable[[bool], object],
-    ) -> None:
-        """`finished` is told, once, whether every partition has its marker. `marked` are those
-        that have; it grows.
-        """
-        markers = _Markers(transaction, coordinator_epoch, marked, finished)
+        self, transaction: Transaction, coordinator_epoch: int, marked: set[TopicPartition]
+    ) -> Pending[bool]:
+        """Whether every partition has its marker. `marked` are those that have; it grows."""
+        markers = _Markers(transaction, coordinator_epoch, marked)
+        begun: list[Pending[None]] = []
         elsewhere: dict[int, list[TopicPartition]] = {}
         for topic_partition in sorted(transaction.partitions - marked):
             leader_id = self._other_leader(topic_partition)
             if leader_id is None:
-                self._append_here(markers, topic_partition)
+                written = self._append_here(markers, topic_partition)
+                if written is not None:
+                    begun.append(written.map(partial(markers.settle, topic_partition)))
             elif leader_id == NO_LEADER:
                 markers.failed()
             else:
                 elsewhere.setdefault(leader_id, []).append(topic_partition)
         for leader_id, partitions in elsewhere.items():
             assert self.others is not None
-            request = markers.request(partitions)
-            self.others.write_markers(leader_id, request, markers.wait_for_answer(partitions))
-        markers.all_begun()
+            answer = self.others.write_markers(leader_id, markers.request(partitions))
+            begun.append(answer.map(partial(markers.answered, partitions)))
+        return all_of(begun).map(lambda _: markers.are_good)
 
     def _other_leader(self, topic_partition: TopicPartition) -> int | None:
         """None where this broker is to look by itself."""
@@ -146,7 +141,10 @@ class MarkerWriter:
         # This broker leads by what others say, and does not know of it yet: later.
         return NO_LEADER if leader_id == self._replicas.broker_id else leader_id
 
-    def _append_here(self, markers: _Markers, topic_partition: TopicPartition) -> None:
+    def _append_here(
+        self, markers: _Markers, topic_partition: TopicPartition
+    ) -> Pending[ErrorCode] | None:
+        """What is still to be waited for."""
         transaction = markers.transaction
         try:
             written = self.append(
@@ -158,38 +156,31 @@ class MarkerWriter:
             )
         except KafkaError as error:
             markers.settle(topic_partition, error.code)
-            return
+            return None
         if written is None:
             markers.settle(topic_partition, ErrorCode.NONE)
-        else:
-            markers.wait_for(topic_partition, written)
+        return written
 
 
 class _Markers:
     """The markers of one transaction, until all of them are in their logs."""
 
-    __slots__ = ("_finished", "_good", "_marked", "_waiting", "coordinator_epoch", "transaction")
+    __slots__ = ("_marked", "are_good", "coordinator_epoch", "transaction")
 
     def __init__(
-        self,
-        transaction: Transaction,
-        coordinator_epoch: int,
-        marked: set[TopicPartition],
-        finished: Callable[[bool], object],
+        self, transaction: Transaction, coordinator_epoch: int, marked: set[TopicPartition]
     ) -> None:
         self.transaction = transaction
         self.coordinator_epoch = coordinator_epoch
         self._marked = marked
-        self._finished = finished
-        self._good = True
-        self._waiting = 1  # for all to have begun
+        self.are_good = True  # none is known to be missing
 
     @property
     def committed(self) -> bool:
         return self.transaction.state is TransactionState.PREPARE_COMMIT
 
     def failed(self) -> None:
-        self._good = False
+        self.are_good = False
 
     def settle(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
         if code in _OVERTAKEN:
@@ -206,20 +197,6 @@ class _Markers:
             return
         self._marked.add(topic_partition)
 
-    def wait_for(self, topic_partition: TopicPartition, written: Pending[ErrorCode]) -> None:
-        self._waiting += 1
-
-        def failed(cause: BaseException) -> None:
-            logger.error("a marker for %s failed", topic_partition, exc_info=cause)
-            self.failed()
-            self._one_done()
-
-        def settled(code: ErrorCode) -> None:
-            self.settle(topic_partition, code)
-            self._one_done()
-
-        written.then(settled, failed)
-
     def request(self, partitions: list[TopicPartition]) -> WriteTxnMarkersRequest:
         topics: dict[str, WritableTxnMarkerTopic] = {}
         for topic, index in partitions:
@@ -234,21 +211,17 @@ class _Markers:
         )
         return WriteTxnMarkersRequest(markers=[marker])
 
-    def wait_for_answer(self, partitions: list[TopicPartition]) -> Answered:
-        self._waiting += 1
-
-        def answered(response: WriteTxnMarkersResponse | None) -> None:
-            codes = {
-                TopicPartition(topic.name, row.partition_index): row.error_code
-                for marker in (() if response is None else response.markers)
-                for topic in marker.topics
-                for row in topic.partitions
-            }
-            for topic_partition in partitions:
-                self._settle_elsewhere(topic_partition, codes.get(topic_partition))
-            self._one_done()
-
-        return answered
+    def answered(
+        self, partitions: list[TopicPartition], response: WriteTxnMarkersResponse | None
+    ) -> None:
+        codes = {
+            TopicPartition(topic.name, row.partition_index): row.error_code
+            for marker in (() if response is None else response.markers)
+            for topic in marker.topics
+            for row in topic.partitions
+        }
+        for topic_partition in partitions:
+            self._settle_elsewhere(topic_partition, codes.get(topic_partition))
 
     def _settle_elsewhere(self, topic_partition: TopicPartition, error_code: int | None) -> None:
         """A broker that does not know the partition may not have heard of it yet. None: it has
@@ -258,11 +231,3 @@ class _Markers:
             self.failed()
         else:
             self.settle(topic_partition, ErrorCode.of(error_code))
-
-    def all_begun(self) -> None:
-        self._one_done()
-
-    def _one_done(self) -> None:
-        self._waiting -= 1
-        if not self._waiting:
-            self._finished(self._good)

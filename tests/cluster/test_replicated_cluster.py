@@ -222,7 +222,7 @@ def test_a_group_survives_the_death_of_its_coordinator(start_cluster: StartClust
 
 
 def coordinator_of(cluster: ClusterProcess, group_id: str) -> BrokerProcess:
-    from tidelog.coordinator.partition_hash import partition_for
+    from tidelog.coordinator.runtime import partition_for
 
     view = cluster.view("__consumer_offsets")
     return cluster.brokers[view[partition_for(group_id, len(view))].leader]
@@ -231,7 +231,7 @@ def coordinator_of(cluster: ClusterProcess, group_id: str) -> BrokerProcess:
 def test_transactions_survive_the_death_of_their_coordinator(start_cluster: StartCluster) -> None:
     from confluent_kafka import KafkaException, Producer
 
-    from tidelog.coordinator.partition_hash import partition_for
+    from tidelog.coordinator.runtime import partition_for
 
     cluster = start_cluster()
     cluster.create_topic("t", 3)

@@ -33,8 +33,8 @@ from tests.support.group_scenario import show as show_classic
 from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
 from tidelog.coordinator.group.classic.classic_membership import Joining
-from tidelog.coordinator.group.consumer.assignment import Held, Partitions
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
+from tidelog.coordinator.group.consumer.consumer_member import Held, Partitions
 from tidelog.coordinator.group.consumer.consumer_membership import Sender
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.results import (

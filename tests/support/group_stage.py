@@ -16,7 +16,7 @@ from tidelog.config.topic import LogConfig
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.coordinator import CONSUMER_OFFSETS, GroupCoordinator
-from tidelog.coordinator.group.records import GROUP_RECORD_TYPES
+from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.log.log_host import LogHost
 from tidelog.log.partition_log import PartitionLog

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
-from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset
-from tidelog.coordinator.group.records import offset_commit
+from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset, offset_commit
 from tidelog.coordinator.stored_record import PreparedRecords
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending

@@ -25,7 +25,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.controller.topic_names import TRANSACTION_STATE
-from tidelog.coordinator.partition_hash import partition_for
+from tidelog.coordinator.runtime import partition_for
 from tidelog.coordinator.txn.admission import Admission, Admitted, admit
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending

@@ -28,10 +28,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from tidelog.coordinator.partition_hash import partition_for
 from tidelog.coordinator.stored_record import PreparedRecords
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
@@ -54,6 +53,8 @@ SLICE_BYTES_MAX: Final = 64 * 1024
 WRITE_TIMEOUT_MS: Final = 5_000
 LOAD_PAUSE_S: Final = 1.0
 LOAD_PAUSE_MAX_S: Final = 60.0
+_INT_MIN: Final = -(2**31)
+_BMP_MAX: Final = 0xFFFF
 
 S = TypeVar("S", bound="Replayable")
 
@@ -343,3 +344,29 @@ class CoordinatorRuntime(Generic[S]):
                 self._on_unloaded(hosted.shard)
 
         return outcome.followed_by(keep_or_fail)
+
+
+@lru_cache(maxsize=10_000)
+def java_hash(text: str) -> int:
+    value = 0
+    for unit in _utf16_units(text):
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+def _utf16_units(text: str) -> list[int]:
+    units = [ord(character) for character in text]
+    if max(units, default=0) <= _BMP_MAX:
+        return units
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    return [encoded[i] << 8 | encoded[i + 1] for i in range(0, len(encoded), 2)]
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """Which partition of an internal topic looks after a group or a transactional id.
+
+    Java's String.hashCode over UTF-16 units, its absolute value as Kafka takes it (the smallest int
+    counts as 0), modulo the number of partitions. Every client and broker must agree on it.
+    """
+    value = java_hash(key)
+    return 0 if value == _INT_MIN else abs(value) % partition_count

@@ -9,11 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.coordinator.group.consumer.assignment import Partitions
-from tidelog.coordinator.group.consumer.assignors import range as range_assignor
-from tidelog.coordinator.group.consumer.assignors import uniform
-from tidelog.coordinator.group.consumer.assignors.registry import assignors_of
-from tidelog.coordinator.group.consumer.assignors.spec import Assignor, MemberSpec, Targets
+from tidelog.coordinator.group.consumer.assignors import (
+    Assignor,
+    MemberSpec,
+    Targets,
+    assign_range,
+    assign_uniform,
+    assignors_of,
+)
+from tidelog.coordinator.group.consumer.consumer_member import Partitions
 from tidelog.types import Uuid
 
 ASSIGNORS = [pytest.param(a, id=n) for n, a in assignors_of(["uniform", "range"]).items()]
@@ -86,7 +90,7 @@ def test_every_subscribed_partition_has_one_owner_who_is_subscribed(
 def test_uniform_shares_differ_by_one_at_most(
     group: tuple[dict[str, MemberSpec], dict[Uuid, int]],
 ) -> None:
-    found = sizes(uniform.assign(*group)).values()
+    found = sizes(assign_uniform(*group)).values()
     assert max(found) - min(found) <= 1
 
 
@@ -95,7 +99,7 @@ def test_uniform_leaves_no_topic_whose_subscribers_could_be_more_even(
     group: tuple[dict[str, MemberSpec], dict[Uuid, int]],
 ) -> None:
     members, counts = group
-    targets = uniform.assign(members, counts)
+    targets = assign_uniform(members, counts)
     found = sizes(targets)
     for topic_id in counts:
         subscribers = [name for name, spec in members.items() if topic_id in spec.topics]
@@ -109,8 +113,8 @@ def test_uniform_moves_nothing_that_is_balanced(
     group: tuple[dict[str, MemberSpec], dict[Uuid, int]],
 ) -> None:
     members, counts = group
-    once = uniform.assign(members, counts)
-    assert uniform.assign(with_targets(members, once), counts) == once
+    once = assign_uniform(members, counts)
+    assert assign_uniform(with_targets(members, once), counts) == once
 
 
 @given(groups(is_homogeneous=True))
@@ -118,9 +122,9 @@ def test_uniform_moves_no_more_than_a_newcomer_must_get(
     group: tuple[dict[str, MemberSpec], dict[Uuid, int]],
 ) -> None:
     members, counts = group
-    before = uniform.assign(members, counts)
+    before = assign_uniform(members, counts)
     newcomer = MemberSpec(frozenset(counts))
-    after = uniform.assign({**with_targets(members, before), "new": newcomer}, counts)
+    after = assign_uniform({**with_targets(members, before), "new": newcomer}, counts)
     for name, target in before.items():
         kept = {topic_id: after[name].get(topic_id, frozenset()) for topic_id in target}
         assert all(kept[topic_id] <= target[topic_id] for topic_id in target), "got what others had"
@@ -132,13 +136,13 @@ def test_uniform_gives_only_what_a_leaver_had(
     group: tuple[dict[str, MemberSpec], dict[Uuid, int]], data: st.DataObject
 ) -> None:
     members, counts = group
-    before = uniform.assign(members, counts)
+    before = assign_uniform(members, counts)
     staying = with_targets(members, before)
     leaver = data.draw(st.sampled_from(sorted(members)))
     del staying[leaver]
     if not staying:
         return
-    after = uniform.assign(staying, counts)
+    after = assign_uniform(staying, counts)
     for name in staying:
         assert all(
             numbers <= after[name].get(topic_id, frozenset())
@@ -152,7 +156,7 @@ def test_range_gives_runs_in_the_order_of_the_members(
 ) -> None:
     names = [f"m{number}" for number in range(member_count)]
     members = {name: MemberSpec(frozenset(counts)) for name in reversed(names)}
-    targets = range_assignor.assign(members, counts)
+    targets = assign_range(members, counts)
     for topic_id, count in counts.items():
         runs = [sorted(targets[name].get(topic_id, ())) for name in names]
         assert [number for run in runs for number in run] == list(range(count))
@@ -163,7 +167,7 @@ def test_range_gives_runs_in_the_order_of_the_members(
 def test_range_puts_equal_numbers_of_equal_topics_together() -> None:
     counts = {topic(1): 4, topic(2): 4}
     members = {name: MemberSpec(frozenset(counts)) for name in ("a", "b", "c")}
-    targets = range_assignor.assign(members, counts)
+    targets = assign_range(members, counts)
     assert targets["a"] == {topic(1): {0, 1}, topic(2): {0, 1}}
     assert all(target[topic(1)] == target[topic(2)] for target in targets.values())
 
@@ -175,7 +179,7 @@ def test_range_puts_static_members_first_by_their_instance_ids() -> None:
         "y": MemberSpec(frozenset(counts), instance_id="2"),
         "z": MemberSpec(frozenset(counts), instance_id="1"),
     }
-    targets = range_assignor.assign(members, counts)
+    targets = assign_range(members, counts)
     assert targets == {"z": {topic(1): {0}}, "y": {topic(1): {1}}, "a": {topic(1): {2}}}
 
 
@@ -187,7 +191,7 @@ def test_a_group_without_members_or_topics_has_nothing_to_share(assign: Assignor
 
 def test_more_members_than_partitions_leave_some_without() -> None:
     members = {f"m{number}": MemberSpec(frozenset({topic(1)})) for number in range(5)}
-    assert sorted(sizes(uniform.assign(members, {topic(1): 2})).values()) == [0, 0, 0, 1, 1]
+    assert sorted(sizes(assign_uniform(members, {topic(1): 2})).values()) == [0, 0, 0, 1, 1]
 
 
 @settings(max_examples=3)
@@ -198,7 +202,7 @@ def test_kafkas_class_names_mean_the_same_assignors(
     package = "org.apache.kafka.coordinator.group.assignor."
     named = assignors_of([package + "RangeAssignor", package + "UniformAssignor"])
     assert list(named) == ["range", "uniform"]
-    assert named["uniform"](*group) == uniform.assign(*group)
+    assert named["uniform"](*group) == assign_uniform(*group)
 
 
 def test_a_large_group_is_shared_out_in_time() -> None:
@@ -207,10 +211,10 @@ def test_a_large_group_is_shared_out_in_time() -> None:
     counts = {topic(number): 100 for number in range(20)}
     members = {f"m{number}": MemberSpec(frozenset(counts)) for number in range(500)}
     began = thread_time()
-    targets = uniform.assign(members, counts)
+    targets = assign_uniform(members, counts)
     mixed = {
         name: spec._replace(topics=frozenset(sorted(counts)[: 5 + number % 10]))
         for number, (name, spec) in enumerate(with_targets(members, targets).items())
     }
-    uniform.assign(mixed, counts)
+    assign_uniform(mixed, counts)
     assert thread_time() - began < 1.0

@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tidelog.coordinator.group.consumer import records
-from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
-from tidelog.coordinator.group.consumer.consumer_member import ClassicSide, ConsumerGroupMember
-from tidelog.coordinator.group.consumer.states import MemberState
-from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
-from tidelog.coordinator.group.records import GROUP_RECORD_TYPES
+from tidelog.coordinator.group.consumer.consumer_group import (
+    ConsumerGroup,
+    ResolvedPattern,
+    SubscribedTopic,
+)
+from tidelog.coordinator.group.consumer.consumer_member import (
+    ClassicSide,
+    ConsumerGroupMember,
+    MemberState,
+)
+from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

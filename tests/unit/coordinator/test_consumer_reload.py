@@ -10,8 +10,7 @@ import pytest
 from tests.support.consumer_scenario import GROUP, ConsumerScenario, show
 from tests.support.group_stage import GroupStage
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
-from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
-from tidelog.coordinator.group.consumer.states import ConsumerGroupState
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 
 STEPS = 250
 HEAD = (

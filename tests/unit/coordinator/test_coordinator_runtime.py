@@ -9,9 +9,8 @@ import pytest
 from tests.support.group_scenario import show
 from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
-from tidelog.coordinator.group import records
-from tidelog.coordinator.group.offsets import CommittedOffset
-from tidelog.coordinator.group.shard import GroupShard
+from tidelog.coordinator.group.offsets import CommittedOffset, offset_commit
+from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES, GroupShard
 from tidelog.coordinator.loading import RECORDS_PER_TURN, PartitionLoading
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.errors import ErrorCode, KafkaError
@@ -94,9 +93,7 @@ class TestLoading:
             commit(stage, offset)
         index = shard_of(stage).index
         shard = CountingShard(index, stage.clock)
-        loading = PartitionLoading(
-            stage.partitions[index].log, shard, records.GROUP_RECORD_TYPES, 1 << 20
-        )
+        loading = PartitionLoading(stage.partitions[index].log, shard, GROUP_RECORD_TYPES, 1 << 20)
         replayed = []
         while not loading.step():
             replayed.append(shard.replayed)
@@ -110,7 +107,7 @@ class TestLoading:
         index = shard_of(stage).index
         shard = GroupShard(index, stage.clock)
         loading = PartitionLoading(
-            stage.partitions[index].log, shard, records.GROUP_RECORD_TYPES, slice_bytes=1000
+            stage.partitions[index].log, shard, GROUP_RECORD_TYPES, slice_bytes=1000
         )
         steps = 1
         while not loading.step():
@@ -310,7 +307,7 @@ class TestTransactions:
     """Offsets of transactions, as Kafka's directories may hold them."""
 
     def stage_offset(self, stage: GroupStage, offset: int) -> None:
-        record = records.offset_commit(GROUP, "t", 0, CommittedOffset(offset, -1, "", 1))
+        record = offset_commit(GROUP, "t", 0, CommittedOffset(offset, -1, "", 1))
         stage.groups.runtime.write(
             shard_of(stage).index, [record], producer_id=PRODUCER, producer_epoch=0
         )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.coordinator.partition_hash import java_hash, partition_for
+from tidelog.coordinator.runtime import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember
+from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember, MemberState
 from tidelog.coordinator.group.consumer.reconciliation import reconcile
-from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tidelog.types import Uuid

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.coordinator.group import records
-from tidelog.coordinator.group.offsets import CommittedOffset
+from tidelog.coordinator.group.classic.classic_group import group_metadata, group_tombstone
+from tidelog.coordinator.group.offsets import (
+    CommittedOffset,
+    offset_commit,
+    offset_tombstone,
+)
+from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.classic_group_records import (
     GroupMetadataValue,
@@ -14,11 +19,11 @@ from tidelog.protocol.messages.classic_group_records import (
     OffsetCommitValue,
 )
 
-TYPES = records.GROUP_RECORD_TYPES
+TYPES = GROUP_RECORD_TYPES
 
 
 def test_offset_commit_is_a_record_of_type_1_with_a_value_of_version_3() -> None:
-    record = records.offset_commit("g", "t", 7, CommittedOffset(258, 5, "m", 1000))
+    record = offset_commit("g", "t", 7, CommittedOffset(258, 5, "m", 1000))
     assert record.encoded() == (
         bytes.fromhex("000100016700017400000007"),
         bytes.fromhex("000300000000000001020000000500016d00000000000003e8"),
@@ -26,7 +31,7 @@ def test_offset_commit_is_a_record_of_type_1_with_a_value_of_version_3() -> None
 
 
 def test_offset_with_an_expiry_of_its_own_has_version_1_and_no_leader_epoch() -> None:
-    record = records.offset_commit("g", "t", 7, CommittedOffset(258, 5, "m", 1000, 2000))
+    record = offset_commit("g", "t", 7, CommittedOffset(258, 5, "m", 1000, 2000))
     assert record.encoded()[1] == bytes.fromhex(
         "0001000000000000010200016d00000000000003e800000000000007d0"
     )
@@ -51,7 +56,7 @@ def test_group_is_a_record_of_type_2_with_a_value_of_version_3() -> None:
         current_state_timestamp=1000,
         members=[member],
     )
-    key, encoded = records.group_metadata("g", value).encoded()
+    key, encoded = group_metadata("g", value).encoded()
     assert key == bytes.fromhex("0002000167")
     assert encoded == (
         b"\0\3"
@@ -71,8 +76,8 @@ def test_group_is_a_record_of_type_2_with_a_value_of_version_3() -> None:
 
 
 def test_tombstones_have_no_value() -> None:
-    assert records.offset_tombstone("g", "t", 0).encoded()[1] is None
-    assert records.group_tombstone("g").encoded()[1] is None
+    assert offset_tombstone("g", "t", 0).encoded()[1] is None
+    assert group_tombstone("g").encoded()[1] is None
 
 
 @pytest.mark.parametrize("record_type", [0, 1])

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.clock import FakeClock
-from tidelog.coordinator.group.consumer.pattern_resolution import PatternResolution
-from tidelog.coordinator.patterns import InvalidPattern, Pattern
+from tidelog.coordinator.patterns import InvalidPattern, Pattern, PatternResolution
 
 names = st.text("ab._-1A", min_size=1, max_size=5)
 atoms = st.sampled_from(

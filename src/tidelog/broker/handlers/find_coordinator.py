@@ -19,7 +19,7 @@ from typing import Any, Final
 from tidelog.broker.context import RequestContext
 from tidelog.broker.metadata_cache import Node
 from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from tidelog.coordinator.partition_hash import partition_for
+from tidelog.coordinator.runtime import partition_for
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.find_coordinator import (
     Coordinator,

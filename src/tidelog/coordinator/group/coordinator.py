@@ -19,7 +19,6 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.coordinator.group import records, removal
 from tidelog.coordinator.group.classic.classic_membership import (
     ClassicMembership,
     JoinAnswer,
@@ -30,6 +29,15 @@ from tidelog.coordinator.group.classic.classic_membership import (
 from tidelog.coordinator.group.classic.rebalance import Rebalances
 from tidelog.coordinator.group.consumer.consumer_group import FIRST_VERSION_WITH_MEMBER_EPOCH
 from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID, GroupType, OffsetCommitter
+from tidelog.coordinator.group.offsets import offset_commit
+from tidelog.coordinator.group.removal import (
+    LOOKS_MAX,
+    TOMBSTONES_MAX,
+    TombstoneWriter,
+    everything,
+    expired_pieces,
+    pieces_of_topic,
+)
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,
     JoinGroupResult,
@@ -38,15 +46,8 @@ from tidelog.coordinator.group.results import (
     member_error,
 )
 from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
-from tidelog.coordinator.group.shard import GroupShard
-from tidelog.coordinator.group.tombstone_writer import (
-    LOOKS_MAX,
-    TOMBSTONES_MAX,
-    Piece,
-    TombstoneWriter,
-)
-from tidelog.coordinator.partition_hash import partition_for
-from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime
+from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES, GroupShard
+from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime, partition_for
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.record.batch import Codec
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.group import GroupConfig
     from tidelog.coordinator.group.classic.classic_membership import Leaving, MemberRequests
-    from tidelog.coordinator.group.consumer.assignors.spec import Assignor
+    from tidelog.coordinator.group.consumer.assignors import Assignor
     from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
     from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership, Sender
     from tidelog.coordinator.group.group import Group, TopicAndPartition, Topics
@@ -93,7 +94,7 @@ class GroupCoordinator:
         self._clock = clock
         self.runtime = CoordinatorRuntime(
             CONSUMER_OFFSETS,
-            records.GROUP_RECORD_TYPES,
+            GROUP_RECORD_TYPES,
             lambda index: GroupShard(index, clock),
             clock=clock,
             timer=timer,
@@ -301,7 +302,7 @@ class GroupCoordinator:
     ) -> Pending[ErrorCode] | None:
         assert prepared is None or len(prepared) == len(offsets)
         batch = prepared or [
-            records.offset_commit(group_id, topic, partition, committed)
+            offset_commit(group_id, topic, partition, committed)
             for topic, partition, committed in offsets
         ]
         try:
@@ -398,14 +399,14 @@ class GroupCoordinator:
             group_ids = shard.groups_of_topic(topic)
             if group_ids:
                 end_offset = self.runtime.end_offset(shard.index)
-                pieces = _pieces_of_topic(shard, group_ids, topic, end_offset)
+                pieces = pieces_of_topic(shard, group_ids, topic, end_offset)
                 self.work.start(TombstoneWriter(self.runtime, shard).run(pieces))
 
     def expire_offsets(self) -> None:
         now_ms = self._clock.time_ms()
         retention_ms = self.settings.offsets_retention_ms
         for shard in self.runtime.active_shards():
-            pieces = _expired_pieces(shard, now_ms, retention_ms)
+            pieces = expired_pieces(shard, now_ms, retention_ms)
             removal_steps = TombstoneWriter(self.runtime, shard).run(pieces)
             self.work.repeat(f"expire offsets of {shard.index}", removal_steps)
 
@@ -451,7 +452,7 @@ class GroupCoordinator:
             if offsets is None:
                 self._remove(shard, group_id, ())
                 return ErrorCode.NONE
-            some = dict.fromkeys(islice(removal.everything(offsets), TOMBSTONES_MAX))
+            some = dict.fromkeys(islice(everything(offsets), TOMBSTONES_MAX))
             self._remove(shard, group_id, some)
             if group_id in shard.offsets:
                 return None
@@ -476,36 +477,6 @@ class GroupCoordinator:
         for shard in self.runtime.active_shards():
             for group in tuple(shard.groups.values()):
                 yield shard, group
-
-
-def _pieces_of_topic(
-    shard: GroupShard, group_ids: Sequence[str], topic: str, end_offset: int
-) -> Iterator[Piece]:
-    """What was committed from `end_offset` on belongs to a newer topic of that name, and stays."""
-    for group_id in group_ids:
-        offsets = shard.offsets.get(group_id)
-        has_topic = False
-        for piece in () if offsets is None else offsets.pieces(topic):
-            has_topic = True
-            gone = [n for n, committed in piece.items() if committed.log_offset < end_offset]
-            yield group_id, topic, gone
-        if has_topic:
-            yield group_id, None, ()
-
-
-def _expired_pieces(shard: GroupShard, now_ms: int, retention_ms: int) -> Iterator[Piece]:
-    for group_id in tuple(shard.groups):
-        offsets = shard.offsets.get(group_id)
-        if offsets is not None:
-            for topic in tuple(offsets.topics()):
-                for piece in offsets.pieces(topic):
-                    group = shard.groups.get(group_id)
-                    if group is not None:  # it may change between two pieces, and go
-                        gone = removal.expired(group, topic, piece, now_ms, retention_ms)
-                        # A tombstone would take along what waits for a transaction.
-                        gone = [n for n in gone if not offsets.is_unstable(topic, n)]
-                        yield group_id, topic, gone
-        yield group_id, None, ()
 
 
 def _places(offsets: Sequence[NewOffset]) -> Iterator[TopicAndPartition]:

@@ -1,13 +1,27 @@
-"""The offsets a group has committed, and those that wait for their transaction to end."""
+"""The offsets a group has committed, those that wait for their transaction to end, and the records
+of both.
+
+    type 0, 1  OffsetCommitKey (group, topic, partition)  -> OffsetCommitValue
+
+Offsets are written as version 3, or as version 1 where the commit named its own expiry, as Kafka
+3.9 does. Versions that only newer Kafkas know (4, with topic ids) are read but not written: Kafka
+3.9 can take over the directory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tidelog.coordinator.stored_record import CoordinatorRecord
+from tidelog.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
+
 NO_EXPIRY: Final = -1
 PIECE: Final = 50
 NOT_WRITTEN: Final = -1  # log_offset of an offset that is being decided on
+
+_RECORD_VERSION: Final = 3
+_RECORD_VERSION_WITH_EXPIRY: Final = 1
 
 
 class CommittedOffset(NamedTuple):
@@ -140,3 +154,42 @@ class GroupOffsets:
     def unstable_partitions(self) -> Iterator[tuple[str, int]]:
         for staged in self._unstable.values():
             yield from staged
+
+
+# Records
+
+
+def offset_commit(
+    group_id: str, topic: str, partition: int, committed: CommittedOffset
+) -> CoordinatorRecord:
+    expire_timestamp_ms = committed.expire_timestamp_ms
+    if expire_timestamp_ms == NO_EXPIRY:
+        version, leader_epoch = _RECORD_VERSION, committed.leader_epoch
+    else:
+        version, leader_epoch = _RECORD_VERSION_WITH_EXPIRY, -1  # it has no leader epoch
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=expire_timestamp_ms,
+    )
+    key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+    return CoordinatorRecord(key, value, version)
+
+
+def committed_offset(value: OffsetCommitValue, log_offset: int) -> CommittedOffset:
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        log_offset,
+    )
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        OffsetCommitKey(group=group_id, topic=topic, partition=partition), None
+    )

@@ -1,7 +1,7 @@
-"""Which offsets and groups go: by age, by name, with their topic. Pure: decides, changes nothing.
+"""Which offsets and groups go: by age, by name, with their topic; and how they go, in slices.
 
 Age. An offset that named its own expiry (OffsetCommit v2-v4) goes then. The others go after
-offsets.retention.minutes, counted
+offsets.retention.minutes, counted as the kind of group says (`Group.offset_expiry`):
 
     in a group without members          from when it lost its last member
     in a group that never had members   from the commit
@@ -13,17 +13,42 @@ No offset goes by age while an open transaction is to replace it. With its topic
 transaction goes too.
 
 A group goes once it has neither members nor offsets; if it has a record, a tombstone says so.
+
+Tombstones of many groups go into one bounded batch. Between two batches the loop serves others.
+What goes is therefore decided piece by piece, right before it is written; a piece decided against
+an older state is never written. A group goes in the batch after that of its last offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset, GroupOffsets
+from tidelog.coordinator.group.offsets import (
+    NO_EXPIRY,
+    CommittedOffset,
+    GroupOffsets,
+    offset_tombstone,
+)
+from tidelog.errors import KafkaError
 
 if TYPE_CHECKING:
     from tidelog.coordinator.group.group import Group, TopicAndPartition
+    from tidelog.coordinator.group.shard import GroupShard
+    from tidelog.coordinator.runtime import CoordinatorRuntime
+    from tidelog.coordinator.stored_record import CoordinatorRecord
+
+logger = logging.getLogger(__name__)
+
+# About a millisecond of writing and replaying, or of looking for what goes.
+TOMBSTONES_MAX: Final = 50
+NAMES_BYTES_MAX: Final = 64 * 1024  # group ids may be long; no batch is to be too large for the log
+LOOKS_MAX: Final = 500
+
+# Group, topic and those partitions whose offsets go (maybe none); without a topic: all pieces of
+# the group have been looked at, and it may go too.
+Piece = tuple[str, str | None, Sequence[int]]
 
 
 def expired(
@@ -55,3 +80,106 @@ def everything(offsets: GroupOffsets) -> Iterator[TopicAndPartition]:
     for topic, partition, _ in offsets:
         yield topic, partition
     yield from offsets.unstable_partitions()
+
+
+def pieces_of_topic(
+    shard: GroupShard, group_ids: Sequence[str], topic: str, end_offset: int
+) -> Iterator[Piece]:
+    """What was committed from `end_offset` on belongs to a newer topic of that name, and stays."""
+    for group_id in group_ids:
+        offsets = shard.offsets.get(group_id)
+        has_topic = False
+        for piece in () if offsets is None else offsets.pieces(topic):
+            has_topic = True
+            gone = [n for n, committed in piece.items() if committed.log_offset < end_offset]
+            yield group_id, topic, gone
+        if has_topic:
+            yield group_id, None, ()
+
+
+def expired_pieces(shard: GroupShard, now_ms: int, retention_ms: int) -> Iterator[Piece]:
+    for group_id in tuple(shard.groups):
+        offsets = shard.offsets.get(group_id)
+        if offsets is not None:
+            for topic in tuple(offsets.topics()):
+                for piece in offsets.pieces(topic):
+                    group = shard.groups.get(group_id)
+                    if group is not None:  # it may change between two pieces, and go
+                        gone = expired(group, topic, piece, now_ms, retention_ms)
+                        # A tombstone would take along what waits for a transaction.
+                        gone = [n for n in gone if not offsets.is_unstable(topic, n)]
+                        yield group_id, topic, gone
+        yield group_id, None, ()
+
+
+class TombstoneWriter:
+    """Lives as long as one removal from one shard."""
+
+    def __init__(self, runtime: CoordinatorRuntime[GroupShard], shard: GroupShard) -> None:
+        self._runtime = runtime
+        self._shard = shard
+        self._offsets: list[CoordinatorRecord] = []
+        self._name_bytes = 0
+        self._group_ids: list[str] = []
+
+    def run(self, pieces: Iterator[Piece]) -> Iterator[None]:
+        """Steps that write all pieces; it ends early if the log does not take one, or if the shard
+        serves no more.
+        """
+        while self._runtime.is_serving(self._shard.index, self._shard):
+            is_last = self._collect(pieces)
+            try:
+                self.write()
+            except KafkaError as error:
+                logger.error(
+                    "cannot remove offsets; they stay until the next try",
+                    extra={"partition": self._shard.index, "error": error.message},
+                )
+                return
+            if is_last:
+                return
+            yield
+
+    def _collect(self, pieces: Iterator[Piece]) -> bool:
+        """As much as one batch and one slice may have; whether that was all."""
+        for looks, piece in enumerate(pieces, 1):
+            self.add(piece)
+            if (
+                looks >= LOOKS_MAX
+                or len(self._offsets) >= TOMBSTONES_MAX
+                or self._name_bytes >= NAMES_BYTES_MAX
+            ):
+                return False
+        return True
+
+    def add(self, piece: Piece) -> None:
+        group_id, topic, partitions = piece
+        if topic is None:
+            self._group_ids.append(group_id)
+            return
+        for partition in partitions:
+            self._offsets.append(offset_tombstone(group_id, topic, partition))
+            self._name_bytes += len(group_id) + len(topic)
+
+    def write(self) -> None:
+        """KafkaError: what is left undone stays as it was."""
+        offsets, self._offsets = self._offsets, []
+        group_ids, self._group_ids = self._group_ids, []
+        self._name_bytes = 0
+        self._runtime.write(self._shard.index, offsets)
+        self._runtime.write(self._shard.index, self._forget(group_ids))
+
+    def _forget(self, group_ids: Iterable[str]) -> list[CoordinatorRecord]:
+        """The tombstones of those that have nothing left; those without a record go at once."""
+        shard = self._shard
+        made: list[CoordinatorRecord] = []
+        for group_id in group_ids:
+            group = shard.groups.get(group_id)
+            if group is None or group_id in shard.offsets or not group.may_go:
+                continue
+            tombstones = group.tombstones()
+            if tombstones:
+                made += tombstones
+            else:
+                shard.forget(group)
+        return made

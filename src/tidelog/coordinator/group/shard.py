@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.group import Group
-from tidelog.coordinator.group.offsets import GroupOffsets
-from tidelog.coordinator.group.records import committed_offset
-from tidelog.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
+from tidelog.coordinator.group.offsets import GroupOffsets, committed_offset
+from tidelog.coordinator.stored_record import Classes, RecordTypes
+from tidelog.protocol.messages.classic_group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from tidelog.types import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -27,6 +32,22 @@ if TYPE_CHECKING:
 
 
 G = TypeVar("G", bound=Group)
+
+
+def _consumer_group_types() -> Classes:
+    from tidelog.coordinator.group.consumer.records import CONSUMER_GROUP_RECORD_TYPES
+
+    return CONSUMER_GROUP_RECORD_TYPES
+
+
+GROUP_RECORD_TYPES: Final = RecordTypes(
+    {
+        0: (OffsetCommitKey, OffsetCommitValue),
+        1: (OffsetCommitKey, OffsetCommitValue),
+        2: (GroupMetadataKey, GroupMetadataValue),
+    },
+    _consumer_group_types,
+)
 
 # Which kind of group a record makes, by its type.
 KIND_OF_RECORD: Final[Mapping[int, type[Group]]] = {

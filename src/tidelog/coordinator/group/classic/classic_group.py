@@ -9,6 +9,9 @@
     STABLE                every member has its assignment.
     DEAD                  deleted, or looked after elsewhere: nothing may happen to it any more.
 
+The log has a record of type 2: GroupMetadataKey (group) -> GroupMetadataValue, which is written as
+version 3, as Kafka 3.9 does.
+
 `rebalance` and `classic_membership` answer members and set timers. The group itself answers only
 those that it removes, or leaves behind when it dies.
 """
@@ -20,7 +23,6 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.group import records
 from tidelog.coordinator.group.group import (
     CONSUMER_PROTOCOL_TYPE,
     UNKNOWN_MEMBER_ID,
@@ -32,6 +34,7 @@ from tidelog.coordinator.group.group import (
     Topics,
 )
 from tidelog.coordinator.group.results import JoinedMember, JoinGroupResult, SyncGroupResult
+from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.classic_group_records import (
@@ -44,9 +47,11 @@ from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscrip
 if TYPE_CHECKING:
     from tidelog.clock import TimerHandle
     from tidelog.coordinator.expiration import Expiration
-    from tidelog.coordinator.stored_record import CoordinatorRecord
     from tidelog.pending import Pending
     from tidelog.protocol.message import Message
+
+
+_RECORD_VERSION: Final = 3
 
 
 class ClassicGroupState(Enum):
@@ -427,7 +432,7 @@ class ClassicGroup(Group):
 
     def empty_generation(self, now_ms: int) -> CoordinatorRecord:
         """The next generation, without members: replaying it makes the group EMPTY."""
-        return records.group_metadata(
+        return group_metadata(
             self.group_id,
             GroupMetadataValue(
                 protocol_type=self.protocol_type or "",
@@ -487,7 +492,7 @@ class ClassicGroup(Group):
         )
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        return [records.group_tombstone(self.group_id)] if self.has_record else []
+        return [group_tombstone(self.group_id)] if self.has_record else []
 
     def replay(self, record: CoordinatorRecord) -> None:
         """On a live group, the record that it has just written."""
@@ -636,3 +641,14 @@ def _subscription_or_none(metadata: bytes) -> ConsumerProtocolSubscription | Non
         return ConsumerProtocolSubscription.decode(memoryview(metadata), 2, 0)
     except DecodeError:
         return None
+
+
+# Records
+
+
+def group_metadata(group_id: str, value: GroupMetadataValue) -> CoordinatorRecord:
+    return CoordinatorRecord(GroupMetadataKey(group=group_id), value, _RECORD_VERSION)
+
+
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    return CoordinatorRecord(GroupMetadataKey(group=group_id), None)

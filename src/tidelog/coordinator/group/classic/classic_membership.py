@@ -14,11 +14,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from tidelog.coordinator.group import records
 from tidelog.coordinator.group.classic.classic_group import (
     ClassicGroupMember,
     ClassicGroupState,
     Protocols,
+    group_metadata,
 )
 from tidelog.coordinator.group.classic.rebalance import Rebalances, sync_result
 from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID
@@ -248,7 +248,7 @@ class ClassicMembership:
     ) -> JoinAnswer:
         """No rebalance: the assignment stays, and a record says who holds the instance id."""
         old_leader_id = group.leader_id
-        record = records.group_metadata(
+        record = group_metadata(
             group.group_id, self._taken_over(group, member, new_member_id, joining)
         )
         try:

@@ -21,8 +21,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.expiration import Expiration
-from tidelog.coordinator.group import records
-from tidelog.coordinator.group.classic.classic_group import ClassicGroupMember, ClassicGroupState
+from tidelog.coordinator.group.classic.classic_group import (
+    ClassicGroupMember,
+    ClassicGroupState,
+    group_metadata,
+)
 from tidelog.coordinator.group.results import SyncGroupResult, member_error
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -241,7 +244,7 @@ class Rebalances:
         value = group.metadata_value(members, self._clock.time_ms(), leader_id=group.leader_id)
         try:
             flushed = self._runtime.write(
-                group.shard_index, [records.group_metadata(group.group_id, value)]
+                group.shard_index, [group_metadata(group.group_id, value)]
             )
         except KafkaError as error:
             self._assignment_failed(group, error.code)

@@ -21,6 +21,8 @@ from tidelog.coordinator.group.consumer.consumer_member import (
     NO_REGEX,
     ClassicSide,
     ConsumerGroupMember,
+    Limit,
+    MemberState,
 )
 from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership
 from tidelog.coordinator.group.consumer.conversion import (
@@ -30,8 +32,6 @@ from tidelog.coordinator.group.consumer.conversion import (
     read_subscription,
 )
 from tidelog.coordinator.group.consumer.draft import Draft
-from tidelog.coordinator.group.consumer.states import MemberState
-from tidelog.coordinator.group.consumer.timers import Limit
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, UNKNOWN_MEMBER_ID
 from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult, member_error
 from tidelog.errors import ErrorCode, KafkaError

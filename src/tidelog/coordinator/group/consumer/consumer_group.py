@@ -9,6 +9,14 @@ All of it is in the log and changed by `replay` alone, so that heartbeats are de
 (`draft`), by the same code that replays what was decided. In memory only: timers, and whether the
 group has to look at its topics or patterns again.
 
+The state of a group is not stored; it is what its epochs and members say:
+
+    EMPTY        no members
+    ASSIGNING    the group epoch is ahead of the target assignment: the next heartbeat computes it
+    RECONCILING  some member has not reached the target assignment
+    STABLE       every member has
+    DEAD         deleted, converted, or looked after elsewhere
+
 Invariants: target_epoch <= group_epoch; no partition has two owners; an instance id belongs to one
 member. Touched only on the broker loop.
 """
@@ -16,21 +24,19 @@ member. Touched only on the broker loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidelog.coordinator.group.consumer.assignment import (
-    NOTHING,
-    NOTHING_HELD,
-    Partitions,
-    partitions_of,
-)
 from tidelog.coordinator.group.consumer.consumer_member import (
     LEAVE_EPOCH,
     NO_REGEX,
+    NOTHING,
+    NOTHING_HELD,
     ConsumerGroupMember,
+    MemberTimers,
+    Partitions,
+    partitions_of,
 )
-from tidelog.coordinator.group.consumer.states import ConsumerGroupState
-from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
 from tidelog.coordinator.group.group import (
     CONSUMER_PROTOCOL_TYPE,
     Group,
@@ -41,16 +47,48 @@ from tidelog.coordinator.group.group import (
     Topics,
 )
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.types import Uuid
 
 if TYPE_CHECKING:
-    from tidelog.coordinator.group.consumer.timers import MemberTimers
     from tidelog.coordinator.stored_record import CoordinatorRecord
     from tidelog.protocol.message import Message
     from tidelog.protocol.messages import consumer_group_records as stored
-    from tidelog.types import Uuid
 
 NO_TARGET_EPOCH: Final = 0
 FIRST_VERSION_WITH_MEMBER_EPOCH: Final = 9  # of OffsetCommit
+
+
+class ConsumerGroupState(Enum):
+    """The values are the names that clients are told."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class SubscribedTopic(NamedTuple):
+    topic_id: Uuid
+    partition_count: int
+
+
+class ResolvedPattern(NamedTuple):
+    """The topics that a pattern stood for when it was last looked at."""
+
+    topics: frozenset[str]
+    version: int  # of the topics, counted by the broker
+    timestamp_ms: int
+
+
+def subscription_of(topics: Topics, names: Iterable[str]) -> dict[str, SubscribedTopic]:
+    """What a group's record says of its topics: those that exist."""
+    found = {}
+    for name in names:
+        topic = topics.topics.get(name)
+        if topic is not None:
+            found[name] = SubscribedTopic(topic.topic_id, len(topic.partitions))
+    return found
 
 
 class ConsumerGroup(Group):

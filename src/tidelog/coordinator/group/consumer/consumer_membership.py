@@ -12,33 +12,34 @@ classic group behind (`conversion`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
-from tidelog.coordinator.group.consumer import heartbeat_checks as checks
 from tidelog.coordinator.group.consumer import records
-from tidelog.coordinator.group.consumer.assignment import NOTHING_HELD, Held
-from tidelog.coordinator.group.consumer.assignors.registry import assignors_of
-from tidelog.coordinator.group.consumer.assignors.spec import Assignor
-from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
+from tidelog.coordinator.group.consumer.assignors import Assignor, assignors_of
+from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedPattern
 from tidelog.coordinator.group.consumer.consumer_member import (
     JOIN_EPOCH,
+    LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     NO_REGEX,
+    NOTHING_HELD,
     ConsumerGroupMember,
+    Held,
+    Limit,
+    MemberState,
+    MemberTimers,
+    TopicPartitionsRow,
+    is_within,
 )
 from tidelog.coordinator.group.consumer.conversion import downgrade_records, upgraded
 from tidelog.coordinator.group.consumer.draft import Draft
-from tidelog.coordinator.group.consumer.pattern_resolution import PatternResolution, Resolved
-from tidelog.coordinator.group.consumer.states import MemberState
-from tidelog.coordinator.group.consumer.timers import Limit, MemberTimers
-from tidelog.coordinator.group.consumer.topics import ResolvedPattern
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.coordinator.group.settings import MigrationPolicy
-from tidelog.coordinator.patterns import InvalidPattern, Pattern
+from tidelog.coordinator.patterns import InvalidPattern, Pattern, PatternResolution, Resolved
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -56,6 +57,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 500  # to remove a member, when that could not be written
 PATTERNS_MIN_INTERVAL_MS: Final = 10_000  # between two looks at new topics
+FIRST_VERSION_WITH_CLIENTS_MEMBER_ID: Final = 1  # KIP-1082: the client makes its member id
 
 
 class Sender(NamedTuple):
@@ -100,8 +102,8 @@ class ConsumerMembership:
         self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest, sender: Sender
     ) -> tuple[ConsumerGroupHeartbeatResult, Pending[ErrorCode] | None]:
         """The answer, and what it has to wait for."""
-        checks.require_valid(request, sender.version, self.assignors)
-        if checks.is_leaving(request):
+        _require_valid(request, sender.version, self.assignors)
+        if _is_leaving(request):
             return self._leave(shard, request)
         draft = self._draft(shard, request.group_id, request.member_epoch == JOIN_EPOCH)
         member_id = request.member_id or self._new_uuid()
@@ -118,7 +120,7 @@ class ConsumerMembership:
             member_epoch=reached.member_epoch,
             heartbeat_interval_ms=self._settings_of(request.group_id).heartbeat_interval_ms,
         )
-        if checks.is_full(request) or not _are_same(before.assigned, reached.assigned):
+        if _is_full(request) or not _are_same(before.assigned, reached.assigned):
             answer.assignment = reached.assigned
         return answer, flushed
 
@@ -132,7 +134,7 @@ class ConsumerMembership:
         if joins and member_id not in group.members:
             return ConsumerGroupMember(member_id)
         member = group.must_find(member_id)
-        checks.require_epoch(member, request.member_epoch, request.topic_partitions)
+        _require_epoch(member, request.member_epoch, request.topic_partitions)
         return member
 
     def _static_member(
@@ -144,11 +146,11 @@ class ConsumerMembership:
     ) -> ConsumerGroupMember:
         holder = draft.group.static_member(instance_id)
         if holder is not None and holder.member_id == member_id and not holder.has_left_for_now:
-            checks.require_epoch(holder, request.member_epoch, request.topic_partitions)
+            _require_epoch(holder, request.member_epoch, request.topic_partitions)
             return holder
         if request.member_epoch != JOIN_EPOCH:
             holder = draft.group.must_find_static(member_id, instance_id)
-            checks.require_epoch(holder, request.member_epoch, request.topic_partitions)
+            _require_epoch(holder, request.member_epoch, request.topic_partitions)
             return holder
         if holder is None:
             return ConsumerGroupMember(member_id)
@@ -469,4 +471,87 @@ def _require_pattern(regex: str) -> None:
 def _are_same(before: Held, after: Held) -> bool:
     return before.keys() == after.keys() and all(
         before[topic_id].keys() == after[topic_id].keys() for topic_id in after
+    )
+
+
+# What a heartbeat must look like, whoever sends it
+
+
+def _require_valid(
+    request: ConsumerGroupHeartbeatRequest, version: int, assignors: Iterable[str]
+) -> None:
+    epoch = request.member_epoch
+    if version >= FIRST_VERSION_WITH_CLIENTS_MEMBER_ID or epoch != JOIN_EPOCH:
+        _require_text(request.member_id, "MemberId")
+    _require_text(request.group_id, "GroupId")
+    _require_text(request.instance_id, "InstanceId")
+    _require_text(request.rack_id, "RackId")
+    if epoch == JOIN_EPOCH:
+        _require_full(request)
+    elif epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+        raise _invalid("InstanceId can't be null.")
+    elif epoch < LEAVE_STATIC_EPOCH:
+        raise _invalid(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _require_full(request: ConsumerGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+    if request.topic_partitions is None or request.topic_partitions:
+        raise _invalid("TopicPartitions must be empty when (re-)joining.")
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        raise _invalid(
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+            "(re-)joining."
+        )
+
+
+def _require_text(value: str | None, name: str) -> None:
+    if value is not None and not value.strip():
+        raise _invalid(f"{name} can't be empty.")
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _is_leaving(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH)
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the member says everything of itself, and so wants to hear its whole assignment."""
+    has_subscription = (
+        request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    )
+    return request.member_epoch == JOIN_EPOCH or (
+        request.rebalance_timeout_ms != -1
+        and has_subscription
+        and request.topic_partitions is not None
+    )
+
+
+def _require_epoch(
+    member: ConsumerGroupMember, epoch: int, owned: Iterable[TopicPartitionsRow] | None
+) -> None:
+    """The member's own; its previous one too, if the answer that raised it may have been lost; and
+    0, with which it starts afresh.
+    """
+    if epoch in (member.member_epoch, JOIN_EPOCH):
+        return
+    is_previous = epoch == member.previous_member_epoch and epoch < member.member_epoch
+    if is_previous and is_within(owned, member.assigned):
+        return
+    relation = "greater" if epoch > member.member_epoch else "smaller"
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by "
+        f"the group coordinator ({member.member_epoch}). The member must abandon all its "
+        "partitions and rejoin.",
     )

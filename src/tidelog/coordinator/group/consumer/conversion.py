@@ -17,16 +17,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.group import records as classic_records
-from tidelog.coordinator.group.classic.classic_group import ClassicGroup, ClassicGroupMember
+from tidelog.coordinator.group.classic.classic_group import (
+    ClassicGroup,
+    ClassicGroupMember,
+    group_metadata,
+    group_tombstone,
+)
 from tidelog.coordinator.group.consumer import records
-from tidelog.coordinator.group.consumer.assignment import (
+from tidelog.coordinator.group.consumer.consumer_member import (
     NOTHING,
+    ClassicSide,
+    ConsumerGroupMember,
     Held,
     Partitions,
     held_in_epoch,
 )
-from tidelog.coordinator.group.consumer.consumer_member import ClassicSide, ConsumerGroupMember
 from tidelog.coordinator.group.consumer.draft import Draft
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Topics
 from tidelog.protocol.errors import DecodeError
@@ -114,7 +119,7 @@ def _by_id(rows: Iterable[NamedPartitions], topics: Topics) -> dict[Uuid, frozen
 
 def upgraded(group: ClassicGroup, topics: Topics) -> Draft:
     """The classic group as a consumer group; DecodeError if its members' metadata is no use."""
-    tombstone = classic_records.group_tombstone(group.group_id)
+    tombstone = group_tombstone(group.group_id)
     draft = Draft.of_new_group(group.group_id, group.shard_index, [tombstone])
     converted = [_converted(group, member, topics) for member in group.members.values()]
     group_id, epoch = group.group_id, group.generation_id
@@ -165,9 +170,7 @@ def downgrade_records(
     staying = [member for member in group.members.values() if member.member_id not in gone]
     return [
         *records.group_tombstones(group),
-        classic_records.group_metadata(
-            group.group_id, _classic_value(group, staying, topics, now_ms)
-        ),
+        group_metadata(group.group_id, _classic_value(group, staying, topics, now_ms)),
     ]
 
 

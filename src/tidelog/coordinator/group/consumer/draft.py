@@ -19,16 +19,19 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.group.consumer import records
-from tidelog.coordinator.group.consumer.assignment import NOTHING
-from tidelog.coordinator.group.consumer.assignors.spec import Assignor, MemberSpec
-from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, preferred_assignor
+from tidelog.coordinator.group.consumer.assignors import Assignor, MemberSpec
+from tidelog.coordinator.group.consumer.consumer_group import (
+    ConsumerGroup,
+    preferred_assignor,
+    subscription_of,
+)
 from tidelog.coordinator.group.consumer.consumer_member import (
     JOIN_EPOCH,
     NO_REGEX,
+    NOTHING,
     ConsumerGroupMember,
 )
 from tidelog.coordinator.group.consumer.reconciliation import Owned, reconcile
-from tidelog.coordinator.group.consumer.topics import subscription_of
 from tidelog.coordinator.group.group import Topics
 
 if TYPE_CHECKING:

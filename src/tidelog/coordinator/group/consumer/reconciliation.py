@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from tidelog.coordinator.group.consumer.assignment import (
+from tidelog.coordinator.group.consumer.consumer_member import (
     NOTHING_HELD,
+    ConsumerGroupMember,
     Held,
+    MemberState,
     Partitions,
     TopicPartitionsRow,
 )
-from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember
-from tidelog.coordinator.group.consumer.states import MemberState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import Uuid
 

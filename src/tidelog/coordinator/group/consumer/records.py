@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group.consumer.assignment import Held, Partitions
+from tidelog.coordinator.group.consumer.consumer_member import Held, Partitions
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.protocol.messages.consumer_group_records import (
     ClassicMemberMetadata,
@@ -42,9 +42,12 @@ from tidelog.protocol.messages.consumer_group_records import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
+    from tidelog.coordinator.group.consumer.consumer_group import (
+        ConsumerGroup,
+        ResolvedPattern,
+        SubscribedTopic,
+    )
     from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember
-    from tidelog.coordinator.group.consumer.topics import ResolvedPattern, SubscribedTopic
 
 CONSUMER_GROUP_RECORD_TYPES = {
     3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),

@@ -74,7 +74,7 @@ BROKERS_THAT_ASK_BROKERS = {
 
 LONG_FUNCTION_LINES = 70
 # A change may shorten the list and lower the number, never the other way.
-LONG_FUNCTIONS = {"record/_pure.py::scan_log", "log/validator.py::validate_for_append"}
+LONG_FUNCTIONS = {"record/_pure.py::scan_log", "log/log_validator.py::validate_for_append"}
 LONGEST_FUNCTION_LINES = 85
 
 

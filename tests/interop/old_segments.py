@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.message_sets import message_set_of
-from tidelog.log.log_file import LogFile
-from tidelog.log.segment import LogSegment
+from tidelog.log.segment.log_file import LogFile
+from tidelog.log.segment.log_segment import LogSegment
 from tidelog.record.batch import Codec
 from tidelog.record.legacy import LegacyRecord
 

@@ -21,7 +21,7 @@ from tests.interop.apache_kafka import SMALL, kafka_or_skip, running, wait_for_c
 from tests.support.broker_process import BrokerProcess
 from tests.support.handover_story import create_topics, fill, read_everything, wait_for_markers
 from tests.support.kafka_data import problems
-from tidelog.log.checkpoints import CHECKPOINT_FILES
+from tidelog.log.directory.checkpoints import CHECKPOINT_FILES
 
 NO_CLEANER = {"log.cleaner.enable": "false"}  # so that two reads have the same to find
 FEW_PARTITIONS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}

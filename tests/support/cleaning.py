@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from tests.support import raw_batch
 from tests.support.clock import FakeClock
-from tidelog.log.cleaner.cleaner_manager import CleanerManager
-from tidelog.log.cleaner.cleaning import CleanerSettings, CleaningStats, LogCleaning
+from tidelog.log.cleaner.cleaner import CleanerSettings, CleaningStats, LogCleaning
+from tidelog.log.cleaner.log_cleaner_manager import CleanerManager
 from tidelog.log.cleaner.segment_pass import IoThrottle
-from tidelog.log.log_dir_failures import LogDirFailures
+from tidelog.log.directory.log_dir_failures import LogDirFailures
 from tidelog.log.log_errors import CleaningAborted
 from tidelog.log.partition_log import PartitionLog
 from tidelog.record.batch import BatchHeader

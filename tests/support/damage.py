@@ -16,7 +16,11 @@ from typing import NamedTuple
 
 from tests.support import raw_batch
 from tests.support.damage_stage import ACCOUNTS, DamageStage
-from tidelog.log.checkpoints import CHECKPOINT_FILES, HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
+from tidelog.log.directory.checkpoints import (
+    CHECKPOINT_FILES,
+    HIGH_WATERMARK_FILE,
+    RECOVERY_POINT_FILE,
+)
 
 INDEX_BYTES = {".index": 8, ".timeindex": 12, ".txnindex": 34}
 

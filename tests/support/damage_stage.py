@@ -21,10 +21,10 @@ from tests.support.log_builder import ABORT, COMMIT, end_txn
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import KafkaError
-from tidelog.log.checkpoints import CHECKPOINT_FILES, CLEANER_FILE, encode_offsets
+from tidelog.log.directory.checkpoints import CHECKPOINT_FILES, CLEANER_FILE, encode_offsets
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
 from tidelog.types import TopicPartition, Uuid

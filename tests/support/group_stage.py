@@ -18,9 +18,9 @@ from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.coordinator import CONSUMER_OFFSETS, GroupCoordinator
 from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES
 from tidelog.coordinator.stored_record import CoordinatorRecord
-from tidelog.log.log_host import LogHost
+from tidelog.log.log_environment import LogHost
+from tidelog.log.log_loader import create_log
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.recovery import create_log
 from tidelog.replication.flusher import FlushCallback
 from tidelog.replication.partition import Partition
 from tidelog.types import TopicPartition, Uuid

@@ -11,10 +11,10 @@ from random import Random
 from tests.support import raw_batch
 from tests.support.clock import FakeClock
 from tidelog.config.topic import LogConfig
-from tidelog.log.log_host import LogHost
+from tidelog.log.log_environment import LogHost
+from tidelog.log.log_loader import PartitionLoader, create_log
+from tidelog.log.log_validator import AppendOrigin
 from tidelog.log.partition_log import AppendInfo, PartitionLog
-from tidelog.log.recovery import PartitionLoader, create_log
-from tidelog.log.validator import AppendOrigin
 from tidelog.types import TopicPartition, Uuid
 
 TOPIC_PARTITION = TopicPartition("events", 0)

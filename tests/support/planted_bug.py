@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from tidelog.errors import ErrorCode
-from tidelog.log.validator import FetchedBatches
+from tidelog.log.log_validator import FetchedBatches
 from tidelog.replication import follower_session
 from tidelog.replication.follower_session import FollowerAnswer, SessionPartition
 from tidelog.replication.partition import EpochEndOffset, LogReadInfo, Partition, Settle

@@ -24,7 +24,7 @@ from tidelog.types import NO_CONTROLLER
 
 if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
-    from tidelog.log.meta_properties import MetaProperties
+    from tidelog.log.directory.meta_properties import MetaProperties
 
 
 class ClusterServer(Server):

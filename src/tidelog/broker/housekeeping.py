@@ -14,13 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.duties import Duty
-from tidelog.log.checkpoints import (
+from tidelog.log.directory.checkpoints import (
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     PendingWrite,
 )
-from tidelog.log.log_directory import remove_paths
+from tidelog.log.directory.log_directory import remove_paths
 from tidelog.log.partition_log import PartitionLog
 from tidelog.slices import SlicedWork
 from tidelog.supervisor import report

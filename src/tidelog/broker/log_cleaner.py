@@ -28,14 +28,14 @@ from typing import Final, TypeVar
 
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
-from tidelog.log.checkpoints import CLEANER_FILE
-from tidelog.log.cleaner.cleaner_manager import CleanerManager, Round
-from tidelog.log.cleaner.cleaning import CleanerSettings
+from tidelog.log.cleaner.cleaner import CleanerSettings
+from tidelog.log.cleaner.log_cleaner_manager import CleanerManager, Round
 from tidelog.log.cleaner.segment_pass import IoThrottle
-from tidelog.log.log_dir_failures import DISK_FULL
+from tidelog.log.directory.checkpoints import CLEANER_FILE
+from tidelog.log.directory.log_dir_failures import DISK_FULL
 from tidelog.log.log_errors import CannotClean, CleaningAborted, StorageError
 from tidelog.log.log_manager import LogManager
-from tidelog.log.segment_walk import WalkDue
+from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.slices import Slices
 from tidelog.supervisor import attempted
 from tidelog.types import TopicPartition
@@ -151,7 +151,7 @@ class LogCleaner:
 
     async def _clean(self, begun: Round) -> int:
         """The new first dirty offset."""
-        from tidelog.log.cleaner.cleaning import LogCleaning  # not needed to start a broker
+        from tidelog.log.cleaner.cleaner import LogCleaning  # not needed to start a broker
 
         cleaning = LogCleaning(
             begun.plan, self._settings, self._throttle, self._clock, partial(self._check, begun)

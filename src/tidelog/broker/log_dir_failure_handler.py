@@ -22,7 +22,7 @@ from functools import partial
 
 from tidelog.coordinator.registry import Coordinators
 from tidelog.errors import StartupError
-from tidelog.log.log_directory import LogDirectory
+from tidelog.log.directory.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.supervisor import attempt

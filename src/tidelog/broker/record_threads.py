@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from tidelog.log.segment_walk import Walk
+    from tidelog.log.segment.segment_walk import Walk
 
 from tidelog.pending import Pending
 

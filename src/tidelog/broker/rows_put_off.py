@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.errors import KafkaError
-from tidelog.log.validator import ValidBatch, validate_for_append
+from tidelog.log.log_validator import ValidBatch, validate_for_append
 from tidelog.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

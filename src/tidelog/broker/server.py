@@ -52,7 +52,7 @@ from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.coordinator.txn.coordinator import TransactionCoordinator
 from tidelog.coordinator.txn.markers import MarkerWriter
 from tidelog.errors import StartupError
-from tidelog.log.log_directory import LogDirectory
+from tidelog.log.directory.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
 from tidelog.network.settings import Endpoint, NetworkSettings

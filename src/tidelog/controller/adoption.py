@@ -51,9 +51,9 @@ from tidelog.controller.topic_names import CLUSTER_METADATA
 from tidelog.controller.topics import PartitionImage, TopicCatalogue, TopicImage
 from tidelog.controller.znodes import AdoptionMark, ProducerIdBlock
 from tidelog.errors import StartupError
-from tidelog.log.log_directory import KRAFT_METADATA_FOLDER
+from tidelog.log.directory.log_directory import KRAFT_METADATA_FOLDER
+from tidelog.log.directory.meta_properties import read_meta_properties
 from tidelog.log.log_manager import FoundPartition, LogManager
-from tidelog.log.meta_properties import read_meta_properties
 from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)

@@ -36,21 +36,21 @@ from random import Random
 from typing import Final, NamedTuple
 
 from tidelog.clock import Clock
-from tidelog.log.checkpoints import LEADER_EPOCH_FILE, replace_file
-from tidelog.log.epoch_cache import EpochCache
-from tidelog.log.index_file import fsync_path
-from tidelog.log.log_dir_failures import LogDirFailures
-from tidelog.log.log_directory import (
+from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE, replace_file
+from tidelog.log.directory.log_dir_failures import LogDirFailures
+from tidelog.log.directory.log_directory import (
     DELETE_SUFFIX,
     FUTURE_SUFFIX,
     Folders,
     LogDirectory,
     remove_paths,
 )
+from tidelog.log.leader_epoch_cache import EpochCache
+from tidelog.log.log_environment import LogHost
 from tidelog.log.log_errors import StorageError
-from tidelog.log.log_host import LogHost
+from tidelog.log.log_loader import PartitionLoader, create_log
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.recovery import PartitionLoader, create_log
+from tidelog.log.segment.index_file import fsync_path
 from tidelog.record.file_records import FileRecords
 from tidelog.types import TopicPartition
 

@@ -37,17 +37,15 @@ from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError, StartupError
-from tidelog.log.checkpoints import (
+from tidelog.log.directory.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     PendingWrite,
 )
-from tidelog.log.flush_ticket import FlushTicket, run_all
-from tidelog.log.future_log import FutureLog, FutureLogs, finish_interrupted_moves
-from tidelog.log.log_dir_failures import LogDirFailures
-from tidelog.log.log_directory import (
+from tidelog.log.directory.log_dir_failures import LogDirFailures
+from tidelog.log.directory.log_directory import (
     DELETE_SUFFIX,
     FUTURE_SUFFIX,
     STRAY_SUFFIX,
@@ -55,11 +53,13 @@ from tidelog.log.log_directory import (
     LogDirectory,
     remove_paths,
 )
+from tidelog.log.directory.meta_properties import MetaProperties, read_meta_properties, reconcile
+from tidelog.log.future_log import FutureLog, FutureLogs, finish_interrupted_moves
+from tidelog.log.log_environment import LogHost
 from tidelog.log.log_errors import StorageError
-from tidelog.log.log_host import LogHost
-from tidelog.log.meta_properties import MetaProperties, read_meta_properties, reconcile
+from tidelog.log.log_flush import FlushTicket, run_all
+from tidelog.log.log_loader import PartitionLoader, create_log
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.recovery import PartitionLoader, create_log
 from tidelog.log.retention import retain
 from tidelog.supervisor import attempt
 from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.segment import FoundBatch, LogSegment
-from tidelog.log.txn_index import AbortedTxn
-from tidelog.log.unverified import has_last_offset_only
+from tidelog.log.segment.log_segment import FoundBatch, LogSegment
+from tidelog.log.segment.segment_verification import has_last_offset_only
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record.errors import CorruptRecords
 from tidelog.record.file_records import FileRecords
 

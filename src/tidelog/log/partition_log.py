@@ -23,31 +23,31 @@ from typing import TYPE_CHECKING
 
 from tidelog.config.topic import LogConfig
 from tidelog.log import retention, time_lookup
-from tidelog.log.checkpoints import LEADER_EPOCH_FILE, write_partition_metadata
-from tidelog.log.epoch_cache import EpochCache, EpochEntry
-from tidelog.log.flush_ticket import FlushTicket, SyncState
-from tidelog.log.index_file import CorruptIndex
+from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE, write_partition_metadata
+from tidelog.log.leader_epoch_cache import EpochCache, EpochEntry
+from tidelog.log.log_environment import LogHost
 from tidelog.log.log_errors import OffsetOutOfRange, StorageError
-from tidelog.log.log_host import LogHost
+from tidelog.log.log_flush import FlushTicket, SyncState
 from tidelog.log.log_reader import LogReader
 from tidelog.log.log_reader import ReadResult as ReadResult
-from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
+from tidelog.log.log_validator import AppendOrigin, FetchedBatches, validate_for_append
+from tidelog.log.producer_snapshots import SnapshotFiles
 from tidelog.log.producer_state import ProducerStateTable, find_duplicate, producers_at
-from tidelog.log.segment import LogSegment, new_segment
-from tidelog.log.segment_walk import WalkDue
-from tidelog.log.snapshot_files import SnapshotFiles
+from tidelog.log.segment.index_file import CorruptIndex
+from tidelog.log.segment.log_segment import LogSegment, new_segment
+from tidelog.log.segment.offset_index import RELATIVE_OFFSET_MAX
+from tidelog.log.segment.segment_walk import WalkDue
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.log.time_lookup import BatchLookups, TimestampOffset
+from tidelog.log.transaction_index_check import TxnIndexCheck
 from tidelog.log.truncation_walk import TruncationWalk, walk_due
-from tidelog.log.txn_index import AbortedTxn
-from tidelog.log.txn_index_check import TxnIndexCheck
-from tidelog.log.validator import AppendOrigin, FetchedBatches, validate_for_append
 from tidelog.record.errors import BatchAboveSegment
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from tidelog.log.cleaner.cleaned_segment import CleanedSegment
+    from tidelog.log.log_validator import ValidBatch
     from tidelog.log.producer_state import BatchMetadata
-    from tidelog.log.validator import ValidBatch
     from tidelog.record.inflation import InflationBudget
     from tidelog.record.kernel import LogScan
 

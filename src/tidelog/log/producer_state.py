@@ -37,16 +37,16 @@ from tidelog.log.log_errors import (
     InvalidTxnState,
     OutOfOrderSequence,
 )
-from tidelog.log.segment import LogSegment
-from tidelog.log.snapshot_files import SnapshotFiles, SnapshotRow
-from tidelog.log.txn_index import AbortedTxn
-from tidelog.log.validator import ValidBatch
+from tidelog.log.log_validator import ValidBatch
+from tidelog.log.producer_snapshots import SnapshotFiles, SnapshotRow
+from tidelog.log.segment.log_segment import LogSegment
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record import kernel
 from tidelog.record.batch import CONTROL_BIT, SEQUENCES, is_sequence_after
 from tidelog.record.kernel import ProducerBatch
 
 if TYPE_CHECKING:
-    from tidelog.log.segment import LogSegment
+    from tidelog.log.segment.log_segment import LogSegment
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from tidelog.errors import KafkaError
 from tidelog.supervisor import attempt
 
 if TYPE_CHECKING:
-    from tidelog.log.log_dir_failures import LogDirFailures
+    from tidelog.log.directory.log_dir_failures import LogDirFailures
     from tidelog.log.partition_log import PartitionLog
-    from tidelog.log.segment import LogSegment
+    from tidelog.log.segment.log_segment import LogSegment
 
 logger = logging.getLogger(__name__)
 

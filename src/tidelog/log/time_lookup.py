@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tidelog.errors import KafkaError
-from tidelog.log.segment import FoundBatch, LogSegment
-from tidelog.log.segment_walk import Walk, WalkDue
+from tidelog.log.segment.log_segment import FoundBatch, LogSegment
+from tidelog.log.segment.segment_walk import Walk, WalkDue
 from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, TimestampType
 from tidelog.record.errors import CorruptRecords

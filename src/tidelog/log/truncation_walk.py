@@ -12,12 +12,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from tidelog.log.producer_snapshots import SnapshotFiles
 from tidelog.log.producer_state import ProducerStateTable
-from tidelog.log.segment_walk import LOOP_BYTES_MAX, Walk, WalkedFile
-from tidelog.log.snapshot_files import SnapshotFiles
+from tidelog.log.segment.segment_walk import LOOP_BYTES_MAX, Walk, WalkedFile
 
 if TYPE_CHECKING:
-    from tidelog.log.log_host import LogHost
+    from tidelog.log.log_environment import LogHost
     from tidelog.log.partition_log import PartitionLog
 
 

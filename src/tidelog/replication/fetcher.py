@@ -39,7 +39,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.segment_walk import WalkDue
+from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -61,7 +61,7 @@ from tidelog.types import Uuid
 
 if TYPE_CHECKING:
     from tidelog.clock import Timer, TimerHandle
-    from tidelog.log.segment_walk import Walk
+    from tidelog.log.segment.segment_walk import Walk
     from tidelog.network.peer_connection import PeerConnection
     from tidelog.network.peer_directory import PeerDirectory
     from tidelog.replication.fetcher_settings import FetcherSettings

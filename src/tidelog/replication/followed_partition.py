@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
-from tidelog.log.segment_walk import WalkDue
+from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.log.truncation_walk import TruncationWalk
 from tidelog.protocol.messages.fetch import EpochEndOffset, PartitionData
 from tidelog.record.batch import holds_whole_batch

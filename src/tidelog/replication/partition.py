@@ -22,9 +22,9 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log.log_validator import AppendOrigin, ValidBatch
 from tidelog.log.partition_log import AppendInfo, PartitionLog
-from tidelog.log.txn_index import AbortedTxn
-from tidelog.log.validator import AppendOrigin, ValidBatch
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record.file_records import FileRecords
 from tidelog.record.inflation import InflationBudget
 from tidelog.replication.delayed_fetch import DelayedFetch

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Final
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
 from tidelog.errors import KafkaError
-from tidelog.log.checkpoints import CLEANER_FILE
+from tidelog.log.directory.checkpoints import CLEANER_FILE
+from tidelog.log.directory.log_directory import LogDirectory
 from tidelog.log.future_log import FutureLog, Piece, forget_replaced
-from tidelog.log.index_file import fsync_path
-from tidelog.log.log_directory import LogDirectory
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
+from tidelog.log.segment.index_file import fsync_path
 from tidelog.rate import RateLimiter
 from tidelog.replication.flusher import LogFlusher
 from tidelog.supervisor import attempted

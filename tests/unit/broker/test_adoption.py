@@ -28,7 +28,7 @@ from tidelog.controller import znodes
 from tidelog.controller.metadata_store import SetData
 from tidelog.controller.znodes import AdoptionMark
 from tidelog.errors import ErrorCode, StartupError
-from tidelog.log.cleaner.cleaner_manager import CleanerManager
+from tidelog.log.cleaner.log_cleaner_manager import CleanerManager
 from tidelog.protocol.messages.metadata_records import (
     PartitionChangeRecord,
     ProducerIdsRecord,

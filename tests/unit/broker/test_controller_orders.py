@@ -20,8 +20,8 @@ from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import leader_and_isr, stop_replica, update_metadata
 from tidelog.broker.leadership_changes import LeadershipChanges
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log import recovery
-from tidelog.log.checkpoints import write_partition_metadata
+from tidelog.log import log_loader
+from tidelog.log.directory.checkpoints import write_partition_metadata
 from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -574,7 +574,7 @@ async def test_a_log_that_cannot_be_made_for_an_unexpected_reason_is_missed_alon
 
     async with cluster_stage(tmp_path) as stage:
         with monkeypatch.context() as broken:
-            broken.setattr(recovery, "write_partition_metadata", write)
+            broken.setattr(log_loader, "write_partition_metadata", write)
             response = await stage.order_many(0, 3)
         codes = [row.error_code for row in response.topics[0].partition_errors]
         assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR, 0]

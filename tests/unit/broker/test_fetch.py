@@ -13,8 +13,8 @@ from tests.support.metadata import in_loop
 from tests.support.pending import unexpected
 from tidelog.broker.handlers import fetch
 from tidelog.errors import ErrorCode
-from tidelog.log import txn_index_check
-from tidelog.log.txn_index_check import SegmentWalk
+from tidelog.log import transaction_index_check
+from tidelog.log.transaction_index_check import SegmentWalk
 from tidelog.pending import Pending
 from tidelog.protocol.messages.fetch import (
     FetchPartition,
@@ -332,7 +332,7 @@ async def test_a_thread_looks_over_an_old_segment_before_a_committed_read(
         produce(log, producer_id=7, producer_epoch=0, sequence=0, transactional=True)
         end_txn(log, ABORT, producer_id=7)
         produce(log)
-    monkeypatch.setattr(txn_index_check, "LOOP_BYTES_MAX", 0)
+    monkeypatch.setattr(transaction_index_check, "LOOP_BYTES_MAX", 0)
     walkers: list[threading.Thread] = []
     run = SegmentWalk.run
 

@@ -19,7 +19,7 @@ from tidelog.broker.log_cleaner import LogCleaner
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.log.cleaner.cleaned_segment import CleanedSegment
-from tidelog.log.cleaner.cleaner_manager import CleanerManager, Round
+from tidelog.log.cleaner.log_cleaner_manager import CleanerManager, Round
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
 from tidelog.types import ZERO_UUID, TopicPartition

@@ -14,7 +14,7 @@ from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES, GroupShard
 from tidelog.coordinator.loading import RECORDS_PER_TURN, PartitionLoading
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.validator import AppendOrigin
+from tidelog.log.log_validator import AppendOrigin
 from tidelog.pending import Pending
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of

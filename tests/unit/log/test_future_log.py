@@ -14,9 +14,9 @@ from tests.support.log_broker import LogBroker, close_abruptly
 from tests.support.log_builder import ABORT, COMMIT, end_txn, fill, offsets, produce, read_all
 from tests.support.message_sets import message_set_of
 from tidelog.config.topic import LogConfig
-from tidelog.log.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
+from tidelog.log.directory.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
+from tidelog.log.directory.log_directory import remove_paths
 from tidelog.log.future_log import FutureLog
-from tidelog.log.log_directory import remove_paths
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog

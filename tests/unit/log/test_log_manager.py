@@ -18,8 +18,12 @@ from tests.support.syncs import record_syncs
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError, StartupError
-from tidelog.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
-from tidelog.log.log_directory import remove_paths
+from tidelog.log.directory.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+)
+from tidelog.log.directory.log_directory import remove_paths
 from tidelog.log.log_errors import DirectoryLocked, StorageError, StrayFolder
 from tidelog.log.log_manager import LogManager, PendingLogs
 from tidelog.log.partition_log import PartitionLog
@@ -732,7 +736,7 @@ def test_a_log_that_could_not_be_made_can_be_made_later(
 ) -> None:
     manager = broker.start()
     with monkeypatch.context() as patch:
-        patch.setattr("tidelog.log.recovery.write_partition_metadata", disk_full)
+        patch.setattr("tidelog.log.log_loader.write_partition_metadata", disk_full)
         with pytest.raises(StorageError):
             manager.get_or_create(partition(0), TOPIC_ID)
     assert not (broker.paths[0] / "events-0").exists()
@@ -766,7 +770,7 @@ def test_a_log_that_a_thread_could_not_make_is_made_by_whoever_asks_for_it(
     manager = broker.start()
     pending = many_logs(manager, 3)
     with monkeypatch.context() as patch:
-        patch.setattr("tidelog.log.recovery.write_partition_metadata", disk_full)
+        patch.setattr("tidelog.log.log_loader.write_partition_metadata", disk_full)
         pending.run()
         manager.take_in(pending)
         assert not manager.all_logs()

@@ -19,9 +19,9 @@ from tests.support.log_builder import fill, produce
 from tidelog.config.topic import LogConfig
 from tidelog.errors import StartupError
 from tidelog.log.future_log import REPLACES_FILE, FutureLog, forget_replaced
-from tidelog.log.index_file import fsync_path
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
+from tidelog.log.segment.index_file import fsync_path
 from tidelog.types import TopicPartition, Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))

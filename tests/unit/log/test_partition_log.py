@@ -25,7 +25,7 @@ from tests.support.metadata import no_space
 from tests.support.syncs import record_syncs
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.epoch_cache import EpochCache
+from tidelog.log.leader_epoch_cache import EpochCache
 from tidelog.log.log_errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
@@ -33,7 +33,7 @@ from tidelog.log.log_errors import (
     UnexpectedAppendOffset,
 )
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.snapshot_files import SnapshotFiles
+from tidelog.log.producer_snapshots import SnapshotFiles
 from tidelog.record.errors import BatchAboveSegment, CorruptRecords
 
 BATCH_BYTES = len(raw_batch.batch(b"value"))

@@ -9,7 +9,7 @@ from tidelog.log.log_errors import (
     OutOfOrderSequence,
 )
 from tidelog.log.producer_state import ABORT_MARKER, COMMIT_MARKER, ProducerStateTable
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.segment.transaction_index import AbortedTxn
 
 PRODUCER = 7
 LAST_SEQUENCE = 2**31 - 1

@@ -15,8 +15,8 @@ from tidelog.config.topic import LogConfig
 from tidelog.log import truncation_walk
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable, replay_producers
-from tidelog.log.segment import LogSegment
-from tidelog.log.segment_scan import SegmentScan
+from tidelog.log.segment.log_segment import LogSegment
+from tidelog.log.segment.segment_scan import SegmentScan
 from tidelog.log.truncation_walk import TruncationWalk
 
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300)
@@ -157,7 +157,7 @@ def test_producers_are_looked_for_below_the_cut_only(
 ) -> None:
     log = LogWorkshop(tmp_path).create()
     a_history(log, Random(1), 200)
-    monkeypatch.setattr("tidelog.log.segment_scan.PIECE_BYTES", 500)
+    monkeypatch.setattr("tidelog.log.segment.segment_scan.PIECE_BYTES", 500)
     pieces = 0
     scan = SegmentScan.__iter__
 

@@ -26,8 +26,8 @@ from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log import truncation_walk
 from tidelog.log.log_errors import UnexpectedAppendOffset
-from tidelog.log.segment_scan import SegmentScan
-from tidelog.log.snapshot_files import SnapshotFiles
+from tidelog.log.producer_snapshots import SnapshotFiles
+from tidelog.log.segment.segment_scan import SegmentScan
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,

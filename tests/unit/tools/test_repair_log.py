@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kafka_data import KAFKA_DATA, flip, problems
-from tidelog.log.log_directory import LogDirectory
+from tidelog.log.directory.log_directory import LogDirectory
 from tidelog.tools.cli.main import main
 
 FIRST = f"{0:020d}"

@@ -11,7 +11,7 @@ import pytest
 from tests.support.damage_stage import DamageStage
 from tests.support.kafka_data import KAFKA_DATA, flip, problems
 from tests.support.message_sets import message_set_of
-from tidelog.log.log_directory import LogDirectory
+from tidelog.log.directory.log_directory import LogDirectory
 from tidelog.record.batch import Codec
 from tidelog.record.legacy import LegacyRecord
 from tidelog.tools.cli.main import main

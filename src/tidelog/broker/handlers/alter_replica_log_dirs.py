@@ -20,7 +20,7 @@ from typing import Final
 from tidelog.broker.broker import Broker
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.log_directory import FOLDER_NAME_MAX
+from tidelog.log.directory.log_directory import FOLDER_NAME_MAX
 from tidelog.log.log_errors import StorageError
 from tidelog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
-from tidelog.log.log_directory import LogDirectory
+from tidelog.log.directory.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
 from tidelog.pending import Pending
 from tidelog.protocol.messages.describe_log_dirs import (

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.context import RequestContext
 from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.segment_walk import WalkDue
+from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.pending import Pending
 from tidelog.protocol.messages.fetch import (
     AbortedTransaction,
@@ -59,7 +59,7 @@ from tidelog.replication.partition import Partition
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.log.segment_walk import Walk
+    from tidelog.log.segment.segment_walk import Walk
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.segment_walk import WalkDue
+from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.log.time_lookup import BatchLookups
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -53,7 +53,7 @@ from tidelog.broker.rows_put_off import RowPutOff, bytes_of, part_of
 from tidelog.broker.transactions import admit_records
 from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.validator import ValidBatch, must_be_one_batch
+from tidelog.log.log_validator import ValidBatch, must_be_one_batch
 from tidelog.pending import Pending
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidelog.log.log_errors import CannotClean
-from tidelog.log.log_file import LogFile
-from tidelog.log.offset_index import OffsetIndex
-from tidelog.log.segment import (
+from tidelog.log.producer_snapshots import SnapshotFiles
+from tidelog.log.segment.log_file import LogFile
+from tidelog.log.segment.log_segment import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -29,12 +29,12 @@ from tidelog.log.segment import (
     TXN_INDEX_SUFFIX,
     LogSegment,
 )
-from tidelog.log.segment_scan import WHY_STOPPED
-from tidelog.log.snapshot_files import SnapshotFiles
-from tidelog.log.time_index import ENTRY as TIME_INDEX_ENTRY
-from tidelog.log.time_index import TimeIndex
-from tidelog.log.txn_index import ENTRY as TXN_INDEX_ENTRY
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.segment.offset_index import OffsetIndex
+from tidelog.log.segment.segment_scan import WHY_STOPPED
+from tidelog.log.segment.time_index import ENTRY as TIME_INDEX_ENTRY
+from tidelog.log.segment.time_index import TimeIndex
+from tidelog.log.segment.transaction_index import ENTRY as TXN_INDEX_ENTRY
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record import kernel
 
 _NO_LIMIT: Final = 1 << 62

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.clock import Clock
 from tidelog.errors import KafkaError
-from tidelog.log.cleaner.cleanable import SourceSegment
 from tidelog.log.cleaner.cleaned_segment import CleanedSegment
-from tidelog.log.cleaner.transactions import BatchRetention, TransactionTracker
+from tidelog.log.cleaner.cleaned_transactions import BatchRetention, TransactionTracker
+from tidelog.log.cleaner.log_to_clean import SourceSegment
 from tidelog.log.log_errors import CannotClean
-from tidelog.log.log_file import read_into
-from tidelog.log.segment_scan import WHY_STOPPED
+from tidelog.log.segment.log_file import read_into
+from tidelog.log.segment.segment_scan import WHY_STOPPED
 from tidelog.rate import RateLimiter
 from tidelog.record import kernel
 from tidelog.record.batch import (

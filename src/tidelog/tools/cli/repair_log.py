@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.log.log_directory import LOCK_FILE
+from tidelog.log.directory.log_directory import LOCK_FILE
 from tidelog.tools.cli.main import fail
 from tidelog.tools.cli.verify_log import (
     add_target_argument,

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TextIO
 
 from tidelog.errors import KafkaError
-from tidelog.log.offset_index import ENTRY as OFFSET_ENTRY
-from tidelog.log.snapshot_files import CorruptSnapshot, decode_snapshot
-from tidelog.log.time_index import ENTRY as TIME_ENTRY
-from tidelog.log.txn_index import ENTRY as TXN_ENTRY
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.producer_snapshots import CorruptSnapshot, decode_snapshot
+from tidelog.log.segment.offset_index import ENTRY as OFFSET_ENTRY
+from tidelog.log.segment.time_index import ENTRY as TIME_ENTRY
+from tidelog.log.segment.transaction_index import ENTRY as TXN_ENTRY
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.tools.dump.decoders import Decoder
 from tidelog.tools.dump.dump_errors import Disagreements, DumpError, NothingToShow
 from tidelog.tools.dump.output import Output

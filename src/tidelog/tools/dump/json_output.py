@@ -10,8 +10,8 @@ import json
 from base64 import b64encode
 from typing import TextIO
 
-from tidelog.log.snapshot_files import SnapshotRow
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.producer_snapshots import SnapshotRow
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.tools.dump.message_json import camel_case
 from tidelog.tools.dump.output import Decoded, JsonValue
 from tidelog.tools.dump.stored_batch import DumpedRecord, StoredBatch

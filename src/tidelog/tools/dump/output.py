@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from tidelog.log.snapshot_files import SnapshotRow
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.producer_snapshots import SnapshotRow
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.tools.dump.stored_batch import DumpedRecord, StoredBatch
 
 JsonValue = str | int | float | bool | None | dict[str, "JsonValue"] | list["JsonValue"]

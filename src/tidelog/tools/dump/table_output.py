@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tidelog.log.snapshot_files import SnapshotRow
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.producer_snapshots import SnapshotRow
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.tools.dump.dump_errors import DumpError
 from tidelog.tools.dump.json_output import batch_fields
 from tidelog.tools.dump.output import Decoded

@@ -6,8 +6,8 @@ import json
 from struct import Struct
 from typing import TextIO
 
-from tidelog.log.snapshot_files import SnapshotRow
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.log.producer_snapshots import SnapshotRow
+from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.message import Message
 from tidelog.protocol.messages.control_records import (

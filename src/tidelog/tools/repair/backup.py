@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tidelog.log.index_file import fsync_path
+from tidelog.log.segment.index_file import fsync_path
 
 
 class Backup:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import StartupError
-from tidelog.log.checkpoints import (
+from tidelog.log.directory.checkpoints import (
     CHECKPOINT_FILES,
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
@@ -28,9 +28,9 @@ from tidelog.log.checkpoints import (
     encode_offsets,
     replace_file,
 )
-from tidelog.log.index_file import fsync_path
-from tidelog.log.log_directory import LOCK_FILE, LogDirectory
-from tidelog.log.segment import LOG_SUFFIX
+from tidelog.log.directory.log_directory import LOCK_FILE, LogDirectory
+from tidelog.log.segment.index_file import fsync_path
+from tidelog.log.segment.log_segment import LOG_SUFFIX
 from tidelog.tools.repair.backup import Backup
 from tidelog.tools.repair.partition_repair import (
     PartitionRepair,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.log.epoch_cache import EpochCache
+from tidelog.log.leader_epoch_cache import EpochCache
 from tidelog.tools.repair.batch_finder import FoundBatch
 
 

@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from tidelog.clock import SystemClock
 from tidelog.config.topic import LogConfig
-from tidelog.log.checkpoints import LEADER_EPOCH_FILE
-from tidelog.log.index_file import fsync_path
-from tidelog.log.log_host import LogHost
+from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE
+from tidelog.log.log_environment import LogHost
+from tidelog.log.log_loader import PartitionLoader
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.recovery import PartitionLoader
-from tidelog.log.segment import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
+from tidelog.log.segment.index_file import fsync_path
+from tidelog.log.segment.log_segment import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
 from tidelog.record.batch import LEADER_EPOCH_POSITION
 from tidelog.tools.repair.backup import Backup
 from tidelog.tools.repair.salvage_plan import PlannedSegment, SalvagePlan

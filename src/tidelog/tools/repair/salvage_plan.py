@@ -16,16 +16,22 @@ from typing import Final, NamedTuple
 
 from tidelog.clock import SystemClock
 from tidelog.config.topic import LogConfig
-from tidelog.log.checkpoints import LEADER_EPOCH_FILE, read_epochs
-from tidelog.log.epoch_cache import EpochCache
-from tidelog.log.index_file import CorruptIndex
+from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE, read_epochs
+from tidelog.log.leader_epoch_cache import EpochCache
 from tidelog.log.log_errors import CorruptCheckpoint
-from tidelog.log.log_file import LogFile
-from tidelog.log.offset_index import ENTRY as INDEX_ENTRY
-from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
-from tidelog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
-from tidelog.log.txn_index import AbortedTxn, TxnIndex
-from tidelog.log.unverified import lie_in
+from tidelog.log.segment.index_file import CorruptIndex
+from tidelog.log.segment.log_file import LogFile
+from tidelog.log.segment.log_segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    LogSegment,
+)
+from tidelog.log.segment.offset_index import ENTRY as INDEX_ENTRY
+from tidelog.log.segment.offset_index import RELATIVE_OFFSET_MAX
+from tidelog.log.segment.segment_verification import lie_in
+from tidelog.log.segment.transaction_index import AbortedTxn, TxnIndex
 from tidelog.record.batch import CONTROL_BIT
 from tidelog.record.control import ControlType, read_marker
 from tidelog.record.errors import InvalidRecords

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.log.checkpoints import (
+from tidelog.log.directory.checkpoints import (
     CHECKPOINT_FILES,
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
@@ -25,15 +25,15 @@ from tidelog.log.checkpoints import (
     RECOVERY_POINT_FILE,
     read_offsets,
 )
-from tidelog.log.log_directory import (
+from tidelog.log.directory.log_directory import (
     CLEAN_MARKER_FILE,
     KRAFT_METADATA_FOLDER,
     LOCK_FILE,
     LogDirectory,
 )
+from tidelog.log.directory.meta_properties import FILE_NAME as META_FILE
+from tidelog.log.directory.meta_properties import read_meta_properties
 from tidelog.log.log_errors import CorruptCheckpoint, CorruptMetaProperties, StrayFolder
-from tidelog.log.meta_properties import FILE_NAME as META_FILE
-from tidelog.log.meta_properties import read_meta_properties
 from tidelog.tools.verify.finding import Finding, Kind
 from tidelog.tools.verify.partition_check import Expectations, PartitionCheck, PartitionSummary
 from tidelog.tools.verify.target import Target

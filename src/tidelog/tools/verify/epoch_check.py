@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.log.checkpoints import LEADER_EPOCH_FILE, read_epochs
-from tidelog.log.epoch_cache import EpochCache
+from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE, read_epochs
+from tidelog.log.leader_epoch_cache import EpochCache
 from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.tools.verify.finding import Finding, Kind, Report
 from tidelog.tools.verify.good_batches import GoodBatch

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tidelog.log.offset_index import RELATIVE_OFFSET_MAX
-from tidelog.log.segment_scan import WHY_STOPPED
+from tidelog.log.segment.offset_index import RELATIVE_OFFSET_MAX
+from tidelog.log.segment.segment_scan import WHY_STOPPED
 from tidelog.record import kernel
 from tidelog.record.batch import LOG_OVERHEAD, crc_holds, size_at
 

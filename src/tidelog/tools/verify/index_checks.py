@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.log.offset_index import ENTRY as OFFSET_ENTRY
-from tidelog.log.time_index import ENTRY as TIME_ENTRY
+from tidelog.log.segment.offset_index import ENTRY as OFFSET_ENTRY
+from tidelog.log.segment.time_index import ENTRY as TIME_ENTRY
 from tidelog.tools.verify.finding import Finding, Kind, Report
 from tidelog.tools.verify.good_batches import GoodBatch
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from tidelog.log.checkpoints import PARTITION_METADATA_FILE, read_partition_metadata
+from tidelog.log.directory.checkpoints import PARTITION_METADATA_FILE, read_partition_metadata
 from tidelog.log.log_errors import CorruptCheckpoint
-from tidelog.log.recovery import OFFSET_DIGITS
-from tidelog.log.segment import (
+from tidelog.log.log_loader import OFFSET_DIGITS
+from tidelog.log.segment.log_segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,

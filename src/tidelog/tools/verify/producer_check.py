@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 
-from tidelog.log.index_file import CorruptIndex
+from tidelog.log.producer_snapshots import CorruptSnapshot, SnapshotRow, decode_snapshot
 from tidelog.log.producer_state import ProducerStateTable
-from tidelog.log.snapshot_files import CorruptSnapshot, SnapshotRow, decode_snapshot
-from tidelog.log.txn_index import AbortedTxn, TxnIndex
-from tidelog.log.txn_index_check import AbortEvidence
+from tidelog.log.segment.index_file import CorruptIndex
+from tidelog.log.segment.transaction_index import AbortedTxn, TxnIndex
+from tidelog.log.transaction_index_check import AbortEvidence
 from tidelog.record.batch import CONTROL_BIT
 from tidelog.record.control import read_marker
 from tidelog.record.errors import InvalidRecords

@@ -17,15 +17,19 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.log.checkpoints import CHECKPOINT_FILES, LEADER_EPOCH_FILE, PARTITION_METADATA_FILE
-from tidelog.log.log_directory import (
+from tidelog.log.directory.checkpoints import (
+    CHECKPOINT_FILES,
+    LEADER_EPOCH_FILE,
+    PARTITION_METADATA_FILE,
+)
+from tidelog.log.directory.log_directory import (
     CLEAN_MARKER_FILE,
     DELETE_SUFFIX,
     FUTURE_SUFFIX,
     KRAFT_METADATA_FOLDER,
     STRAY_SUFFIX,
 )
-from tidelog.log.meta_properties import FILE_NAME as META_FILE
+from tidelog.log.directory.meta_properties import FILE_NAME as META_FILE
 from tidelog.types import TopicPartition
 
 OWN_FILES: Final = frozenset((META_FILE, CLEAN_MARKER_FILE, *CHECKPOINT_FILES))

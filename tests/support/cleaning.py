@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tests.support import raw_batch
 from tests.support.clock import FakeClock
-from tidelog.log.cleaner.cleaner import CleanerSettings, CleaningStats, LogCleaning
-from tidelog.log.cleaner.log_cleaner_manager import CleanerManager
+from tidelog.log.cleaner.cleaner import Cleaner, CleanerConfig, CleanerStats
+from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager
 from tidelog.log.cleaner.segment_pass import IoThrottle
 from tidelog.log.directory.log_dir_failures import LogDirFailures
 from tidelog.log.log_errors import CleaningAborted
@@ -20,7 +20,7 @@ from tidelog.types import TopicPartition
 
 Pair = tuple[bytes | None, bytes | None]
 START_MS = 1_700_000_000_000
-SETTINGS = CleanerSettings(
+SETTINGS = CleanerConfig(
     is_enabled=True,
     threads=1,
     map_bytes=1 << 20,
@@ -50,15 +50,15 @@ class Shelf:
 
 
 def clean(
-    log: PartitionLog, clock: FakeClock, settings: CleanerSettings = SETTINGS
-) -> CleaningStats | None:
+    log: PartitionLog, clock: FakeClock, settings: CleanerConfig = SETTINGS
+) -> CleanerStats | None:
     """One round, if the log is due."""
-    return clean_dirtiest(CleanerManager(Shelf().put(log), clock), clock, settings)
+    return clean_dirtiest(LogCleanerManager(Shelf().put(log), clock), clock, settings)
 
 
 def clean_dirtiest(
-    manager: CleanerManager, clock: FakeClock, settings: CleanerSettings = SETTINGS
-) -> CleaningStats | None:
+    manager: LogCleanerManager, clock: FakeClock, settings: CleanerConfig = SETTINGS
+) -> CleanerStats | None:
     begun = manager.begin_dirtiest(manager.dirty_logs())
     if begun is None:
         return None
@@ -68,7 +68,7 @@ def clean_dirtiest(
             raise CleaningAborted
 
     throttle = IoThrottle(settings.io_bytes_per_second, clock, lambda _: None)
-    cleaning = LogCleaning(begun.plan, settings, throttle, clock, check)
+    cleaning = Cleaner(begun.plan, settings, throttle, clock, check)
     try:
         cleaning.build_map()
         for group in cleaning.groups:

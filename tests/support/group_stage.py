@@ -18,7 +18,7 @@ from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.coordinator import CONSUMER_OFFSETS, GroupCoordinator
 from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES
 from tidelog.coordinator.stored_record import CoordinatorRecord
-from tidelog.log.log_environment import LogHost
+from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.log_loader import create_log
 from tidelog.log.partition_log import PartitionLog
 from tidelog.replication.flusher import FlushCallback
@@ -70,13 +70,13 @@ class GroupStage:
 
     def _partition(self, directory: Path, index: int, config: LogConfig) -> Partition:
         place = TopicPartition(CONSUMER_OFFSETS, index)
-        host = LogHost(
+        environment = LogEnvironment(
             self.clock,
             random=Random(7),
             delete_later=lambda paths, delay_ms: None,
             rolled=lambda log: None,
         )
-        log = create_log(str(directory / str(place)), place, TOPIC_ID, config, host, 0)
+        log = create_log(str(directory / str(place)), place, TOPIC_ID, config, environment, 0)
         return Partition(place, TOPIC_ID, log, leader_id=0, leader_epoch=0, replicas=[0], isr=[0])
 
     def start(self) -> None:

@@ -11,10 +11,10 @@ from random import Random
 from tests.support import raw_batch
 from tests.support.clock import FakeClock
 from tidelog.config.topic import LogConfig
-from tidelog.log.log_environment import LogHost
-from tidelog.log.log_loader import PartitionLoader, create_log
+from tidelog.log.log_environment import LogEnvironment
+from tidelog.log.log_loader import LogLoader, create_log
 from tidelog.log.log_validator import AppendOrigin
-from tidelog.log.partition_log import AppendInfo, PartitionLog
+from tidelog.log.partition_log import LogAppendInfo, PartitionLog
 from tidelog.types import TopicPartition, Uuid
 
 TOPIC_PARTITION = TopicPartition("events", 0)
@@ -32,7 +32,7 @@ class LogWorkshop:
     rolled: list[PartitionLog] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.host = LogHost(
+        self.environment = LogEnvironment(
             self.clock,
             random=Random(7),
             delete_later=lambda paths, delay_ms: self.deletions.append((list(paths), delay_ms)),
@@ -49,7 +49,7 @@ class LogWorkshop:
             TOPIC_PARTITION,
             TOPIC_ID,
             config or LogConfig(),
-            self.host,
+            self.environment,
             start_offset,
         )
 
@@ -63,11 +63,11 @@ class LogWorkshop:
         high_watermark: int = 0,
         clean_end: int | None = None,
     ) -> PartitionLog:
-        return PartitionLoader(
+        return LogLoader(
             str(self.folder),
             TOPIC_PARTITION,
             config or LogConfig(),
-            self.host,
+            self.environment,
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
@@ -104,7 +104,7 @@ def produce(
     producer_epoch: int = -1,
     sequence: int = -1,
     transactional: bool = False,
-) -> AppendInfo:
+) -> LogAppendInfo:
     """Append one batch as a client's; visible at once unless `committed` is False."""
     data = raw_batch.batch(
         *(values or (b"value",)),
@@ -130,7 +130,7 @@ def end_txn(
     timestamp: int = 1_700_000_000_000,
     leader_epoch: int = 0,
     committed: bool = True,
-) -> AppendInfo:
+) -> LogAppendInfo:
     """Append a transaction marker as a coordinator does."""
     record = raw_batch.encode_record(
         struct.pack(">hi", 0, coordinator_epoch), struct.pack(">hh", 0, control_type)

@@ -28,8 +28,8 @@ from typing import Final, TypeVar
 
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
-from tidelog.log.cleaner.cleaner import CleanerSettings
-from tidelog.log.cleaner.log_cleaner_manager import CleanerManager, Round
+from tidelog.log.cleaner.cleaner import CleanerConfig
+from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager, Round
 from tidelog.log.cleaner.segment_pass import IoThrottle
 from tidelog.log.directory.checkpoints import CLEANER_FILE
 from tidelog.log.directory.log_dir_failures import DISK_FULL
@@ -59,10 +59,10 @@ class LogCleaner:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
     ) -> None:
-        self.manager = CleanerManager(logs, clock)
+        self.manager = LogCleanerManager(logs, clock)
         self._logs = logs
         self._take_offline = take_offline
-        self._settings = CleanerSettings.of(config)
+        self._settings = CleanerConfig.of(config)
         self._loop = loop
         self._clock = clock
         self._slices = Slices()
@@ -79,7 +79,7 @@ class LogCleaner:
                     self._workers[number] = self._loop.create_task(self._work(number))
 
     def configure(self, config: BrokerConfig) -> None:
-        self._settings = CleanerSettings.of(config)
+        self._settings = CleanerConfig.of(config)
         self._throttle.change(self._settings.io_bytes_per_second)
         self._end_rests()
         self.start()
@@ -151,9 +151,9 @@ class LogCleaner:
 
     async def _clean(self, begun: Round) -> int:
         """The new first dirty offset."""
-        from tidelog.log.cleaner.cleaner import LogCleaning  # not needed to start a broker
+        from tidelog.log.cleaner.cleaner import Cleaner  # not needed to start a broker
 
-        cleaning = LogCleaning(
+        cleaning = Cleaner(
             begun.plan, self._settings, self._throttle, self._clock, partial(self._check, begun)
         )
         await self._in_thread(cleaning.build_map)

@@ -45,10 +45,10 @@ from tidelog.log.directory.log_directory import (
     LogDirectory,
     remove_paths,
 )
-from tidelog.log.leader_epoch_cache import EpochCache
-from tidelog.log.log_environment import LogHost
+from tidelog.log.leader_epoch_cache import LeaderEpochCache
+from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.log_errors import StorageError
-from tidelog.log.log_loader import PartitionLoader, create_log
+from tidelog.log.log_loader import LogLoader, create_log
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.segment.index_file import fsync_path
 from tidelog.record.file_records import FileRecords
@@ -56,7 +56,7 @@ from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-Loader = Callable[[TopicPartition, str, LogHost], PartitionLoader]
+Loader = Callable[[TopicPartition, str, LogEnvironment], LogLoader]
 REPLACES_FILE: Final = "replaces"
 
 
@@ -180,7 +180,7 @@ class FutureLog:
         current, log = self.current, self.log
         try:
             log.snapshots.take(current.producers, current.log_end_offset)
-            EpochCache(current.epochs.entries).save(f"{log.directory}/{LEADER_EPOCH_FILE}")
+            LeaderEpochCache(current.epochs.entries).save(f"{log.directory}/{LEADER_EPOCH_FILE}")
         except OSError as error:
             raise self._cannot_write(error) from error
 
@@ -237,7 +237,7 @@ class FutureLogs:
         # Loaded, but the logs they are copies of may not be yet.
         self._unattached: dict[TopicPartition, tuple[PartitionLog, LogDirectory]] = {}
         # Nobody but its thread uses a copy, so what it wants removed may go at once.
-        self._host = LogHost(
+        self._environment = LogEnvironment(
             clock,
             random=random,
             delete_later=lambda paths, _: remove_paths(paths, failures.report),
@@ -266,7 +266,7 @@ class FutureLogs:
             topic_partition,
             current.topic_id,
             current.config,
-            self._host,
+            self._environment,
             current.log_start_offset,
         )
         directory.partition_count += 1
@@ -285,7 +285,7 @@ class FutureLogs:
     ) -> None:
         for topic_partition, folder in folders.items():
             try:
-                log = loader(topic_partition, folder, self._host).load()
+                log = loader(topic_partition, folder, self._environment).load()
             except OSError as error:
                 if self._failures.report(folder, "load a log", error):
                     raise

@@ -22,7 +22,7 @@ UNDEFINED_OFFSET: Final = -1
 EpochEntry = tuple[int, int]
 
 
-class EpochCache:
+class LeaderEpochCache:
     __slots__ = ("ahead", "dirty", "entries")
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:

@@ -18,7 +18,7 @@ def _ignore(*_: object) -> None:
     pass
 
 
-class LogHost:
+class LogEnvironment:
     """Shared by all logs of a broker; touched only on the broker loop. Of a log that is being made
     in a thread, that thread asks for the time, for chance, and reports errors.
 

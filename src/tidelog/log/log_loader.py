@@ -15,7 +15,7 @@ In order:
    stop, empty is rebuilt from the batches.
 6. Producers: latest good snapshot, then the batches after it.
 
-Segments that were not read here stay `unverified` and are checked as they are read by others.
+Segments that were not read here get a `verification`: they are checked when they are first read.
 
 Nothing here knows other partitions or checkpoint files; both offsets come from the caller.
 """
@@ -35,8 +35,8 @@ from tidelog.log.directory.checkpoints import (
     write_partition_metadata,
 )
 from tidelog.log.directory.log_directory import remove_folder
-from tidelog.log.leader_epoch_cache import EpochCache
-from tidelog.log.log_environment import LogHost
+from tidelog.log.leader_epoch_cache import LeaderEpochCache
+from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.log_errors import CorruptCheckpoint, StorageError
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_snapshots import SnapshotFiles
@@ -59,9 +59,9 @@ from tidelog.log.segment.log_segment import (
 )
 from tidelog.log.segment.offset_index import OffsetIndex
 from tidelog.log.segment.segment_scan import WHY_STOPPED, SegmentScan
-from tidelog.log.segment.segment_verification import Unverified, lie_in
+from tidelog.log.segment.segment_verification import SegmentVerification, lie_in
 from tidelog.log.segment.time_index import TimeIndex
-from tidelog.log.transaction_index_check import TxnIndexCheck
+from tidelog.log.transaction_index_check import TransactionIndexCheck
 from tidelog.record import kernel
 from tidelog.record.errors import CorruptRecords
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
@@ -73,7 +73,7 @@ OFFSET_DIGITS: Final = 20
 INT64_MAX: Final = (1 << 63) - 1
 
 
-class PartitionLoader:
+class LogLoader:
     """Loads one folder, once."""
 
     def __init__(
@@ -81,7 +81,7 @@ class PartitionLoader:
         directory: str,
         topic_partition: TopicPartition,
         config: LogConfig,
-        host: LogHost,
+        environment: LogEnvironment,
         *,
         clean: bool,
         recovery_point: int,
@@ -94,7 +94,7 @@ class PartitionLoader:
         self._directory = directory
         self._topic_partition = topic_partition
         self._config = config
-        self._host = host
+        self._environment = environment
         self._clean = clean
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
@@ -103,7 +103,7 @@ class PartitionLoader:
         self._gaps_allowed = was_compacted or config.compact
         self._sizes: dict[str, int] = {}
         self._segments: list[LogSegment] = []
-        self._epochs = EpochCache()
+        self._epochs = LeaderEpochCache()
         self._producers = ProducerStateTable()
         self._snapshots = SnapshotFiles(directory)
 
@@ -134,7 +134,7 @@ class PartitionLoader:
             self._topic_partition,
             topic_id,
             self._config,
-            self._host,
+            self._environment,
             segments=self._segments,
             log_start_offset=self._log_start_offset,
             log_end_offset=end_offset,
@@ -248,10 +248,10 @@ class PartitionLoader:
             segment.txn_index.entries()
         except CorruptIndex as problem:
             logger.warning("rebuilding a transaction index: %s", problem)
-            check = TxnIndexCheck(
+            check = TransactionIndexCheck(
                 self._segments,
                 self._snapshots,
-                self._host,
+                self._environment,
                 self._log_start_offset,
                 is_on_loop=False,
             )
@@ -267,11 +267,13 @@ class PartitionLoader:
             file,
             size,
             index_interval_bytes=self._config.index_interval_bytes,
-            created_ms=self._host.clock.time_ms(),
-            jitter_ms=roll_jitter_ms(self._config, self._host),
+            created_ms=self._environment.clock.time_ms(),
+            jitter_ms=roll_jitter_ms(self._config, self._environment),
         )
         segment.indexes_synced = True
-        segment.unverified = Unverified(size, gaps_allowed=self._gaps_allowed) if size else None
+        segment.verification = (
+            SegmentVerification(size, gaps_allowed=self._gaps_allowed) if size else None
+        )
         return segment
 
     def _distrust_other_end(self) -> None:
@@ -322,8 +324,8 @@ class PartitionLoader:
             self._snapshots,
             self._segments,
             log_start_offset=self._log_start_offset,
-            now_ms=self._host.clock.time_ms(),
-            expiration_ms=self._host.producer_expiration_ms,
+            now_ms=self._environment.clock.time_ms(),
+            expiration_ms=self._environment.producer_expiration_ms,
         )
 
     def _recover_segment(self, segment: LogSegment, limit_offset: int = INT64_MAX) -> bool:
@@ -358,7 +360,7 @@ class PartitionLoader:
             segment.file.truncate(scan.position)
             segment.size = scan.position
         segment.install_indexes(scan)
-        segment.unverified = None
+        segment.verification = None
         logger.info("recovered %s up to offset %d", segment.file.path, scan.next_offset)
         return cut_bytes > 0 or scan.next_offset > limit_offset
 
@@ -382,7 +384,7 @@ class PartitionLoader:
             paths += segment.mark_deleted()
             paths += self._snapshots.mark_deleted(segment.base_offset)
         if paths:
-            self._host.delete_later(paths, self._config.file_delete_delay_ms)
+            self._environment.delete_later(paths, self._config.file_delete_delay_ms)
 
     def _settle_end(self) -> int:
         if self._segments:
@@ -400,7 +402,9 @@ class PartitionLoader:
             self._epochs.clear()
             self._producers.clear()
             self._snapshots.remove_all()
-        segment = new_segment(self._directory, self._log_start_offset, self._config, self._host)
+        segment = new_segment(
+            self._directory, self._log_start_offset, self._config, self._environment
+        )
         self._segments.append(segment)
         return self._log_start_offset
 
@@ -420,7 +424,7 @@ class PartitionLoader:
         if LEADER_EPOCH_FILE not in self._sizes:
             return False
         try:
-            self._epochs = EpochCache(read_epochs(path) or ())
+            self._epochs = LeaderEpochCache(read_epochs(path) or ())
         except CorruptCheckpoint as problem:
             logger.warning("rebuilding the leader epochs: %s", problem)
             return False
@@ -428,7 +432,7 @@ class PartitionLoader:
 
     def _settle_epochs(self, known: bool, end_offset: int) -> None:
         if not known and end_offset > self._log_start_offset:
-            self._epochs = EpochCache()
+            self._epochs = LeaderEpochCache()
             for segment in self._segments:
                 for epoch, start_offset in segment.scan(verify_crc=False).run().epochs:
                     if epoch > self._epochs.latest_epoch:
@@ -449,8 +453,8 @@ class PartitionLoader:
             self._segments,
             log_start_offset=self._log_start_offset,
             end_offset=end_offset,
-            now_ms=self._host.clock.time_ms(),
-            expiration_ms=self._host.producer_expiration_ms,
+            now_ms=self._environment.clock.time_ms(),
+            expiration_ms=self._environment.producer_expiration_ms,
         )
 
     def _snapshots_after_recovery(self, end_offset: int) -> None:
@@ -473,7 +477,7 @@ def create_log(
     topic_partition: TopicPartition,
     topic_id: Uuid,
     config: LogConfig,
-    host: LogHost,
+    environment: LogEnvironment,
     start_offset: int = 0,
 ) -> PartitionLog:
     """A new folder with an empty log; no folder when that fails.
@@ -483,21 +487,21 @@ def create_log(
     try:
         os.mkdir(directory)
         try:
-            segment = new_segment(directory, start_offset, config, host)
+            segment = new_segment(directory, start_offset, config, environment)
             if topic_id != ZERO_UUID:
                 write_partition_metadata(directory, topic_id)
         except BaseException:
             remove_folder(directory)
             raise
     except OSError as error:
-        host.io_failed(directory, "create a log", error)
+        environment.io_failed(directory, "create a log", error)
         raise StorageError(f"cannot create {topic_partition}: {error}") from error
     log = PartitionLog(
         directory,
         topic_partition,
         topic_id,
         config,
-        host,
+        environment,
         segments=(segment,),
         log_start_offset=start_offset,
         log_end_offset=start_offset,
@@ -505,7 +509,7 @@ def create_log(
         high_watermark=start_offset,
         producers=ProducerStateTable(),
         snapshots=SnapshotFiles(directory),
-        epochs=EpochCache(),
+        epochs=LeaderEpochCache(),
     )
     log.files_changed()
     return log

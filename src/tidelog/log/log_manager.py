@@ -55,10 +55,10 @@ from tidelog.log.directory.log_directory import (
 )
 from tidelog.log.directory.meta_properties import MetaProperties, read_meta_properties, reconcile
 from tidelog.log.future_log import FutureLog, FutureLogs, finish_interrupted_moves
-from tidelog.log.log_environment import LogHost
+from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.log_errors import StorageError
 from tidelog.log.log_flush import FlushTicket, run_all
-from tidelog.log.log_loader import PartitionLoader, create_log
+from tidelog.log.log_loader import LogLoader, create_log
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.retention import retain
 from tidelog.supervisor import attempt
@@ -85,9 +85,9 @@ class PendingLogs:
     `LogManager.take_in` takes in those that could be made.
     """
 
-    def __init__(self, wanted: Iterable[WantedLog], host: LogHost) -> None:
+    def __init__(self, wanted: Iterable[WantedLog], environment: LogEnvironment) -> None:
         self.wanted = list(wanted)
-        self._host = host
+        self._environment = environment
         self.made: list[tuple[LogDirectory, PartitionLog]] = []
 
     def run(self) -> None:
@@ -98,7 +98,7 @@ class PendingLogs:
         topic_partition, topic_id, config, directory = wanted
         folder = directory.folder_for(topic_partition)
         try:
-            log = create_log(folder, topic_partition, topic_id, config, self._host)
+            log = create_log(folder, topic_partition, topic_id, config, self._environment)
         except StorageError:
             return  # reported; `LogManager.get_or_create` tries elsewhere, or says why not
         self.made.append((directory, log))
@@ -127,7 +127,7 @@ class LogManager:
         self._clock = clock
         self._random = random if random is not None else Random()
         self._topic_config: TopicConfigs = lambda _: default_log_config
-        self._host = LogHost(
+        self._environment = LogEnvironment(
             clock,
             random=self._random,
             producer_expiration_ms=broker_config["producer.id.expiration.ms"],
@@ -154,7 +154,7 @@ class LogManager:
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over what may change while the broker runs."""
-        self._host.producer_expiration_ms = config["producer.id.expiration.ms"]
+        self._environment.producer_expiration_ms = config["producer.id.expiration.ms"]
 
     @property
     def directories(self) -> Sequence[LogDirectory]:
@@ -271,12 +271,14 @@ class LogManager:
         if folders and not clean:
             logger.info("%s was not closed cleanly: recovering its logs", directory.path)
 
-        def loader(topic_partition: TopicPartition, folder: str, host: LogHost) -> PartitionLoader:
-            return PartitionLoader(
+        def loader(
+            topic_partition: TopicPartition, folder: str, environment: LogEnvironment
+        ) -> LogLoader:
+            return LogLoader(
                 folder,
                 topic_partition,
                 self._topic_config(topic_partition.topic),
-                host,
+                environment,
                 clean=clean,
                 recovery_point=checkpoints[RECOVERY_POINT_FILE].get(topic_partition, 0),
                 log_start_offset=checkpoints[LOG_START_FILE].get(topic_partition, 0),
@@ -290,7 +292,7 @@ class LogManager:
         self.futures.load(directory, found.futures, loader)
         for topic_partition, folder in folders.items():
             try:
-                log = loader(topic_partition, folder, self._host).load()
+                log = loader(topic_partition, folder, self._environment).load()
                 self._logs[topic_partition] = log
                 log.cleaner_offset = checkpoints[CLEANER_FILE].get(topic_partition, -1)
             except OSError as problem:
@@ -422,7 +424,7 @@ class LogManager:
         for directory in self._candidates(topic_partition):
             folder = directory.folder_for(topic_partition)
             try:
-                log = create_log(folder, topic_partition, topic_id, config, self._host)
+                log = create_log(folder, topic_partition, topic_id, config, self._environment)
             except StorageError:
                 if self.is_online(directory):
                     raise
@@ -462,7 +464,7 @@ class LogManager:
                 config = self._topic_config(topic_partition.topic)
                 pending.append(WantedLog(topic_partition, topic_id, config, directory))
                 promised[directory] += 1
-        return PendingLogs(pending, self._host)
+        return PendingLogs(pending, self._environment)
 
     def take_in(self, pending: PendingLogs) -> None:
         """Not those in a directory that has failed meanwhile: they are made elsewhere."""

@@ -77,16 +77,16 @@ class LogReader:
         else:
             end = self._end_within(segment, up_to_offset)
         length = end - position
-        unverified = segment.unverified
-        if unverified is not None and length > FIRST_READ_BYTES_MAX < max_bytes:
+        verification = segment.verification
+        if verification is not None and length > FIRST_READ_BYTES_MAX < max_bytes:
             end_wanted = position + min(length, max_bytes)
-            if not unverified.is_checked(position, end_wanted):
+            if not verification.is_checked(position, end_wanted):
                 max_bytes = FIRST_READ_BYTES_MAX
         if length > max_bytes:
             return self._read_part(segment, position, end, max_bytes, log_end_offset, min_one_batch)
         if length <= 0:
             return ReadResult(None, segment, position)
-        if segment.unverified is not None:
+        if segment.verification is not None:
             length = self._good_length(segment, position, length, log_end_offset)
         segment.file.fileno()
         return ReadResult(FileRecords(segment.file, position, length), segment, position)
@@ -118,7 +118,7 @@ class LogReader:
                     self._remember(next_offset, segment, position + batch_size)
         if length == 0:
             return ReadResult(None, segment, position)
-        if segment.unverified is not None:
+        if segment.verification is not None:
             length = self._good_length(segment, position, length, log_end_offset)
         segment.file.fileno()
         records = FileRecords(segment.file, position, length, is_piece=is_piece)
@@ -136,7 +136,7 @@ class LogReader:
     def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
         for segment in self._segments_from(offset):
             found = segment.find_batch(offset)
-            if segment.unverified is not None:
+            if segment.verification is not None:
                 self._check_gap(segment, max(offset, segment.base_offset), found)
             if found is not None:
                 self._remember(offset, segment, found.position)
@@ -146,9 +146,9 @@ class LogReader:
     def _good_length(
         self, segment: LogSegment, position: int, length: int, log_end_offset: int
     ) -> int:
-        assert segment.unverified is not None
+        assert segment.verification is not None
         limit_offset = self._end_offset_of(segment, log_end_offset)
-        return segment.unverified.good_length(segment, position, length, limit_offset)
+        return segment.verification.good_length(segment, position, length, limit_offset)
 
     def _end_offset_of(self, segment: LogSegment, log_end_offset: int) -> int:
         """Where the next segment begins, or the log ends."""
@@ -166,10 +166,10 @@ class LogReader:
         end = segment.size if found is None else found.position
         if end > start and self._good_length(segment, start, end - start, INT64_MAX) < end - start:
             raise segment.no_batch_at(start)
-        assert segment.unverified is not None
+        assert segment.verification is not None
         if found is not None and has_last_offset_only(segment.file.read_at(found.position, 18)):
             return  # it may well begin at `offset`
-        if not segment.unverified.gaps_allowed:
+        if not segment.verification.gaps_allowed:
             raise CorruptRecords(f"{segment.file.path} has no record at offset {offset}")
 
     def _end_within(self, segment: LogSegment, up_to_offset: int) -> int:

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from tidelog.config.topic import LogConfig
 from tidelog.log import retention, time_lookup
 from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE, write_partition_metadata
-from tidelog.log.leader_epoch_cache import EpochCache, EpochEntry
-from tidelog.log.log_environment import LogHost
+from tidelog.log.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.log_errors import OffsetOutOfRange, StorageError
 from tidelog.log.log_flush import FlushTicket, SyncState
 from tidelog.log.log_reader import LogReader
@@ -39,7 +39,7 @@ from tidelog.log.segment.offset_index import RELATIVE_OFFSET_MAX
 from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.log.time_lookup import BatchLookups, TimestampOffset
-from tidelog.log.transaction_index_check import TxnIndexCheck
+from tidelog.log.transaction_index_check import TransactionIndexCheck
 from tidelog.log.truncation_walk import TruncationWalk, walk_due
 from tidelog.record.errors import BatchAboveSegment
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class AppendInfo:
+class LogAppendInfo:
     """What became of an append. Of a duplicate: the offsets and timestamp of the first time."""
 
     __slots__ = (
@@ -91,7 +91,7 @@ class AppendInfo:
     @classmethod
     def of_duplicate(
         cls, first: BatchMetadata, log_start_offset: int, leader_epoch: int
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         """For a batch that is in the log already, as `first`."""
         return cls(
             first.base_offset,
@@ -110,7 +110,7 @@ class PartitionLog:
         "_active",
         "_appended_epoch",
         "_directory",
-        "_host",
+        "_environment",
         "_max_segment_ms",
         "_reader",
         "_sync",
@@ -135,7 +135,7 @@ class PartitionLog:
         topic_partition: TopicPartition,
         topic_id: Uuid,
         config: LogConfig,
-        host: LogHost,
+        environment: LogEnvironment,
         *,
         segments: Sequence[LogSegment],
         log_start_offset: int,
@@ -144,18 +144,18 @@ class PartitionLog:
         high_watermark: int,
         producers: ProducerStateTable,
         snapshots: SnapshotFiles,
-        epochs: EpochCache,
+        epochs: LeaderEpochCache,
     ) -> None:
         self._directory = directory
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.config = config
         self._max_segment_ms = config.max_segment_ms
-        self._host = host
+        self._environment = environment
         self._set_segments(segments)
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self._sync = SyncState(recovery_point, host.clock.time_ms())
+        self._sync = SyncState(recovery_point, environment.clock.time_ms())
         self.producers = producers
         self.update_high_watermark(high_watermark)
         self.snapshots = snapshots
@@ -237,10 +237,10 @@ class PartitionLog:
         produce_version: int = 11,
         inflation: InflationBudget | None = None,
         checked: ValidBatch | None = None,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         """`checked` is what a thread made of the records, by the present configuration."""
         config = self.config
-        now_ms = self._host.clock.time_ms()
+        now_ms = self._environment.clock.time_ms()
         if checked is None:
             batch = validate_for_append(
                 records,
@@ -260,7 +260,7 @@ class PartitionLog:
             is_client = origin == AppendOrigin.CLIENT
             duplicate = find_duplicate(batch, self.producers, self.segments, is_client)
             if duplicate is not None:
-                return AppendInfo.of_duplicate(duplicate, self.log_start_offset, leader_epoch)
+                return LogAppendInfo.of_duplicate(duplicate, self.log_start_offset, leader_epoch)
         if leader_epoch != self._appended_epoch:
             self._enter_epoch(leader_epoch, batch.base_offset)
         segment = self._active
@@ -287,7 +287,7 @@ class PartitionLog:
             aborted = self.producers.add_batch(batch)
             if aborted is not None:
                 self._index_aborted(segment, aborted)
-        return AppendInfo(
+        return LogAppendInfo(
             batch.base_offset,
             last_offset,
             batch.log_append_time_ms,
@@ -305,7 +305,9 @@ class PartitionLog:
             raise self._storage_error("index an aborted transaction in", error) from error
         self._reader.note_aborted()
 
-    def append_as_follower(self, batches: memoryview, source_start_offset: int = 0) -> AppendInfo:
+    def append_as_follower(
+        self, batches: memoryview, source_start_offset: int = 0
+    ) -> LogAppendInfo:
         """Batches as the leader has them; their offsets must not lie below the log end.
 
         The leader's log may begin inside of a batch, at `source_start_offset`. A log that holds
@@ -330,7 +332,7 @@ class PartitionLog:
             raise BatchAboveSegment(
                 f"{len(valid)} bytes were fetched, but segment.bytes is {self.config.segment_bytes}"
             )
-        now_ms = self._host.clock.time_ms()
+        now_ms = self._environment.clock.time_ms()
         if segment.must_roll(
             self.config, len(valid), last_offset, scan.state.max_timestamp, now_ms
         ):
@@ -354,7 +356,7 @@ class PartitionLog:
             self.latest_epoch,
             self.log_start_offset,
         )
-        return AppendInfo(base_offset, last_offset, -1, start, len(valid), False, epoch, count)
+        return LogAppendInfo(base_offset, last_offset, -1, start, len(valid), False, epoch, count)
 
     def _scan_fetched(self, segment: LogSegment, batches: memoryview) -> LogScan:
         return segment.scan_for_append(batches, self.log_end_offset, self.epochs.latest_epoch)
@@ -415,10 +417,12 @@ class PartitionLog:
         )
 
     def _with_txn_indexes(
-        self, settle: Callable[[TxnIndexCheck], bool], look: Callable[[], list[AbortedTxn]]
+        self, settle: Callable[[TransactionIndexCheck], bool], look: Callable[[], list[AbortedTxn]]
     ) -> list[AbortedTxn]:
         """What `look` finds once the indexes are settled, rebuilt if it finds them damaged."""
-        check = TxnIndexCheck(self.segments, self.snapshots, self._host, self.log_start_offset)
+        check = TransactionIndexCheck(
+            self.segments, self.snapshots, self._environment, self.log_start_offset
+        )
         try:
             if settle(check):
                 self._reader.forget_aborted()
@@ -490,13 +494,13 @@ class PartitionLog:
         try:
             old.become_inactive()
             self.snapshots.take(self.producers, base_offset)
-            segment = new_segment(self._directory, base_offset, self.config, self._host)
+            segment = new_segment(self._directory, base_offset, self.config, self._environment)
         except OSError as error:
             raise self._storage_error("roll", error) from error
         self._set_segments((*self.segments, segment))
         self._sync.files_changed()
         logger.info("rolled %s at offset %d", self.topic_partition, base_offset)
-        self._host.rolled(self)
+        self._environment.rolled(self)
         return segment
 
     def _set_segments(self, segments: Sequence[LogSegment]) -> None:
@@ -528,7 +532,7 @@ class PartitionLog:
         if config.delete:
             count = retention.above_size_count(self._facts(), bound, config.retention_bytes)
             deleted += self._delete_oldest(count, "retention.bytes")
-            now_ms = self._host.clock.time_ms()
+            now_ms = self._environment.clock.time_ms()
             count = retention.too_old_count(self._facts(), bound, config.retention_ms, now_ms)
             deleted += self._delete_oldest(count, "retention.ms")
         return deleted
@@ -557,11 +561,13 @@ class PartitionLog:
         end = start + len(replaced)
         assert self.segments[start:end] == tuple(replaced) != self.segments[start:], replaced
         try:
-            new, paths = cleaned.swap_in(replaced, self.snapshots, self._host.clock.time_ms())
+            new, paths = cleaned.swap_in(
+                replaced, self.snapshots, self._environment.clock.time_ms()
+            )
         except OSError as error:
             raise self._storage_error("replace segments of", error) from error
         self._set_segments((*self.segments[:start], new, *self.segments[end:]))
-        self._host.delete_later(paths, self.config.file_delete_delay_ms)
+        self._environment.delete_later(paths, self.config.file_delete_delay_ms)
 
     def _delete_files(self, doomed: Sequence[LogSegment]) -> None:
         paths: list[str] = []
@@ -572,7 +578,7 @@ class PartitionLog:
         except OSError as error:
             raise self._storage_error("delete segments of", error) from error
         finally:
-            self._host.delete_later(paths, self.config.file_delete_delay_ms)
+            self._environment.delete_later(paths, self.config.file_delete_delay_ms)
 
     def walk_before_truncation(
         self, offset: int, made: TruncationWalk | None
@@ -581,7 +587,7 @@ class PartitionLog:
         has been made still holds.
         """
         try:
-            return walk_due(self, self._host, offset, made)
+            return walk_due(self, self._environment, offset, made)
         except OSError as error:
             raise self._storage_error("read", error) from error
 
@@ -616,7 +622,7 @@ class PartitionLog:
         doomed = self.segments
         self._delete_files(doomed)
         try:
-            segment = new_segment(self._directory, offset, self.config, self._host)
+            segment = new_segment(self._directory, offset, self.config, self._environment)
         except OSError as error:
             raise self._storage_error("truncate", error) from error
         self._set_segments((segment,))
@@ -650,15 +656,15 @@ class PartitionLog:
                 self.snapshots,
                 self.segments,
                 log_start_offset=log_start_offset,
-                now_ms=self._host.clock.time_ms(),
-                expiration_ms=self._host.producer_expiration_ms,
+                now_ms=self._environment.clock.time_ms(),
+                expiration_ms=self._environment.producer_expiration_ms,
             )
         except OSError as error:
             raise self._storage_error("read the producers of", error) from error
 
     def remove_expired_producers(self) -> None:
-        now_ms = self._host.clock.time_ms()
-        self.producers.remove_expired(now_ms, self._host.producer_expiration_ms)
+        now_ms = self._environment.clock.time_ms()
+        self.producers.remove_expired(now_ms, self._environment.producer_expiration_ms)
 
     # Durability
 
@@ -667,7 +673,7 @@ class PartitionLog:
         unflushed = self.unflushed_messages
         return unflushed > 0 and (
             unflushed >= self.config.flush_messages
-            or self._host.clock.time_ms() - self._sync.last_flush_ms >= self.config.flush_ms
+            or self._environment.clock.time_ms() - self._sync.last_flush_ms >= self.config.flush_ms
         )
 
     def files_changed(self) -> None:
@@ -680,7 +686,7 @@ class PartitionLog:
 
     def flush_done(self, ticket: FlushTicket) -> None:
         """After a successful run."""
-        self._sync.done(ticket, self._host.clock.time_ms())
+        self._sync.done(ticket, self._environment.clock.time_ms())
 
     def flush_failed(self, ticket: FlushTicket) -> None:
         """The recovery point stays; the next ticket covers what this one did."""
@@ -745,5 +751,5 @@ class PartitionLog:
 
     def _storage_error(self, what: str, error: OSError) -> StorageError:
         logger.error("cannot %s %s: %s", what, self._directory, error)
-        self._host.io_failed(self._directory, what, error)
+        self._environment.io_failed(self._directory, what, error)
         return StorageError(f"cannot {what} {self.topic_partition}: {error.strerror or error}")

@@ -113,8 +113,8 @@ def first_at_or_after(
             found = _first_in(segments, number, timestamp, log_start_offset, lookups)
             if found is not None:
                 return found
-        if segment.size and segment.unverified is not None:
-            segment.unverified.require_whole(segment, _end_of(segments, number))
+        if segment.size and segment.verification is not None:
+            segment.verification.require_whole(segment, _end_of(segments, number))
     return None
 
 
@@ -129,7 +129,7 @@ def _first_in(
     position = segment.position_for_timestamp(timestamp, start_offset)
     while True:
         batch = segment.find_batch_by_timestamp(timestamp, position, start_offset)
-        if segment.unverified is not None:
+        if segment.verification is not None:
             _require_good(segment, position, batch, _end_of(segments, number))
         if batch is None:
             return None
@@ -150,11 +150,11 @@ def _require_good(
     segment: LogSegment, position: int, batch: FoundBatch | None, end_offset: int | None
 ) -> None:
     """What was passed over and what was found, by headers that nobody has checked yet."""
-    assert segment.unverified is not None
+    assert segment.verification is not None
     end = segment.size if batch is None else batch.position + batch.size
     length = end - position
     limit_offset = _INT64_MAX if end_offset is None else end_offset
-    if segment.unverified.good_length(segment, position, length, limit_offset) < length:
+    if segment.verification.good_length(segment, position, length, limit_offset) < length:
         raise segment.no_batch_at(position)
 
 
@@ -165,8 +165,8 @@ def with_max_timestamp(
     filled = [segment for segment in segments if segment.size]
     for number, segment in enumerate(filled):
         segment.largest_timestamp()
-        if segment.unverified is not None:
-            segment.unverified.require_whole(segment, _end_of(filled, number))
+        if segment.verification is not None:
+            segment.verification.require_whole(segment, _end_of(filled, number))
     if not filled:
         return None
     latest = max(filled, key=lambda segment: segment.max_timestamp)

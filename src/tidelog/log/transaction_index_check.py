@@ -26,7 +26,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from tidelog.log.log_environment import LogHost
+from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.producer_snapshots import SnapshotFiles
 from tidelog.log.producer_state import ABORT_MARKER, NO_OFFSET, ProducerStateTable, producers_at
 from tidelog.log.segment.index_file import CorruptIndex
@@ -47,8 +47,11 @@ class _Bounds(NamedTuple):
     last_stable_offset_max: int
 
 
-class AbortEvidence:
-    """Of one segment after the other; `table` is what is known of producers before the first."""
+class TransactionReplay:
+    """Replays the batches of one segment after another, and tells their aborted transactions.
+
+    `table` is what is known of producers before the first segment.
+    """
 
     __slots__ = ("_bounds", "_ended_at", "_table", "told")
 
@@ -103,7 +106,10 @@ class AbortEvidence:
 
 
 class SegmentWalk(Walk):
-    """`evidence` and `next_offset` are there once it `is_clean`: up to `end`, the segment is."""
+    """For the check of one segment, in a thread.
+
+    `transactions` and `next_offset` are there once it `is_clean`: up to `end`, the segment is.
+    """
 
     def __init__(
         self,
@@ -116,11 +122,11 @@ class SegmentWalk(Walk):
         now_ms: int,
         expiration_ms: int,
     ) -> None:
-        assert segment.unverified is not None
+        assert segment.verification is not None
         super().__init__(segment.file.path)
         self._segment = segment
-        self._truncations = segment.unverified.truncations
-        self._gaps_allowed = segment.unverified.gaps_allowed
+        self._truncations = segment.verification.truncations
+        self._gaps_allowed = segment.verification.gaps_allowed
         self._file = WalkedFile.of(segment)
         self.end = self._file.size
         older = [
@@ -139,7 +145,7 @@ class SegmentWalk(Walk):
         self._expiration_ms = expiration_ms
         self._has_transactions = False
         self.table = ProducerStateTable()
-        self.evidence: AbortEvidence
+        self.transactions: TransactionReplay
         self.next_offset = -1
         self.is_settled = False
 
@@ -171,22 +177,22 @@ class SegmentWalk(Walk):
             self._gaps_allowed and first_offset > file.base_offset
         ):
             return False
-        self.evidence = evidence = AbortEvidence(self.table)
+        self.transactions = transactions = TransactionReplay(self.table)
         scan = file.scan(verify_crc=True)
         for piece in scan:
             for row in piece.producers:
                 self._has_transactions |= bool(row.attributes & TRANSACTIONAL_BIT)
-                evidence.see(row)
+                transactions.see(row)
         self.next_offset = scan.next_offset
         return scan.position == file.size and scan.next_offset <= self._limit_offset
 
     def settle(self) -> None:
-        unverified = self._segment.unverified
-        if self.is_settled or unverified is None or unverified.truncations != self._truncations:
+        verification = self._segment.verification
+        if self.is_settled or verification is None or verification.truncations != self._truncations:
             return
         self.is_settled = True
         if self.is_clean:
-            unverified.note_whole(
+            verification.note_whole(
                 self.end, self.next_offset, has_transactions=self._has_transactions
             )
 
@@ -194,16 +200,16 @@ class SegmentWalk(Walk):
 INT64_MAX: Final = (1 << 63) - 1
 
 
-class TxnIndexCheck:
+class TransactionIndexCheck:
     """For the segments of one log, as they are now."""
 
-    __slots__ = ("_host", "_is_on_loop", "_log_start_offset", "_segments", "_snapshots")
+    __slots__ = ("_environment", "_is_on_loop", "_log_start_offset", "_segments", "_snapshots")
 
     def __init__(
         self,
         segments: Sequence[LogSegment],
         snapshots: SnapshotFiles,
-        host: LogHost,
+        environment: LogEnvironment,
         log_start_offset: int,
         *,
         is_on_loop: bool = True,
@@ -211,20 +217,24 @@ class TxnIndexCheck:
         self._is_on_loop = is_on_loop  # not at start-up, when nobody is served
         self._segments = segments
         self._snapshots = snapshots
-        self._host = host
+        self._environment = environment
         self._log_start_offset = log_start_offset
 
     def before_reading(self, segment: LogSegment | None) -> bool:
         """Of a segment whose records are about to be read; whether an index had to be written."""
-        if segment is None or segment.unverified is None or not segment.unverified.has_transactions:
+        if (
+            segment is None
+            or segment.verification is None
+            or not segment.verification.has_transactions
+        ):
             return False
         changed = False
         for each in self._segments[self._segments.index(segment) :]:
-            if each.unverified is None:
+            if each.verification is None:
                 break
-            if not each.unverified.txn_index_checked:
+            if not each.verification.txn_index_checked:
                 changed = self.repair(each) or changed
-            if not each.unverified.has_open_transactions:
+            if not each.verification.has_open_transactions:
                 break
         return changed
 
@@ -234,7 +244,7 @@ class TxnIndexCheck:
         for segment in self._segments:
             if segment.base_offset >= offset:
                 break
-            if segment.unverified is not None and not segment.unverified.txn_index_checked:
+            if segment.verification is not None and not segment.verification.txn_index_checked:
                 changed = self.repair(segment) or changed
         return changed
 
@@ -260,9 +270,9 @@ class TxnIndexCheck:
                 raise CorruptRecords(f"{segment.file.path} is damaged, and so {problem}") from None
             found = None
         expected = replay.expected(found or (), self._log_start_offset)
-        if segment.unverified is not None:
-            segment.unverified.txn_index_checked = True
-            segment.unverified.has_open_transactions = replay.is_open
+        if segment.verification is not None:
+            segment.verification.txn_index_checked = True
+            segment.verification.has_open_transactions = replay.is_open
         if found == expected:
             return False
         if found is not None:
@@ -274,20 +284,22 @@ class TxnIndexCheck:
             segment.add_aborted(aborted)
         return True
 
-    def _replay(self, segment: LogSegment) -> _Replay:
+    def _replay(self, segment: LogSegment) -> _SegmentReplay:
         limit_offset = self._limit_of(segment)
         walk = None
         is_heavy = self._is_on_loop and segment.size > LOOP_BYTES_MAX
-        if segment.unverified is not None and is_heavy:
-            walk = segment.unverified.walk or self._walk_over(segment, limit_offset)
-            segment.unverified.walk = None if walk.is_settled else walk
+        if segment.verification is not None and is_heavy:
+            walk = segment.verification.walk or self._walk_over(segment, limit_offset)
+            segment.verification.walk = None if walk.is_settled else walk
             if not walk.is_settled:
                 raise WalkDue(walk)
         if walk is not None and walk.is_clean:
-            return _Replay(segment, walk.evidence, walk.table, segment.size, limit_offset, walk)
+            return _SegmentReplay(
+                segment, walk.transactions, walk.table, segment.size, limit_offset, walk
+            )
         good_end = self._good_end(segment, limit_offset)
         table = self._producers_before(segment)
-        return _Replay(segment, AbortEvidence(table), table, good_end, limit_offset)
+        return _SegmentReplay(segment, TransactionReplay(table), table, good_end, limit_offset)
 
     def _walk_over(self, segment: LogSegment, limit_offset: int) -> SegmentWalk:
         return SegmentWalk(
@@ -296,8 +308,8 @@ class TxnIndexCheck:
             self._snapshots,
             limit_offset=limit_offset,
             log_start_offset=self._log_start_offset,
-            now_ms=self._host.clock.time_ms(),
-            expiration_ms=self._host.producer_expiration_ms,
+            now_ms=self._environment.clock.time_ms(),
+            expiration_ms=self._environment.producer_expiration_ms,
         )
 
     def _producers_before(self, segment: LogSegment) -> ProducerStateTable:
@@ -306,14 +318,14 @@ class TxnIndexCheck:
             self._snapshots,
             self._segments,
             log_start_offset=self._log_start_offset,
-            now_ms=self._host.clock.time_ms(),
-            expiration_ms=self._host.producer_expiration_ms,
+            now_ms=self._environment.clock.time_ms(),
+            expiration_ms=self._environment.producer_expiration_ms,
         )
 
     def _good_end(self, segment: LogSegment, limit_offset: int) -> int:
-        if segment.unverified is None:
+        if segment.verification is None:
             return segment.size
-        return segment.unverified.good_length(segment, 0, segment.size, limit_offset)
+        return segment.verification.good_length(segment, 0, segment.size, limit_offset)
 
     def _limit_of(self, segment: LogSegment) -> int:
         """Where the next segment begins."""
@@ -322,20 +334,20 @@ class TxnIndexCheck:
         return INT64_MAX if is_last else self._segments[number].base_offset
 
 
-class _Replay:
+class _SegmentReplay:
     """What the batches of a segment say of transactions, as far as they are good."""
 
     def __init__(
         self,
         segment: LogSegment,
-        evidence: AbortEvidence,
+        transactions: TransactionReplay,
         table: ProducerStateTable,
         good_end: int,
         limit_offset: int,
         walk: SegmentWalk | None = None,
     ) -> None:
         """After a walk, what has been appended since it began is still to be seen."""
-        self._evidence = evidence
+        self._transactions = transactions
         scan = SegmentScan(
             segment.file.fileno(),
             segment.base_offset,
@@ -347,8 +359,8 @@ class _Replay:
         )
         for piece in scan:
             for row in piece.producers:
-                self._evidence.see(row)
-        self._gaps_allowed = segment.unverified is None or segment.unverified.gaps_allowed
+                self._transactions.see(row)
+        self._gaps_allowed = segment.verification is None or segment.verification.gaps_allowed
         is_short = scan.next_offset < limit_offset < INT64_MAX
         self.is_damaged = good_end < segment.size or (is_short and not self._gaps_allowed)
         self._unknown_offsets = range(scan.next_offset, limit_offset)
@@ -358,7 +370,7 @@ class _Replay:
         """What the batches tell, and what of `found` is to be believed without."""
         believed = [entry for entry in found if self._is_believed(entry, log_start_offset)]
         ends = {entry.last_offset for entry in believed}
-        told = [entry for entry in self._evidence.told if entry.last_offset not in ends]
+        told = [entry for entry in self._transactions.told if entry.last_offset not in ends]
         return sorted(believed + told, key=lambda aborted: aborted.last_offset)
 
     def _is_believed(self, entry: AbortedTxn, log_start_offset: int) -> bool:
@@ -366,10 +378,10 @@ class _Replay:
         segment has lost its batches, or if a cleaner has taken what would tell of it."""
         if self.is_damaged and entry.last_offset in self._unknown_offsets:
             return True
-        if self._gaps_allowed and self._evidence.bears_out(entry):
+        if self._gaps_allowed and self._transactions.bears_out(entry):
             return True
         return (
             entry.first_offset < log_start_offset
-            and self._evidence.has_marker_of(entry)
-            and not self._evidence.tells_end_of(entry)
+            and self._transactions.has_marker_of(entry)
+            and not self._transactions.tells_end_of(entry)
         )

@@ -17,7 +17,7 @@ from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment.segment_walk import LOOP_BYTES_MAX, Walk, WalkedFile
 
 if TYPE_CHECKING:
-    from tidelog.log.log_environment import LogHost
+    from tidelog.log.log_environment import LogEnvironment
     from tidelog.log.partition_log import PartitionLog
 
 
@@ -90,12 +90,14 @@ class TruncationWalk(Walk):
 
 
 def walk_due(
-    log: PartitionLog, host: LogHost, offset: int, made: TruncationWalk | None
+    log: PartitionLog, environment: LogEnvironment, offset: int, made: TruncationWalk | None
 ) -> TruncationWalk | None:
     """Before a cut at `offset`; None if little has to be read, or `made` holds."""
     if not log.segments[0].base_offset <= offset < log.log_end_offset:
         return None
     if made is not None and made.has_run and made.is_for(log, offset):
         return None
-    walk = TruncationWalk(log, offset, host.clock.time_ms(), host.producer_expiration_ms)
+    walk = TruncationWalk(
+        log, offset, environment.clock.time_ms(), environment.producer_expiration_ms
+    )
     return walk if walk.size_bytes > LOOP_BYTES_MAX else None

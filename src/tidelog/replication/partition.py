@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_validator import AppendOrigin, ValidBatch
-from tidelog.log.partition_log import AppendInfo, PartitionLog
+from tidelog.log.partition_log import LogAppendInfo, PartitionLog
 from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record.file_records import FileRecords
 from tidelog.record.inflation import InflationBudget
@@ -267,7 +267,7 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         inflation: InflationBudget | None = None,
         checked: ValidBatch | None = None,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         """Append as leader. While a flush is due, readers do not see the records: `flush_due`."""
         log = self.log
         end_offset_before = log.log_end_offset
@@ -299,14 +299,14 @@ class Partition:
                 f"{self.leadership.min_insync_replicas} are needed.",
             )
 
-    def append_as_coordinator(self, records: memoryview) -> AppendInfo:
+    def append_as_coordinator(self, records: memoryview) -> LogAppendInfo:
         """Append what a coordinator of this broker writes."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.require_enough_in_sync()
         return self.append(records, LATEST_PRODUCE_VERSION, AppendOrigin.COORDINATOR)
 
-    def append_marker(self, marker: memoryview) -> AppendInfo:
+    def append_marker(self, marker: memoryview) -> LogAppendInfo:
         """Append the end of a transaction; what it held may be more than its own bytes, so
         readers must look again.
         """
@@ -459,7 +459,9 @@ class Partition:
 
     # Following, where another broker leads
 
-    def append_from_leader(self, batches: memoryview, leader_log_start_offset: int) -> AppendInfo:
+    def append_from_leader(
+        self, batches: memoryview, leader_log_start_offset: int
+    ) -> LogAppendInfo:
         return self.log.append_as_follower(batches, leader_log_start_offset)
 
     def follow(self, high_watermark: int, log_start_offset: int, size_bytes: int) -> None:

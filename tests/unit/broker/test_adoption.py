@@ -28,7 +28,7 @@ from tidelog.controller import znodes
 from tidelog.controller.metadata_store import SetData
 from tidelog.controller.znodes import AdoptionMark
 from tidelog.errors import ErrorCode, StartupError
-from tidelog.log.cleaner.log_cleaner_manager import CleanerManager
+from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager
 from tidelog.protocol.messages.metadata_records import (
     PartitionChangeRecord,
     ProducerIdsRecord,
@@ -55,7 +55,7 @@ def keep_house(stage: HandlerStage) -> None:
     """All that retention and the cleaner have to do."""
     logs = stage.broker.logs
     for _ in range(3):
-        while clean_dirtiest(CleanerManager(logs, stage.clock), stage.clock) is not None:
+        while clean_dirtiest(LogCleanerManager(logs, stage.clock), stage.clock) is not None:
             pass
         sum(logs.delete_old_segments())
 

@@ -84,7 +84,7 @@ async def test_a_default_that_is_removed_does_not_stay_in_force_at_the_controlle
 @in_loop
 async def test_logs_are_loaded_by_what_was_set_while_brokers_ran(tmp_path: Path) -> None:
     async with opened(tmp_path, {"producer.id.expiration.ms": "5000"}) as server:
-        assert server.broker.logs._host.producer_expiration_ms == 5000
+        assert server.broker.logs._environment.producer_expiration_ms == 5000
 
 
 @pytest.mark.parametrize("was_clean", [True, False])

@@ -19,7 +19,7 @@ from tidelog.broker.log_cleaner import LogCleaner
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.log.cleaner.cleaned_segment import CleanedSegment
-from tidelog.log.cleaner.log_cleaner_manager import CleanerManager, Round
+from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager, Round
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
 from tidelog.types import ZERO_UUID, TopicPartition
@@ -268,16 +268,16 @@ def test_a_stop_does_not_wait_for_a_throttled_round(logs: LogManager) -> None:
 
 def test_no_error_ends_a_worker(logs: LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
     log = dirty_log(logs)
-    begin = CleanerManager.begin_dirtiest
+    begin = LogCleanerManager.begin_dirtiest
     turns: list[int] = []
 
-    def fail_at_first(self: CleanerManager, found: Any) -> Round | None:
+    def fail_at_first(self: LogCleanerManager, found: Any) -> Round | None:
         turns.append(1)
         if len(turns) < 3:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return begin(self, found)
 
-    monkeypatch.setattr(CleanerManager, "begin_dirtiest", fail_at_first)
+    monkeypatch.setattr(LogCleanerManager, "begin_dirtiest", fail_at_first)
 
     async def story(_: LogCleaner) -> None:
         await until(lambda: log.cleaner_offset == 5)

@@ -11,7 +11,7 @@ from tests.support.log_builder import COMMIT, LogWorkshop, end_txn, produce
 from tidelog.config.topic import LogConfig
 from tidelog.log import producer_state
 from tidelog.log.log_errors import OutOfOrderSequence
-from tidelog.log.partition_log import AppendInfo, PartitionLog
+from tidelog.log.partition_log import LogAppendInfo, PartitionLog
 
 PRODUCER = 7
 OTHER = 8
@@ -22,7 +22,7 @@ def workshop(tmp_path: Path) -> LogWorkshop:
     return LogWorkshop(tmp_path)
 
 
-def send(log: PartitionLog, sequence: int, *, size: int = 10, epoch: int = 0) -> AppendInfo:
+def send(log: PartitionLog, sequence: int, *, size: int = 10, epoch: int = 0) -> LogAppendInfo:
     return produce(log, b"x" * size, producer_id=PRODUCER, producer_epoch=epoch, sequence=sequence)
 
 

@@ -25,7 +25,7 @@ from tests.support.metadata import no_space
 from tests.support.syncs import record_syncs
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.log.leader_epoch_cache import EpochCache
+from tidelog.log.leader_epoch_cache import LeaderEpochCache
 from tidelog.log.log_errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
@@ -743,7 +743,7 @@ def test_epochs_that_a_truncation_could_not_write_are_written_with_the_next_batc
     produce(log, leader_epoch=1)
     produce(log, leader_epoch=2)
     with monkeypatch.context() as patch:
-        patch.setattr(EpochCache, "save", no_space)
+        patch.setattr(LeaderEpochCache, "save", no_space)
         with pytest.raises(StorageError):
             log.truncate_to(1)
     log.append_as_follower(memoryview(batch))

@@ -13,7 +13,7 @@ from tidelog.config.topic import LogConfig
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment.transaction_index import AbortedTxn
-from tidelog.log.transaction_index_check import AbortEvidence
+from tidelog.log.transaction_index_check import TransactionReplay
 from tidelog.record.kernel import ProducerBatch
 
 COMPACTED = LogConfig(compact=True, min_cleanable_dirty_ratio=0.0)
@@ -28,8 +28,8 @@ def marker(offset: int, control_type: int, producer: int = PRODUCER) -> Producer
     return ProducerBatch(producer, 0, -1, -1, offset, offset, 0, 0x30, 0, control_type, 0)
 
 
-def evidence(*rows: ProducerBatch) -> AbortEvidence:
-    found = AbortEvidence(ProducerStateTable())
+def replayed(*rows: ProducerBatch) -> TransactionReplay:
+    found = TransactionReplay(ProducerStateTable())
     for row in rows:
         found.see(row)
     return found
@@ -40,18 +40,18 @@ def entry(first: int, last: int, stable: int | None = None) -> AbortedTxn:
 
 
 def test_what_is_still_there_is_told() -> None:
-    found = evidence(data(4), data(6), marker(8, ABORT))
+    found = replayed(data(4), data(6), marker(8, ABORT))
     assert found.told == [entry(4, 8)]
 
 
 def test_a_transaction_with_nothing_left_but_its_marker_is_borne_out() -> None:
-    found = evidence(data(1), marker(3, COMMIT), marker(8, ABORT))
+    found = replayed(data(1), marker(3, COMMIT), marker(8, ABORT))
     assert found.told == []
     assert [found.bears_out(entry(first, 8)) for first in range(9)] == [False] * 4 + [True] * 5
 
 
 def test_one_that_began_before_what_is_left_of_it_is_borne_out() -> None:
-    found = evidence(marker(3, ABORT), data(6), marker(8, ABORT))
+    found = replayed(marker(3, ABORT), data(6), marker(8, ABORT))
     assert [found.bears_out(entry(first, 8)) for first in (3, 4, 6, 7)] == [
         False,
         True,
@@ -61,13 +61,13 @@ def test_one_that_began_before_what_is_left_of_it_is_borne_out() -> None:
 
 
 def test_there_must_be_a_marker_of_that_producer_and_it_must_abort() -> None:
-    found = evidence(marker(8, COMMIT), marker(9, ABORT, producer=8))
+    found = replayed(marker(8, COMMIT), marker(9, ABORT, producer=8))
     assert not found.bears_out(entry(7, 8))
     assert not found.bears_out(entry(7, 9))
 
 
 def test_readers_are_not_sent_home_while_another_transaction_is_open() -> None:
-    found = evidence(data(5, producer=8), marker(8, ABORT))
+    found = replayed(data(5, producer=8), marker(8, ABORT))
     assert [found.bears_out(entry(7, 8, stable)) for stable in (4, 5, 6, 9)] == [
         True,
         True,
@@ -80,7 +80,7 @@ def test_what_a_snapshot_knows_counts_too() -> None:
     table = ProducerStateTable()
     for row in (data(1), marker(2, COMMIT), data(4), data(5, producer=8), data(6, producer=8)):
         table.replay(row)
-    found = AbortEvidence(table)
+    found = TransactionReplay(table)
     found.see(marker(8, ABORT))
     found.see(marker(9, ABORT, producer=8))
     assert found.told == [entry(4, 8, 5), AbortedTxn(8, 5, 9, 10)]

@@ -235,10 +235,10 @@ def test_a_source_that_fails_takes_the_partition_offline(
 
 def test_the_cleaner_keeps_off_until_it_is_there(tmp_path: Path) -> None:
     async def story(stage: MoveStage) -> None:
-        from tidelog.log.cleaner.log_cleaner_manager import CleanerManager
+        from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager
 
         stage.append(300)
-        cleaner = CleanerManager(stage.logs, stage.stage.clock)
+        cleaner = LogCleanerManager(stage.logs, stage.stage.clock)
         begun = cleaner.begin_dirtiest(cleaner.dirty_logs())
         assert begun is not None
         stage.move(1)

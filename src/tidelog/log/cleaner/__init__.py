@@ -4,9 +4,9 @@
     each key once, gaps in offsets  records since the last cleaning   active segment, above the
                                                                       last stable offset, too young
 
-One round over a log: `cleanable` says how far it may go, how dirty the log is and what the round
-needs to know; `cleaning` has `segment_pass` build an offset map of the dirty tail and copy what
+One round over a log: `log_to_clean` says how far it may go, how dirty the log is and what the round
+needs to know; `cleaner` has `segment_pass` build an offset map of the dirty tail and copy what
 stays, one group of segments after another, into `cleaned_segment`s; the log swaps each in for its
-group. `cleaner_manager` chooses the log and keeps the state; it and the swaps belong to the broker
-loop, the copying to a thread. Only `broker.log_cleaner` knows of both.
+group. `log_cleaner_manager` chooses the log and keeps the state; it and the swaps belong to the
+broker loop, the copying to a thread. Only `broker.log_cleaner` knows of both.
 """

@@ -40,7 +40,7 @@ class LastRecord(NamedTuple):
     producer_epoch: int
 
 
-class TransactionTracker:
+class CleanedTransactionMetadata:
     """For one pass over a log, from a given offset on.
 
     `aborted`: those that may touch the pass; the ones that end before it must not be among them.
@@ -113,7 +113,7 @@ class BatchRetention:
 
     def __init__(
         self,
-        tracker: TransactionTracker,
+        tracker: CleanedTransactionMetadata,
         last_records: Mapping[int, LastRecord],
         end_offset: int,
         now_ms: int,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
 from tidelog.log.cleaner.cleaned_segment import CleanedSegment
-from tidelog.log.cleaner.cleaned_transactions import BatchRetention, TransactionTracker
+from tidelog.log.cleaner.cleaned_transactions import BatchRetention, CleanedTransactionMetadata
 from tidelog.log.cleaner.log_to_clean import CleaningPlan, SourceSegment, group_lengths
 from tidelog.log.cleaner.segment_pass import FilterPass, IoThrottle, MapPass, OffsetMap
 from tidelog.log.segment.index_file import fsync_path
@@ -26,7 +26,7 @@ NS_PER_MS: Final = 1_000_000
 MEGABYTE = 1_000_000
 
 
-class CleanerSettings(NamedTuple):
+class CleanerConfig(NamedTuple):
     """The log.cleaner.* keys as one value."""
 
     is_enabled: bool
@@ -38,7 +38,7 @@ class CleanerSettings(NamedTuple):
     backoff_ms: int
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> CleanerSettings:
+    def of(cls, config: BrokerConfig) -> CleanerConfig:
         threads = config.get_int("log.cleaner.threads")
         share = max(threads, 1)
         return cls(
@@ -54,7 +54,7 @@ class CleanerSettings(NamedTuple):
         )
 
 
-class CleaningStats:
+class CleanerStats:
     """What a round has done, for the log."""
 
     __slots__ = (
@@ -100,13 +100,13 @@ class CleaningStats:
         )
 
 
-class LogCleaning:
+class Cleaner:
     """`build_map`, then `clean` each of `groups`; the round ends at `end_offset`."""
 
     def __init__(
         self,
         plan: CleaningPlan,
-        settings: CleanerSettings,
+        settings: CleanerConfig,
         throttle: IoThrottle,
         clock: Clock,
         check: Callable[[], object],
@@ -117,7 +117,7 @@ class LogCleaning:
         self._clock = clock
         self._check = check
         self.groups: list[Sequence[SourceSegment]] = []
-        self.stats = CleaningStats(plan.topic_partition, plan.first_dirty_offset)
+        self.stats = CleanerStats(plan.topic_partition, plan.first_dirty_offset)
 
     @property
     def end_offset(self) -> int:
@@ -134,7 +134,7 @@ class LogCleaning:
         aborted = [txn for txn in plan.aborted if txn.last_offset >= plan.first_dirty_offset]
         mapping = MapPass(
             self._map,
-            TransactionTracker(aborted),
+            CleanedTransactionMetadata(aborted),
             plan.first_dirty_offset,
             self._buffer,
             self._throttle,
@@ -152,7 +152,7 @@ class LogCleaning:
 
     def _begin_filter(self) -> None:
         plan = self._plan
-        self._tracker = TransactionTracker(plan.aborted)
+        self._tracker = CleanedTransactionMetadata(plan.aborted)
         self._filter = FilterPass(
             self._map,
             BatchRetention(self._tracker, plan.last_records, plan.end_offset, plan.now_ms),

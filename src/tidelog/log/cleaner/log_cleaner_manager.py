@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidelog.clock import Clock
 from tidelog.errors import KafkaError
-from tidelog.log.cleaner.log_to_clean import CleaningPlan, DirtyLog, examine, plan_cleaning
+from tidelog.log.cleaner.log_to_clean import CleaningPlan, LogToClean, examine, plan_cleaning
 from tidelog.log.directory.log_dir_failures import LogDirFailures
 from tidelog.log.log_errors import CleaningAborted
 from tidelog.log.partition_log import PartitionLog
@@ -55,20 +55,20 @@ class Round:
         self.truncations = log.truncations  # a plan does not outlive a truncation
 
 
-class CleanerManager:
+class LogCleanerManager:
     def __init__(self, logs: Logs, clock: Clock) -> None:
         self._logs = logs
         self._clock = clock
         self._rounds: dict[TopicPartition, Round] = {}
         self.uncleanable: dict[TopicPartition, PartitionLog] = {}
 
-    def dirty_logs(self) -> Iterator[DirtyLog | None]:
+    def dirty_logs(self) -> Iterator[LogToClean | None]:
         """Looks at all logs, in steps; None for one that cannot be cleaned."""
         self._forget_gone()
         for log in self._candidates():
             yield self._examine(log, self._clock.time_ms()) if self._is_candidate(log) else None
 
-    def begin_dirtiest(self, dirty_logs: Iterable[DirtyLog | None]) -> Round | None:
+    def begin_dirtiest(self, dirty_logs: Iterable[LogToClean | None]) -> Round | None:
         """Of those that `dirty_logs` has found, the log that needs it most, marked as being
         cleaned; None when no log is due. What has changed since is looked at again.
         """
@@ -98,7 +98,7 @@ class CleanerManager:
             and self._logs.get(topic_partition) is log
         )
 
-    def _examine(self, log: PartitionLog, now_ms: int) -> DirtyLog | None:
+    def _examine(self, log: PartitionLog, now_ms: int) -> LogToClean | None:
         if len(log.segments) == 1:
             return None
         try:
@@ -107,7 +107,7 @@ class CleanerManager:
             self.failed(log, error)
             return None
 
-    def _begin(self, dirty: DirtyLog, now_ms: int) -> Round | None:
+    def _begin(self, dirty: LogToClean, now_ms: int) -> Round | None:
         log = dirty.log
         try:
             begun = Round(log, plan_cleaning(dirty, now_ms))

@@ -120,7 +120,7 @@ class SourceSegment:
             return 0
 
 
-class DirtyLog(NamedTuple):
+class LogToClean(NamedTuple):
     """A log that could be cleaned in the range of offsets."""
 
     log: PartitionLog
@@ -142,7 +142,7 @@ class DirtyLog(NamedTuple):
         return self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
 
-def examine(log: PartitionLog, now_ms: int) -> DirtyLog:
+def examine(log: PartitionLog, now_ms: int) -> LogToClean:
     """OSError when a timestamp that is needed cannot be read."""
     first_dirty_offset = _first_dirty_offset(log)
     active_offset = log.active_segment.base_offset
@@ -153,7 +153,7 @@ def examine(log: PartitionLog, now_ms: int) -> DirtyLog:
     end_offset = beyond[0].base_offset if beyond else active_offset
     clean = [each for each in log.segments if each.base_offset < first_dirty_offset]
     cleanable = _between(log.segments, min(first_dirty_offset, end_offset), end_offset)
-    return DirtyLog(
+    return LogToClean(
         log,
         first_dirty_offset,
         end_offset,
@@ -231,7 +231,7 @@ class CleaningPlan(NamedTuple):
         return [each for each in self.sources if each.end_offset > self.first_dirty_offset]
 
 
-def plan_cleaning(dirty: DirtyLog, now_ms: int) -> CleaningPlan:
+def plan_cleaning(dirty: LogToClean, now_ms: int) -> CleaningPlan:
     """OSError or StorageError when an index that is needed cannot be read."""
     log, config = dirty.log, dirty.log.config
     sources = []

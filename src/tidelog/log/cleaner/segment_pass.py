@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.clock import Clock
 from tidelog.errors import KafkaError
 from tidelog.log.cleaner.cleaned_segment import CleanedSegment
-from tidelog.log.cleaner.cleaned_transactions import BatchRetention, TransactionTracker
+from tidelog.log.cleaner.cleaned_transactions import BatchRetention, CleanedTransactionMetadata
 from tidelog.log.cleaner.log_to_clean import SourceSegment
 from tidelog.log.log_errors import CannotClean
 from tidelog.log.segment.log_file import read_into
@@ -227,7 +227,7 @@ class MapPass(SegmentPass):
     def __init__(
         self,
         offsets: OffsetMap,
-        tracker: TransactionTracker,
+        tracker: CleanedTransactionMetadata,
         first_dirty_offset: int,
         buffer: bytearray,
         throttle: IoThrottle,

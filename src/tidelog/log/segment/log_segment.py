@@ -8,8 +8,8 @@ indexed batch; after a restart the count begins anew. Indexes carry no checksum.
 finds a damaged one (wrong size, fields that do not grow, an entry that leads to another batch)
 rebuilds both from the batch headers and goes on.
 
-What a start finds on disk and has not recovered is `unverified`: its batches are checked when they
-are first read, and its index entries against them.
+A segment that a start finds on disk and does not recover has a `verification`: its batches are
+checked when they are first read, and its index entries against them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from tidelog.config.topic import LogConfig
-from tidelog.log.log_environment import LogHost
+from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.segment.index_file import CorruptIndex
 from tidelog.log.segment.log_file import LogFile
 from tidelog.log.segment.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from tidelog.log.segment.segment_scan import WHY_STOPPED, SegmentScan
 from tidelog.log.segment.time_index import TimeIndex
-from tidelog.log.segment.transaction_index import AbortedTxn, TxnIndex
+from tidelog.log.segment.transaction_index import AbortedTxn, TransactionIndex
 from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, max_timestamp_of
 from tidelog.record.errors import CorruptRecords
 
 if TYPE_CHECKING:
-    from tidelog.log.segment.segment_verification import Unverified
+    from tidelog.log.segment.segment_verification import SegmentVerification
     from tidelog.record.kernel import LogScan
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class LogSegment:
         "offset_of_max_timestamp",
         "rolling_timestamp",
         "size",
-        "unverified",
+        "verification",
     )
 
     def __init__(
@@ -109,10 +109,10 @@ class LogSegment:
         self.indexed_position = size
         self.index_full = False
         self.indexes_synced = False  # nothing was written to them since their last sync
-        self.unverified: Unverified | None = None
+        self.verification: SegmentVerification | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        self._txn_index: TxnIndex | None = None
+        self._txn_index: TransactionIndex | None = None
 
     @classmethod
     def create(
@@ -322,8 +322,8 @@ class LogSegment:
             dropped = self.size - found.position
             self.file.truncate(found.position)
             self.size = found.position
-            if self.unverified is not None:
-                self.unverified.truncated()
+            if self.verification is not None:
+                self.verification.truncated()
         if self.size == 0:
             self.rolling_timestamp = UNKNOWN
         self.indexed_position = self.size
@@ -396,8 +396,8 @@ class LogSegment:
         return size, last_offset + 1
 
     def no_batch_at(self, position: int) -> CorruptRecords:
-        if self.unverified is not None:
-            self.unverified.note_no_batch(self, position)
+        if self.verification is not None:
+            self.verification.note_no_batch(self, position)
         return CorruptRecords(f"{self.file.path} holds no batch at position {position}")
 
     def _last_offset_at(self, position: int) -> int:
@@ -445,7 +445,7 @@ class LogSegment:
     def _verified_time(self, entry: tuple[int, int]) -> tuple[int, int]:
         """A time index entry, if the batch that it means has that timestamp."""
         timestamp, offset = entry
-        if timestamp >= 0 and self.unverified is not None:
+        if timestamp >= 0 and self.verification is not None:
             batch = self.find_batch(offset)
             if (
                 batch is None
@@ -458,7 +458,7 @@ class LogSegment:
     def _verified_last_time(self) -> tuple[int, int]:
         """The last time index entry, if nothing after it has a larger timestamp."""
         entry = self._verified_time(self.time_index.last_entry())
-        if self.unverified is not None and entry[0] >= 0:
+        if self.verification is not None and entry[0] >= 0:
             position = self.indexed_position_of(entry[1])
             if self.scan(verify_crc=False, position=position).run().max_timestamp > entry[0]:
                 raise CorruptIndex(f"{self.path(TIME_INDEX_SUFFIX)} lacks its last entries")
@@ -497,8 +497,8 @@ class LogSegment:
             entry = self._with_indexes(self._verified_last_time)
         except CorruptRecords:
             entry = self.time_index.last_entry()
-            if self.unverified is not None:
-                self.unverified.is_searchable = False
+            if self.verification is not None:
+                self.verification.is_searchable = False
         if entry[0] < 0 and self.size:
             self.rebuild_indexes(f"{self.path(TIME_INDEX_SUFFIX)} is empty")
             entry = self.time_index.last_entry()
@@ -563,17 +563,17 @@ class LogSegment:
         return size // entry_bytes
 
     @property
-    def txn_index(self) -> TxnIndex:
+    def txn_index(self) -> TransactionIndex:
         if self._txn_index is None:
-            self._txn_index = TxnIndex(self.path(TXN_INDEX_SUFFIX), self.base_offset)
+            self._txn_index = TransactionIndex(self.path(TXN_INDEX_SUFFIX), self.base_offset)
         return self._txn_index
 
     def rebuild_indexes(self, why: str) -> None:
         logger.warning("rebuilding the indexes of %s: %s", self.file.path, why)
         scan = self.scan(verify_crc=False).run()
         if scan.why != kernel.AT_END:
-            if self.unverified is not None:
-                self.unverified.note_broken(self, scan.position, WHY_STOPPED[scan.why])
+            if self.verification is not None:
+                self.verification.note_broken(self, scan.position, WHY_STOPPED[scan.why])
             else:
                 logger.error(
                     "%s holds %s at position %d",
@@ -642,19 +642,21 @@ class LogSegment:
         return renamed
 
 
-def new_segment(directory: str, base_offset: int, config: LogConfig, host: LogHost) -> LogSegment:
+def new_segment(
+    directory: str, base_offset: int, config: LogConfig, environment: LogEnvironment
+) -> LogSegment:
     return LogSegment.create(
         directory,
         base_offset,
         index_interval_bytes=config.index_interval_bytes,
-        created_ms=host.clock.time_ms(),
-        jitter_ms=roll_jitter_ms(config, host),
+        created_ms=environment.clock.time_ms(),
+        jitter_ms=roll_jitter_ms(config, environment),
         preallocate_bytes=config.segment_bytes if config.preallocate else 0,
     )
 
 
-def roll_jitter_ms(config: LogConfig, host: LogHost) -> int:
+def roll_jitter_ms(config: LogConfig, environment: LogEnvironment) -> int:
     """So that the segments of many partitions do not all roll at once."""
     if config.segment_jitter_ms <= 0:
         return 0
-    return host.random.randrange(min(config.segment_jitter_ms, config.segment_ms))
+    return environment.random.randrange(min(config.segment_jitter_ms, config.segment_ms))

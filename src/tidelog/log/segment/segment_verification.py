@@ -176,8 +176,8 @@ def lie_in(
     return position if position < scan.position else None
 
 
-class Unverified:
-    """Of one segment; touched only on the broker loop."""
+class SegmentVerification:
+    """Of one segment; None where the start has read it. Touched only on the broker loop."""
 
     __slots__ = (
         "_broken_at",

@@ -32,7 +32,7 @@ class AbortedTxn(NamedTuple):
     last_stable_offset: int
 
 
-class TxnIndex:
+class TransactionIndex:
     __slots__ = ("_entries", "base_offset", "path")
 
     def __init__(self, path: str, base_offset: int) -> None:

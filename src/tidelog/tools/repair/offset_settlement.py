@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.log.leader_epoch_cache import EpochCache
+from tidelog.log.leader_epoch_cache import LeaderEpochCache
 from tidelog.tools.repair.batch_finder import FoundBatch
 
 
@@ -206,7 +206,7 @@ def settle_epochs(
     *,
     before: int,
     after: int | None,
-    known: EpochCache,
+    known: LeaderEpochCache,
 ) -> list[FoundBatch]:
     """`before` and `after` are the epochs at the borders of the neighbouring segments."""
     settled = list(batches)

@@ -22,8 +22,8 @@ from typing import NamedTuple
 from tidelog.clock import SystemClock
 from tidelog.config.topic import LogConfig
 from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE
-from tidelog.log.log_environment import LogHost
-from tidelog.log.log_loader import PartitionLoader
+from tidelog.log.log_environment import LogEnvironment
+from tidelog.log.log_loader import LogLoader
 from tidelog.log.partition_log import PartitionLog
 from tidelog.log.segment.index_file import fsync_path
 from tidelog.log.segment.log_segment import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
@@ -99,16 +99,16 @@ class PartitionRepair:
 
     def _recover(self) -> PartitionLog:
         dropped: list[str] = []
-        host = LogHost(
+        environment = LogEnvironment(
             SystemClock(),
             producer_expiration_ms=NEVER_EXPIRE_MS,
             delete_later=lambda paths, _: dropped.extend(paths),
         )
-        log = PartitionLoader(
+        log = LogLoader(
             str(self._folder),
             partition_of(self._folder),
             LogConfig(),
-            host,
+            environment,
             clean=False,
             recovery_point=0,
             log_start_offset=self._log_start_offset,

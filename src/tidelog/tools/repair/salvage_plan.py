@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from tidelog.clock import SystemClock
 from tidelog.config.topic import LogConfig
 from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE, read_epochs
-from tidelog.log.leader_epoch_cache import EpochCache
+from tidelog.log.leader_epoch_cache import LeaderEpochCache
 from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.log.segment.index_file import CorruptIndex
 from tidelog.log.segment.log_file import LogFile
@@ -31,7 +31,7 @@ from tidelog.log.segment.log_segment import (
 from tidelog.log.segment.offset_index import ENTRY as INDEX_ENTRY
 from tidelog.log.segment.offset_index import RELATIVE_OFFSET_MAX
 from tidelog.log.segment.segment_verification import lie_in
-from tidelog.log.segment.transaction_index import AbortedTxn, TxnIndex
+from tidelog.log.segment.transaction_index import AbortedTxn, TransactionIndex
 from tidelog.record.batch import CONTROL_BIT
 from tidelog.record.control import ControlType, read_marker
 from tidelog.record.errors import InvalidRecords
@@ -315,11 +315,11 @@ class SalvagePlanner:
             if position
         }
 
-    def _read_epochs(self) -> EpochCache:
+    def _read_epochs(self) -> LeaderEpochCache:
         try:
-            return EpochCache(read_epochs(f"{self._folder}/{LEADER_EPOCH_FILE}") or ())
+            return LeaderEpochCache(read_epochs(f"{self._folder}/{LEADER_EPOCH_FILE}") or ())
         except CorruptCheckpoint:
-            return EpochCache()
+            return LeaderEpochCache()
 
     # Losses
 
@@ -453,7 +453,9 @@ def _aborts_in(segment: PlannedSegment, loss: Loss) -> set[tuple[int, int]]:
     """Producer and first offset of transactions whose abort marker the index places in the loss."""
     stem = segment.path.removesuffix(LOG_SUFFIX)
     try:
-        entries: list[AbortedTxn] = TxnIndex(stem + TXN_INDEX_SUFFIX, segment.base_offset).entries()
+        entries: list[AbortedTxn] = TransactionIndex(
+            stem + TXN_INDEX_SUFFIX, segment.base_offset
+        ).entries()
     except CorruptIndex:
         return set()
     end = loss.end_offset if loss.end_offset is not None else 1 << 63

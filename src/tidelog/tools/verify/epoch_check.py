@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE, read_epochs
-from tidelog.log.leader_epoch_cache import EpochCache
+from tidelog.log.leader_epoch_cache import LeaderEpochCache
 from tidelog.log.log_errors import CorruptCheckpoint
 from tidelog.tools.verify.finding import Finding, Kind, Report
 from tidelog.tools.verify.good_batches import GoodBatch
@@ -37,7 +37,7 @@ class EpochCheck:
         self._path = f"{folder}/{LEADER_EPOCH_FILE}"
         self._log_start_offset = log_start_offset
         self._report = report
-        self._cache = EpochCache()
+        self._cache = LeaderEpochCache()
         self._is_said = False
         self._is_known = self._read()
         self._suspects: list[_Suspect] = []
@@ -50,7 +50,7 @@ class EpochCheck:
         except CorruptCheckpoint as problem:
             self._say(str(problem).removeprefix(f"{self._path}: "))
             return False
-        self._cache = EpochCache(entries or ())
+        self._cache = LeaderEpochCache(entries or ())
         return entries is not None
 
     def batch(self, path: str, batch: GoodBatch) -> None:

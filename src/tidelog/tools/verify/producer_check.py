@@ -12,8 +12,8 @@ import os
 from tidelog.log.producer_snapshots import CorruptSnapshot, SnapshotRow, decode_snapshot
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment.index_file import CorruptIndex
-from tidelog.log.segment.transaction_index import AbortedTxn, TxnIndex
-from tidelog.log.transaction_index_check import AbortEvidence
+from tidelog.log.segment.transaction_index import AbortedTxn, TransactionIndex
+from tidelog.log.transaction_index_check import TransactionReplay
 from tidelog.record.batch import CONTROL_BIT
 from tidelog.record.control import read_marker
 from tidelog.record.errors import InvalidRecords
@@ -36,19 +36,19 @@ class ProducerCheck:
         self._report = report
         self._gaps_allowed = gaps_allowed
         self._table = ProducerStateTable()
-        self._evidence = AbortEvidence(self._table)
+        self._replay = TransactionReplay(self._table)
         self._first_seen: dict[int, int] = {}  # producer -> its first batch in this log
         self._log_first_offset: int | None = None
         self._waiting = sorted(snapshot_offsets)
-        self._txn_index: TxnIndex | None = None
+        self._txn_index: TransactionIndex | None = None
         self.is_whole = True  # no damage so far
 
     def begin_segment(self, stem: str, base_offset: int) -> None:
         self.reach(base_offset)
         if self._log_first_offset is None:
             self._log_first_offset = base_offset
-        self._txn_index = TxnIndex(f"{stem}.txnindex", base_offset)
-        self._evidence.begin_segment()
+        self._txn_index = TransactionIndex(f"{stem}.txnindex", base_offset)
+        self._replay.begin_segment()
 
     def batch(self, batch: GoodBatch) -> None:
         if batch.producer_id < 0:
@@ -61,7 +61,7 @@ class ProducerCheck:
             delta = batch.last_offset - batch.base_offset
             last_sequence = (batch.base_sequence + delta) & _SEQUENCE_MASK
         self._first_seen.setdefault(batch.producer_id, batch.base_offset)
-        self._evidence.see(
+        self._replay.see(
             ProducerBatch(
                 batch.producer_id,
                 batch.producer_epoch,
@@ -91,20 +91,20 @@ class ProducerCheck:
             return
         wrong = [entry for entry in entries if not self._is_right(entry)]
         ends = {entry.last_offset for entry in entries if entry not in wrong}
-        missing = [told for told in self._evidence.told if told.last_offset not in ends]
+        missing = [told for told in self._replay.told if told.last_offset not in ends]
         if missing:
             self._say_index(f"it lacks the aborted transaction {tuple(missing[0])}")
         elif wrong:
             self._say_index(f"it holds {tuple(wrong[0])}, which the segment does not")
 
     def _is_right(self, entry: AbortedTxn) -> bool:
-        evidence = self._evidence
-        if entry in evidence.told or (self._gaps_allowed and evidence.bears_out(entry)):
+        replay = self._replay
+        if entry in replay.told or (self._gaps_allowed and replay.bears_out(entry)):
             return True
         began_before = entry.first_offset < self._first_seen.get(entry.producer_id, 1 << 62)
-        if began_before and evidence.has_marker_of(entry) and not evidence.tells_end_of(entry):
+        if began_before and replay.has_marker_of(entry) and not replay.tells_end_of(entry):
             return True
-        return any(self._agrees_with(entry, told) for told in evidence.told)
+        return any(self._agrees_with(entry, told) for told in replay.told)
 
     def _agrees_with(self, entry: AbortedTxn, told: AbortedTxn) -> bool:
         """Retention may have taken the beginning of a transaction: the rest tells too little."""

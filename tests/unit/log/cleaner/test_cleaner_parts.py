@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.clock import FakeClock
 from tidelog.config.broker import BrokerConfig
-from tidelog.log.cleaner.cleaner import CleanerSettings
+from tidelog.log.cleaner.cleaner import CleanerConfig
 from tidelog.log.cleaner.log_to_clean import SegmentSize, group_lengths
 from tidelog.log.cleaner.segment_pass import IoThrottle, OffsetMap
 
@@ -101,11 +101,11 @@ class TestSettings:
                 "log.cleaner.io.buffer.size": str(1 << 20),
             }
         )
-        settings = CleanerSettings.of(config)
+        settings = CleanerConfig.of(config)
         assert settings.map_bytes == 16 << 20
         assert settings.io_buffer_bytes == 128 << 10
 
     def test_kafkas_defaults(self) -> None:
-        settings = CleanerSettings.of(BrokerConfig({}))
+        settings = CleanerConfig.of(BrokerConfig({}))
         assert settings[:5] == (True, 1, 128 << 20, 0.9, 256 << 10)
         assert settings.backoff_ms == 15_000

@@ -34,7 +34,7 @@ from tests.support.cleaning import (
 from tests.support.crashing_disk import CrashingDisk
 from tests.support.log_builder import ABORT, COMMIT, LogWorkshop, end_txn
 from tidelog.config.topic import LogConfig
-from tidelog.log.cleaner.cleaner import CleanerSettings
+from tidelog.log.cleaner.cleaner import CleanerConfig
 from tidelog.log.partition_log import PartitionLog
 from tidelog.record.batch import Codec
 
@@ -224,7 +224,7 @@ def test_a_crash_at_any_file_operation_of_a_cleaning_loses_nothing(
     second: list[Step],
     past_horizon: bool,
     all_flushed: bool,
-    chosen: CleanerSettings | None,
+    chosen: CleanerConfig | None,
 ) -> None:
     cleaner = chosen or SETTINGS._replace(map_bytes=24 * 6, map_load_factor=0.5)
     with story() as origin:
@@ -260,7 +260,7 @@ def test_every_step_of_a_cleaning_is_a_file_operation_to_die_in(tmp_path: Path) 
 
 def _crash(
     origin: Story,
-    cleaner: CleanerSettings,
+    cleaner: CleanerConfig,
     expectation: Expectation,
     recovery_point: int,
     die_at: int,

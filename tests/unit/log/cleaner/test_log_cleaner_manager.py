@@ -12,7 +12,7 @@ from tests.support.cleaning import START_MS, Shelf, clean, clean_dirtiest, store
 from tests.support.clock import FakeClock
 from tests.support.log_builder import LogWorkshop
 from tidelog.config.topic import LogConfig
-from tidelog.log.cleaner.log_cleaner_manager import CleanerManager
+from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager
 from tidelog.log.cleaner.log_to_clean import examine
 from tidelog.log.log_errors import CleaningAborted
 from tidelog.log.log_loader import create_log
@@ -36,7 +36,7 @@ def log_with(
         TopicPartition("t", partition),
         ZERO_UUID,
         config,
-        workshop.host,
+        workshop.environment,
     )
     for count in segments:
         for _ in range(count):
@@ -50,7 +50,7 @@ def test_the_dirtiest_log_comes_first(workshop: LogWorkshop) -> None:
     half.cleaner_offset = 6
     most = log_with(workshop, 1, 1, 9, config=COMPACTED)
     most.cleaner_offset = 1
-    manager = CleanerManager(Shelf().put(half, most), workshop.clock)
+    manager = LogCleanerManager(Shelf().put(half, most), workshop.clock)
     chosen = [
         begun.log for _ in range(2) if (begun := manager.begin_dirtiest(manager.dirty_logs()))
     ]
@@ -62,7 +62,7 @@ def test_workers_that_have_looked_at_the_same_time_clean_different_logs(
     workshop: LogWorkshop,
 ) -> None:
     logs = [log_with(workshop, number, 1, 9, config=COMPACTED) for number in range(2)]
-    manager = CleanerManager(Shelf().put(*logs), workshop.clock)
+    manager = LogCleanerManager(Shelf().put(*logs), workshop.clock)
     looks = [list(manager.dirty_logs()) for _ in range(3)]
     begun = [manager.begin_dirtiest(found) for found in looks]
     assert {each.log for each in begun[:2] if each} == set(logs)
@@ -71,7 +71,7 @@ def test_workers_that_have_looked_at_the_same_time_clean_different_logs(
 
 def test_a_log_that_is_cut_after_the_look_is_looked_at_again(workshop: LogWorkshop) -> None:
     log = log_with(workshop, 0, 1, 9, config=COMPACTED)
-    manager = CleanerManager(Shelf().put(log), workshop.clock)
+    manager = LogCleanerManager(Shelf().put(log), workshop.clock)
     found = list(manager.dirty_logs())
     log.truncate_to(0)
     assert manager.begin_dirtiest(found) is None
@@ -87,7 +87,7 @@ def test_a_log_is_due_above_min_cleanable_dirty_ratio(workshop: LogWorkshop) -> 
 
 def test_only_compacted_logs_are_cleaned(workshop: LogWorkshop) -> None:
     log = log_with(workshop, 0, 5, config=LogConfig())
-    manager = CleanerManager(Shelf().put(log), workshop.clock)
+    manager = LogCleanerManager(Shelf().put(log), workshop.clock)
     assert manager.begin_dirtiest(manager.dirty_logs()) is None
 
 
@@ -151,7 +151,7 @@ def test_a_checkpoint_below_the_log_start_is_nothing_new_when_retention_deletes(
 def test_a_deleted_log_gives_the_round_up(workshop: LogWorkshop) -> None:
     log = log_with(workshop, 0, 3, config=COMPACTED)
     shelf = Shelf().put(log)
-    manager = CleanerManager(shelf, workshop.clock)
+    manager = LogCleanerManager(shelf, workshop.clock)
     begun = manager.begin_dirtiest(manager.dirty_logs())
     assert begun is not None
     assert manager.is_current(begun)
@@ -167,7 +167,7 @@ def test_a_truncated_log_gives_the_round_up_and_is_dirty_from_there(
     assert log.cleaner_offset == 6
     write(log, *[(b"k", b"v")] * 20)
     log.roll()
-    manager = CleanerManager(Shelf().put(log), workshop.clock)
+    manager = LogCleanerManager(Shelf().put(log), workshop.clock)
     begun = manager.begin_dirtiest(manager.dirty_logs())
     assert begun is not None
     log.truncate_to(5)
@@ -188,7 +188,7 @@ def test_a_failing_log_is_marked_named_and_left_alone(
 ) -> None:
     log = log_with(workshop, 0, 3, config=COMPACTED)
     shelf = Shelf().put(log)
-    manager = CleanerManager(shelf, workshop.clock)
+    manager = LogCleanerManager(shelf, workshop.clock)
     manager.mark_uncleanable(log, "a batch is damaged")
     assert "t-0 cannot be cleaned" in caplog.text
     assert manager.begin_dirtiest(manager.dirty_logs()) is None
@@ -205,7 +205,7 @@ def test_compact_and_delete_together_clean_and_delete(workshop: LogWorkshop) -> 
     write(log, (b"k", b"1"), timestamp=START_MS)
     write(log, (b"k", b"2"), timestamp=START_MS)
     log.roll()
-    manager = CleanerManager(Shelf().put(log), workshop.clock)
+    manager = LogCleanerManager(Shelf().put(log), workshop.clock)
     begun = manager.begin_dirtiest(manager.dirty_logs())
     assert begun is not None
     list(manager.delete_old_segments())
@@ -222,7 +222,7 @@ def test_retention_by_the_clock_passes_over_a_log_that_is_being_cleaned(
 ) -> None:
     caplog.set_level(logging.INFO)
     log = log_with(workshop, 0, 3, config=COMPACTED)
-    manager = CleanerManager(Shelf().put(log), FakeClock())
+    manager = LogCleanerManager(Shelf().put(log), FakeClock())
     begun = manager.begin_dirtiest(manager.dirty_logs())
     assert begun is not None
     assert log.is_being_cleaned

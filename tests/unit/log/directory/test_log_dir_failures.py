@@ -14,7 +14,7 @@ from tests.support.log_broker import LogBroker, close_abruptly
 from tests.support.log_builder import fill, offsets, produce
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, StartupError
-from tidelog.log.cleaner.log_cleaner_manager import CleanerManager
+from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager
 from tidelog.log.directory.log_dir_failures import LogDirFailures
 from tidelog.log.log_errors import DirectoryLocked, StorageError
 from tidelog.log.log_manager import LogManager
@@ -144,7 +144,7 @@ class TestWhatFindsOut:
         for log in two_logs(broker.start()):
             log.roll()
         manager = broker.restart(LogConfig(compact=True, delete=False, max_compaction_lag_ms=1))
-        cleaner = CleanerManager(manager, broker.clock)
+        cleaner = LogCleanerManager(manager, broker.clock)
         FailingDisk(broker.paths[1], monkeypatch).fail(errno.EIO, "pread", reads=True)
         begun = cleaner.begin_dirtiest(cleaner.dirty_logs())
         assert begun is not None

@@ -46,14 +46,14 @@ def read_error(log: PartitionLog, offset: int) -> ErrorCode:
 def test_own_segments_are_not_checked(workshop: LogWorkshop) -> None:
     log = workshop.create(SMALL)
     fill(log, 10)
-    assert [segment.unverified for segment in log.segments] == [None] * len(log.segments)
+    assert [segment.verification for segment in log.segments] == [None] * len(log.segments)
 
 
 def test_recovered_segments_are_not_checked_again(workshop: LogWorkshop) -> None:
     log = workshop.create(SMALL)
     fill(log, 10)
     recovered = workshop.load(SMALL, clean=False)
-    assert [segment.unverified for segment in recovered.segments] == [None] * len(log.segments)
+    assert [segment.verification for segment in recovered.segments] == [None] * len(log.segments)
 
 
 def test_a_second_read_checks_nothing(
@@ -237,8 +237,8 @@ def test_a_plain_log_costs_committed_readers_no_walk(
 
     assert log.aborted_transactions(0, result) == []
     assert result.segment is not None
-    assert result.segment.unverified is not None
-    assert not result.segment.unverified.txn_index_checked
+    assert result.segment.verification is not None
+    assert not result.segment.verification.txn_index_checked
     assert caplog.text == ""
 
 

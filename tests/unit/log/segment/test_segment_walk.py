@@ -202,7 +202,7 @@ def test_readers_that_come_together_share_one_walk(
         list(threads.map(Walk.run, waiting))
     assert len(scans) == 1
     waiting[0].settle()
-    first = log.segments[0].unverified
+    first = log.segments[0].verification
     assert first is not None
     assert first.walk is waiting[0]
     after_walks(log, 0)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tidelog.log.segment.index_file import CorruptIndex
-from tidelog.log.segment.transaction_index import AbortedTxn, TxnIndex
+from tidelog.log.segment.transaction_index import AbortedTxn, TransactionIndex
 
 
 def test_the_file_appears_with_the_first_abort_and_has_kafkas_bytes(tmp_path: Path) -> None:
     path = tmp_path / "x.txnindex"
-    index = TxnIndex(str(path), 100)
+    index = TransactionIndex(str(path), 100)
     assert index.entries() == []
     assert not path.exists()
     index.append(AbortedTxn(7, 90, 105, 106))
@@ -23,12 +23,12 @@ def test_entries_are_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "x.txnindex")
     written = [AbortedTxn(7, 90, 105, 106), AbortedTxn(8, 101, 110, 111)]
     for aborted in written:
-        TxnIndex(path, 100).append(aborted)
-    assert TxnIndex(path, 100).entries() == written
+        TransactionIndex(path, 100).append(aborted)
+    assert TransactionIndex(path, 100).entries() == written
 
 
 def test_collect_gives_what_touches_the_range_and_says_when_that_is_all(tmp_path: Path) -> None:
-    index = TxnIndex(str(tmp_path / "x.txnindex"), 0)
+    index = TransactionIndex(str(tmp_path / "x.txnindex"), 0)
     first, second = AbortedTxn(7, 10, 15, 12), AbortedTxn(8, 12, 20, 21)
     index.append(first)
     index.append(second)
@@ -40,17 +40,17 @@ def test_collect_gives_what_touches_the_range_and_says_when_that_is_all(tmp_path
 
 def test_truncation_drops_markers_at_and_above_the_offset(tmp_path: Path) -> None:
     path = str(tmp_path / "x.txnindex")
-    index = TxnIndex(path, 0)
+    index = TransactionIndex(path, 0)
     index.append(AbortedTxn(7, 10, 15, 16))
     index.append(AbortedTxn(8, 12, 20, 21))
     index.keep_below(20)
-    assert TxnIndex(path, 0).entries() == [AbortedTxn(7, 10, 15, 16)]
+    assert TransactionIndex(path, 0).entries() == [AbortedTxn(7, 10, 15, 16)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "version", "order"])
 def test_a_damaged_index_is_refused(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "x.txnindex"
-    index = TxnIndex(str(path), 100)
+    index = TransactionIndex(str(path), 100)
     index.append(AbortedTxn(7, 90, 105, 106))
     content = path.read_bytes()
     damaged = {
@@ -60,4 +60,4 @@ def test_a_damaged_index_is_refused(tmp_path: Path, damage: str) -> None:
     }[damage]
     path.write_bytes(damaged)
     with pytest.raises(CorruptIndex):
-        TxnIndex(str(path), 100).entries()
+        TransactionIndex(str(path), 100).entries()

@@ -151,6 +151,7 @@ class Cluster:
         self._membership_check = self._check_membership()
 
     def _check_membership(self) -> MembershipCheck:
+        self.host.may_be_replaced = self._membership.may_be_over
         self._membership.on_cut_off(self._cut_off_changed)
         self._membership.on_session(self._session_changed)
         return MembershipCheck(
@@ -243,7 +244,6 @@ class Cluster:
         self.controller.on_broker_session(state)
 
     def _cut_off_changed(self, is_cut_off: bool) -> None:
-        self.host.is_cut_off = is_cut_off
         if is_cut_off:
             self._membership_check.start()
             return

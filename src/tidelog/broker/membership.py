@@ -48,9 +48,11 @@ logger = logging.getLogger(__name__)
 FORMER_LIFE_RETRY_S: Final = 0.1
 FORMER_LIFE_MARGIN_S: Final = 5.0
 REGISTRATION_RETRY_S: Final = 0.5
-# Of the session timeout: when the loss of the connection is noticed, up to two thirds of the
-# session have passed already.
+# Of the session timeout, from the loss of the connection on: by then up to two thirds of the
+# session have passed, or more where something held the loop.
 CUT_OFF_SHARE: Final = 1 / 3
+
+SESSION_CHECK_S: Final = 0.1
 
 # What this broker's registration promises: `replication/leadership.py` keeps it.
 FEATURES: Final = {STRICT_MIN_ISR_FEATURE: 1}
@@ -83,7 +85,7 @@ class Membership:
         self._min_insync_replicas = 1
         self._cut_off_changed: Callable[[bool], object] = lambda is_cut_off: None
         self._session_listener: SessionListener = lambda state: None
-        self._timeout: TimerHandle | None = None  # while the connection is lost
+        self._timeout: TimerHandle | None = None  # while the connection is lost, or silent
         self._again: asyncio.Task[None] | None = None
         self._is_cut_off = False
         self._is_registered = False
@@ -211,6 +213,28 @@ class Membership:
 
     # The session
 
+    def may_be_over(self) -> bool:
+        """Whether the session may have expired, noticed or not.
+
+        A process that was stopped for a while finds requests to answer before it finds that out.
+        """
+        if not self._is_cut_off and self._store.session_left_s() > 0:
+            return False
+        if self._timeout is None and not self._is_cut_off:
+            self._timeout = self._timer.call_later(0.0, self._look_at_session)
+        return True
+
+    def _look_at_session(self) -> None:
+        """The connection stands, and the server has not been heard for too long: until it is, or
+        the connection goes, this broker counts as cut off.
+        """
+        if self._store.session_left_s() > 0:
+            self._timeout = None
+            self._set_cut_off(False)
+        else:
+            self._timeout = self._timer.call_later(SESSION_CHECK_S, self._look_at_session)
+            self._set_cut_off(True)
+
     def _session_changed(self, state: SessionState) -> None:
         if self._is_closed:
             return
@@ -218,8 +242,12 @@ class Membership:
             self._timeout.cancel()
             self._timeout = None
         if state is SessionState.DISCONNECTED:
-            delay_s = self._session_timeout_s * CUT_OFF_SHARE
-            self._timeout = self._timer.call_later(delay_s, lambda: self._set_cut_off(True))
+            delay_s = min(self._session_timeout_s * CUT_OFF_SHARE, self._store.session_left_s())
+            self._timeout = self._timer.call_later(
+                max(delay_s, 0.0), lambda: self._set_cut_off(True)
+            )
+            if delay_s <= 0:
+                self._set_cut_off(True)
         elif state is SessionState.EXPIRED:
             self._is_registered = False
             self._session_listener(state)

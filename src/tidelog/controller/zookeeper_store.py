@@ -12,8 +12,7 @@ What it adds to the contract of `metadata_store.py`
   than what this session has seen or written.
 
 A session that expires does so at the server: while there is no connection, nobody here can know. A
-broker that must not act without its session counts from DISCONNECTED: by then up to two thirds of
-the session timeout have passed without a sign of the server.
+broker that must not act without its session asks `session_left_s`.
 
 The broker's loop drives the session (`zookeeper/session.py`), with no thread between them. A call
 that blocks drives it itself until it has its answer. While something else holds the loop, nobody
@@ -308,6 +307,10 @@ class ZooKeeperStore:
         """When `_tick` has something to do."""
         deadlines = (self._session.deadline, self._queue.deadline)
         return min((each for each in deadlines if each is not None), default=None)
+
+    def session_left_s(self) -> float:
+        """How long the session lives at least; not above 0 if it may have expired."""
+        return self._session.left_s()
 
     # What the session tells
 

@@ -104,7 +104,9 @@ class Leadership:
     @property
     def has_enough_in_sync(self) -> bool:
         """Whether acks=all may be promised: not alone, where another may lead by now."""
-        return not self.is_under_min_isr and not (self._host.is_cut_off and len(self.isr) == 1)
+        if self.is_under_min_isr:
+            return False
+        return len(self.isr) > 1 or not self._host.may_be_replaced()
 
     def committed_end(self, local_end_offset: int) -> int:
         """How far the high watermark may go; -1 if it may not move."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
@@ -45,8 +46,8 @@ class PartitionHost:
         "_followers",
         "broker_id",
         "clock",
-        "is_cut_off",
         "isr_changes",
+        "may_be_replaced",
         "replica_lag_time_max_ms",
     )
 
@@ -62,7 +63,8 @@ class PartitionHost:
         self.clock = clock
         self.isr_changes = isr_changes
         self.replica_lag_time_max_ms = replica_lag_time_max_ms
-        self.is_cut_off = False  # the session may be over, and another leader elected
+        # Whether the session may be over, and another leader elected.
+        self.may_be_replaced: Callable[[], bool] = lambda: False
         self._followers: dict[int, FollowerBroker] = {}
 
     def now_ms(self) -> int:

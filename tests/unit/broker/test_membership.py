@@ -40,6 +40,10 @@ class FakeStore:
         self.failures = 0
         self.failure: type[Exception] = StoreUnavailable
         self._listeners: list[Callable[[SessionState], None]] = []
+        self.left_s = SESSION_TIMEOUT_MS / 1000
+
+    def session_left_s(self) -> float:
+        return self.left_s
 
     async def create(self, path: str, data: bytes, *, ephemeral: bool) -> str:
         assert ephemeral
@@ -179,6 +183,43 @@ async def test_a_long_loss_of_the_connection_cuts_the_broker_off_until_it_is_bac
     assert stage.cut_off == [True]
     stage.store.tell(SessionState.CONNECTED)
     assert stage.cut_off == [True, False]
+
+
+@in_loop
+async def test_a_loss_noticed_when_the_session_may_be_over_cuts_off_at_once() -> None:
+    stage = Stage()
+    await stage.join()
+    assert not stage.membership.may_be_over()
+    stage.store.left_s = 0.0
+    assert stage.membership.may_be_over(), "before anybody has told"
+    stage.store.tell(SessionState.DISCONNECTED)
+    assert stage.cut_off == [True]
+
+
+@in_loop
+async def test_a_server_that_is_silent_for_too_long_cuts_off_until_it_is_heard() -> None:
+    stage = Stage()
+    await stage.join()
+    stage.store.left_s = -1.0
+    assert stage.membership.may_be_over()
+    await stage.pass_time(300)
+    assert stage.cut_off == [True]
+    stage.store.left_s = 1.0
+    await stage.pass_time(300)
+    assert stage.cut_off == [True, False]
+    assert not stage.membership.may_be_over()
+
+
+@in_loop
+async def test_a_loss_noticed_late_cuts_off_when_the_session_may_be_over() -> None:
+    stage = Stage()
+    await stage.join()
+    stage.store.left_s = 0.5
+    stage.store.tell(SessionState.DISCONNECTED)
+    await stage.pass_time(400)
+    assert stage.cut_off == []
+    await stage.pass_time(200)
+    assert stage.cut_off == [True]
 
 
 @in_loop

@@ -595,10 +595,10 @@ async def test_a_leader_that_is_cut_off_and_alone_promises_nothing(tmp_path: Pat
         cluster.nodes[number].crash()
     cluster.elect(1, (1,))
     cluster.tell()
-    cluster.leader.host.is_cut_off = True
+    cluster.leader.host.may_be_replaced = lambda: True
     with refused(ErrorCode.NOT_ENOUGH_REPLICAS):
         cluster.produce([b"refused"])
-    cluster.leader.host.is_cut_off = False
+    cluster.leader.host.may_be_replaced = lambda: False
     outcomes: list[ErrorCode] = []
     cluster.produce([b"taken"], outcomes)
     assert outcomes == [ErrorCode.NONE]
@@ -608,7 +608,7 @@ async def test_a_leader_that_is_cut_off_and_alone_promises_nothing(tmp_path: Pat
 async def test_a_leader_that_is_cut_off_still_commits_with_its_followers(tmp_path: Path) -> None:
     """They would not fetch from it if another were elected."""
     cluster = await started(tmp_path)
-    cluster.leader.host.is_cut_off = True
+    cluster.leader.host.may_be_replaced = lambda: True
     outcomes: list[ErrorCode] = []
     cluster.produce([b"a"], outcomes)
     await cluster.run()

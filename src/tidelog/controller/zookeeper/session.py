@@ -200,11 +200,22 @@ class ZooKeeperSession:
         self._xid = 0
         self._sent_at = 0.0
         self._heard_at = 0.0
+        self._greeted_at = 0.0
+        self._pings: deque[float] = deque()  # when those were sent that are not answered
+        self._alive_at = 0.0  # the server has heard of this session at that time, or later
         self._broken: str | None = None  # why the connection is to be dropped
 
     @property
     def is_connected(self) -> bool:
         return self.state is State.CONNECTED and self._broken is None
+
+    def left_s(self) -> float:
+        """How long the session lives at least, as far as anybody here can know.
+
+        That counts from when the last answered request was sent, not from when its answer was read:
+        the answer may have lain in the socket for as long as something held the driver.
+        """
+        return self._alive_at + self._timeout_s - self._clock.monotonic()
 
     @property
     def wants_to_write(self) -> bool:
@@ -285,6 +296,7 @@ class ZooKeeperSession:
                 if self.state is State.CONNECTED and now >= self._silent_at():
                     self._end("the server is silent")
             elif now >= self._sent_at + self._timeout_s * PING_SHARE:
+                self._pings.append(now)
                 self._transmit(jute.PING_FRAME)
         elif self.state is State.RESOLVING:
             self._maybe_resolved(now)
@@ -336,6 +348,7 @@ class ZooKeeperSession:
 
     def _greet(self) -> None:
         self.state = State.GREETING
+        self._greeted_at = self._clock.monotonic()
         self._to_send += jute.connect_frame(
             self._session_zxid, self._timeout_ms, self.session_id, self._password
         )
@@ -353,6 +366,8 @@ class ZooKeeperSession:
         for request in self._watches.requests(self.zxid_seen):
             self.send(request, lambda answer, code: None)
         self._sent_at = self._heard_at = self._clock.monotonic()
+        self._alive_at = self._greeted_at
+        self._pings.clear()
         self._listener.session_connected()
 
     def _expired(self) -> None:
@@ -409,6 +424,8 @@ class ZooKeeperSession:
             self._fire(*jute.decode_event(reader))
         elif header.xid != jute.PING_XID:
             self._answer(header, reader)
+        elif self._pings:
+            self._alive_at = max(self._alive_at, self._pings.popleft())
 
     def _fire(self, kind: EventType | None, path: str) -> None:
         watchers = self._watches.take(kind, path) if kind is not None else ()
@@ -427,6 +444,7 @@ class ZooKeeperSession:
         elif code == Code.OK:
             answer = oldest.request.decode(reader)
         self._unanswered.popleft()
+        self._alive_at = max(self._alive_at, oldest.sent_at)
         if header.zxid > 0:
             self._session_zxid = header.zxid
             self.zxid_seen = max(self.zxid_seen, header.zxid)

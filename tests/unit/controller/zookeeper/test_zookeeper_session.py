@@ -403,6 +403,29 @@ class TestSilence:
             connected.say(answer(jute.PING_XID), answer(xid, STAT))
         assert connected.told == [0] * 5
 
+    def test_the_session_is_sure_to_live_from_when_the_last_answered_request_was_sent(
+        self, connected: Stage
+    ) -> None:
+        connected.send(Exists("/a"))
+        xid = struct.unpack(">i", connected.server.receive()[:4])[0]
+        connected.clock.advance(ms=TIMEOUT_MS // 2)  # the answer lies in the socket
+        connected.say(answer(xid, STAT))
+        assert connected.session.left_s() == pytest.approx(TIMEOUT_MS / 2000)
+
+    def test_an_answered_ping_prolongs_the_session_from_when_it_was_sent(
+        self, connected: Stage
+    ) -> None:
+        connected.pass_time(TIMEOUT_MS // 3)
+        assert connected.server.receive() == struct.pack(">ii", -2, 11)
+        assert connected.session.left_s() == pytest.approx(TIMEOUT_MS * 2 / 3000, abs=0.01)
+        connected.clock.advance(ms=TIMEOUT_MS // 10)
+        connected.send(Exists("/a"))
+        connected.server.receive()
+        connected.server.peer.sendall(answer(jute.PING_XID))
+        connected.wait_until_readable()
+        connected.session.readable()
+        assert connected.session.left_s() == pytest.approx(TIMEOUT_MS * 9 / 10000, abs=0.01)
+
     def test_a_server_that_answers_no_request_is_left_though_there_is_always_something_to_ask(
         self, connected: Stage
     ) -> None:

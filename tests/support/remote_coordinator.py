@@ -18,7 +18,7 @@ COORDINATOR_ID = 9
 
 
 class RemoteCoordinator:
-    """What `broker.transactions` uses of a Cluster."""
+    """What `broker.transactions` uses of a ClusterMember."""
 
     def __init__(self) -> None:
         self.asked: list[AddPartitionsToTxnRequest] = []

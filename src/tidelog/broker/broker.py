@@ -11,7 +11,7 @@ from tidelog.coordinator.registry import Coordinators
 from tidelog.slices import SlicedWork, Slices
 
 if TYPE_CHECKING:
-    from tidelog.broker.cluster import Cluster
+    from tidelog.broker.cluster_member import ClusterMember
     from tidelog.broker.dynamic_config import DynamicConfig
     from tidelog.broker.fetch_sessions import FetchSessions
     from tidelog.broker.metadata_cache import MetadataCache
@@ -53,7 +53,7 @@ class Broker:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     controller: KafkaController | None = None  # None for a lone broker with its own store
-    cluster: Cluster | None = None  # likewise
+    cluster: ClusterMember | None = None  # likewise
     record_threads: RecordThreads = field(default_factory=RecordThreads)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
     coordinators: Coordinators = field(init=False)

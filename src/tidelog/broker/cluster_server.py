@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.cluster import Cluster
+from tidelog.broker.cluster_member import ClusterMember
 from tidelog.broker.config_changes import ConfigChanges
 from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.server import Server, unusable_store
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ClusterServer(Server):
     """One broker in this process, and its place in the cluster."""
 
-    _cluster: Cluster
+    _cluster: ClusterMember
     _config_changes: ConfigChanges
     _has_joined = False
 
@@ -58,7 +58,7 @@ class ClusterServer(Server):
         broker_id = self._broker_id(config, meta, store)
         self._logs.confirm_identity(broker_id, cluster_id)
         ground = self._lay_groundwork(store, broker_id)
-        cluster = self._cluster = Cluster(
+        cluster = self._cluster = ClusterMember(
             ground.dynamic_config.layers,
             broker_id,
             store,

@@ -28,7 +28,7 @@ from tidelog.types import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.cluster import Cluster
+    from tidelog.broker.cluster_member import ClusterMember
     from tidelog.broker.context import RequestContext
     from tidelog.clock import TimerHandle
     from tidelog.network.connection import Connection
@@ -40,7 +40,7 @@ LATE_S = 0.001  # to the deadline: not worth waiting for
 
 
 def handle(
-    context: RequestContext, request: FetchRequest, replica_id: int, cluster: Cluster
+    context: RequestContext, request: FetchRequest, replica_id: int, cluster: ClusterMember
 ) -> FetchResponse | Pending[FetchResponse]:
     now_ms = cluster.host.now_ms()
     follower = cluster.host.follower(replica_id)
@@ -64,7 +64,7 @@ def handle(
 
 
 def _session(
-    context: RequestContext, request: FetchRequest, replica_id: int, cluster: Cluster
+    context: RequestContext, request: FetchRequest, replica_id: int, cluster: ClusterMember
 ) -> FollowerSession:
     sessions = cluster.follower_sessions
     follower = cluster.host.follower(replica_id)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidelog.broker.duties import Duty
+from tidelog.clock import Timer, TimerHandle
 from tidelog.log.directory.checkpoints import (
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
@@ -23,7 +23,7 @@ from tidelog.log.directory.checkpoints import (
 from tidelog.log.directory.log_directory import remove_paths
 from tidelog.log.partition_log import PartitionLog
 from tidelog.slices import SlicedWork
-from tidelog.supervisor import report
+from tidelog.supervisor import attempt, report
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -32,6 +32,59 @@ logger = logging.getLogger(__name__)
 
 SECOND_MS: Final = 1000
 IDLE_MAPS_MS: Final = 300_000
+
+
+class Duty:
+    """A function that runs again and again on the loop.
+
+    A duty that may take long returns its steps, which are done in slices. Its next turn begins
+    nothing while those of the last one are not done. A duty that fails is logged (`supervisor`) and
+    tried again at its next turn; one failing duty stops neither the broker nor the other duties.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        interval_ms: Callable[[], int],
+        run: Callable[[], object],
+        timer: Timer,
+        work: SlicedWork | None = None,
+    ) -> None:
+        self.name = name
+        self._interval_ms = interval_ms  # asked before each turn: it may be configured anew
+        self._run = run
+        self._timer = timer
+        self._work = work
+        self._handle: TimerHandle | None = None
+
+    def start(self) -> None:
+        self._handle = self._timer.call_later(self._interval_ms() / 1000, self._turn)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _turn(self) -> None:
+        attempt(self.name, self._begin)
+        if self._handle is not None:
+            self.start()
+
+    def _begin(self) -> None:
+        steps = self._run()
+        if isinstance(steps, Iterator):
+            assert self._work is not None, "a duty in steps needs somebody to do them"
+            self._work.repeat(self.name, self._supervised(steps))
+
+    def _supervised(self, steps: Iterator[object]) -> Iterator[None]:
+        is_done = False
+
+        def step() -> None:
+            nonlocal is_done
+            is_done = next(steps, self) is self
+
+        while attempt(self.name, step) is None and not is_done:
+            yield
 
 
 class Housekeeping:

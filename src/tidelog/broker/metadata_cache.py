@@ -2,16 +2,33 @@
 
 A view over the topic catalogue, and the brokers: this one, or in a cluster those that the
 controller has named.
+
+UpdateMetadata tells of some partitions of a topic; `apply_update` leaves the others as they were.
+The leader -2 says that a partition is being deleted; a topic goes with its last one.
+
+A client that has come to the wrong broker is told who leads (`current_leader`, KIP-951). It saves
+the client a Metadata request, which matters most when leadership has just moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import NamedTuple
+from collections.abc import Iterable, Set
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.controller.topics import PartitionImage, TopicImage, TopicImages
+from tidelog.controller.topics import NO_STATE, PartitionImage, TopicImage, TopicImages
 from tidelog.errors import ErrorCode
-from tidelog.types import NO_LEADER
+from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, ZERO_UUID
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.controller.cluster.cluster_topics import ClusterTopics
+    from tidelog.protocol.messages.update_metadata import (
+        UpdateMetadataPartitionState,
+        UpdateMetadataTopicState,
+    )
+
+
+LEADER_DURING_DELETE: Final = -2
 
 
 class Node(NamedTuple):
@@ -82,3 +99,73 @@ class MetadataCache:
         if partition.leader == self.hidden_id:
             return partition._replace(leader=NO_LEADER)
         return partition
+
+
+def apply_update(topics: ClusterTopics, update: UpdateMetadataTopicState) -> None:
+    image = _updated(topics.topics.get(update.topic_name), update)
+    if image is not None:
+        topics.put(image)
+    else:
+        topics.drop(update.topic_name)
+
+
+def _updated(before: TopicImage | None, update: UpdateMetadataTopicState) -> TopicImage | None:
+    """None if no partition is left."""
+    if before is not None and update.topic_id not in (ZERO_UUID, before.topic_id):
+        before = None
+    partitions = dict(enumerate(before.partitions)) if before else {}
+    for row in update.partition_states:
+        if row.leader == LEADER_DURING_DELETE:
+            partitions.pop(row.partition_index, None)
+        else:
+            partitions[row.partition_index] = _image_of(row)
+    if not partitions:
+        return None
+    topic_id = update.topic_id if before is None else before.topic_id
+    images = [partitions.get(n) or _unknown(n) for n in range(max(partitions) + 1)]
+    return TopicImage(update.topic_name, topic_id, images, {})
+
+
+def _image_of(row: UpdateMetadataPartitionState) -> PartitionImage:
+    return PartitionImage(
+        row.partition_index,
+        row.leader,
+        row.leader_epoch,
+        row.replicas,
+        row.isr,
+        row.zk_version,
+        tuple(row.offline_replicas),
+    )
+
+
+def _unknown(partition: int) -> PartitionImage:
+    """A partition that the controller has not told of yet, below one that it has."""
+    return PartitionImage(partition, NO_LEADER, NO_LEADER_EPOCH, [], [], NO_STATE)
+
+
+class CurrentLeader(NamedTuple):
+    leader_id: int
+    leader_epoch: int
+
+
+def current_leader(broker: Broker, topic: str, index: int) -> CurrentLeader | None:
+    """As this broker knows it: by the controller's order if it hosts the partition, else by
+    metadata; of both what is newer.
+    """
+    known: list[CurrentLeader] = []
+    partition = broker.replicas.get(topic, index)
+    if partition is not None and not partition.is_leader:
+        known.append(CurrentLeader(partition.leader_id, partition.leader_epoch))
+    image = broker.topics.topics.get(topic)
+    if image is not None and 0 <= index < len(image.partitions):
+        row = image.partitions[index]
+        known.append(CurrentLeader(row.leader, row.leader_epoch))
+    newest = max(known, key=lambda leader: leader.leader_epoch, default=None)
+    if newest is None or newest.leader_id in (NO_LEADER, broker.broker_id):
+        return None
+    return newest
+
+
+def leader_endpoints(broker: Broker, leader_ids: Iterable[int], listener_name: str) -> list[Node]:
+    wanted = set(leader_ids)
+    return [node for node in broker.metadata.nodes(listener_name) if node.broker_id in wanted]

@@ -64,7 +64,7 @@ from tidelog.stop_signals import stop_signals
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.broker.cluster import Cluster
+    from tidelog.broker.cluster_member import ClusterMember
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
     from tidelog.coordinator.group.group import Topics
 
@@ -325,7 +325,7 @@ class Server:
         ground: Groundwork,
         topics: TopicCatalogue | ClusterTopics,
         metadata: MetadataCache,
-        cluster: Cluster | None = None,
+        cluster: ClusterMember | None = None,
     ) -> None:
         config = ground.dynamic_config.broker_config
         groups, transactions = self._coordinators(

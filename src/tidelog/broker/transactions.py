@@ -40,7 +40,7 @@ from tidelog.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.cluster import Cluster
+    from tidelog.broker.cluster_member import ClusterMember
     from tidelog.broker.context import RequestContext
     from tidelog.protocol.messages.produce import ProduceRequest, TopicProduceData
 
@@ -160,7 +160,10 @@ class _Question:
         self.answered: Pending[ErrorCode] = Pending()
 
     async def ask(
-        self, cluster: Cluster, coordinator_id: int, transaction: AddPartitionsToTxnTransaction
+        self,
+        cluster: ClusterMember,
+        coordinator_id: int,
+        transaction: AddPartitionsToTxnTransaction,
     ) -> None:
         response: AddPartitionsToTxnResponse | None = None
         try:

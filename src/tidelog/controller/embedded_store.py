@@ -1,9 +1,9 @@
 """The default metadata store: durable files in the first log directory, serving one process.
 
 How a write goes
-1. It is checked against the tree and all writes under way (`staging.py`). If it is refused, the
-   error waits for the writes under way: it may rest on one of them, and whoever reads and tries
-   again must find what refused it.
+1. It is checked against the tree and all writes under way (`outstanding_changes.py`). If it is
+   refused, the error waits for the writes under way: it may rest on one of them, and whoever reads
+   and tries again must find what refused it.
 2. It joins the queue. At the end of the loop's turn the whole queue becomes one append and one
    fsync in a thread (group commit); writes made meanwhile form the next queue.
 3. Back on the loop, the transactions of the append are applied in order, watches fire, and the
@@ -49,7 +49,7 @@ from tidelog.controller.metadata_store import (
     require_valid_path,
 )
 from tidelog.controller.node_tree import Change, ChangeKind, Node, NodeTree, Transaction
-from tidelog.controller.staging import Staging
+from tidelog.controller.outstanding_changes import OutstandingChanges
 from tidelog.slices import Slices
 from tidelog.supervisor import attempted
 
@@ -221,7 +221,7 @@ class _Database:
         self._journal_bytes_max = journal_bytes_max
         self._durable_zxid = tree.zxid  # of the last record on disk
         tree.zxid = (tree.zxid >> 32) + 1 << 32
-        self._staging = Staging(tree)
+        self._outstanding = OutstandingChanges(tree)
         self._slices = Slices()
         self._stager = asyncio.Lock()  # held while a large write is checked
         self._queue: list[_Waiting] = []
@@ -247,17 +247,19 @@ class _Database:
 
     def write_now(self, operations: Sequence[Operation], session_id: int) -> list[Outcome]:
         assert self._worker is None, "blocking writes are for start-up, before any other"
-        transaction, outcomes = self._staging.stage(operations, session_id, self._clock.time_ms())
+        transaction, outcomes = self._outstanding.stage(
+            operations, session_id, self._clock.time_ms()
+        )
         record = encode_transaction(transaction, self._durable_zxid)
         try:
             if record:
                 self._journal.append(record)
                 self._durable_zxid = transaction.zxid
         except StoreUnavailable:
-            self._staging.forget_all()
+            self._outstanding.forget_all()
             raise
         self.tree.apply(transaction)
-        self._staging.applied(transaction)
+        self._outstanding.applied(transaction)
         for watcher, event in self._fired(transaction):
             watcher(event)
         return outcomes
@@ -281,18 +283,18 @@ class _Database:
         self, operations: Sequence[Operation], session_id: int
     ) -> tuple[Transaction, list[Outcome]]:
         if len(operations) <= SMALL_TRANSACTION and not self._stager.locked():
-            return self._staging.stage(operations, session_id, self._clock.time_ms())
+            return self._outstanding.stage(operations, session_id, self._clock.time_ms())
         async with self._stager:  # writes are judged in the order in which they were asked for
-            losses = self._staging.losses
-            draft = self._staging.begin(session_id)
+            losses = self._outstanding.losses
+            multi = self._outstanding.begin(session_id)
             for operation in operations:
                 await self._slices.breathe()
-                draft.perform(operation)
+                multi.perform(operation)
             if not self._sessions:
                 raise StoreClosed("/")
-            if losses != self._staging.losses:
+            if losses != self._outstanding.losses:
                 raise StoreUnavailable("/")
-            return self._staging.accept(draft, self._clock.time_ms()), draft.outcomes
+            return self._outstanding.accept(multi, self._clock.time_ms()), multi.outcomes
 
     async def _serve_queue(self) -> None:
         try:
@@ -348,15 +350,15 @@ class _Database:
 
     async def _forget_expected(self, transaction: Transaction) -> None:
         if len(transaction.changes) <= SMALL_TRANSACTION:
-            self._staging.applied(transaction)
+            self._outstanding.applied(transaction)
             return
-        for _ in self._staging.applied_bit_by_bit(transaction):
+        for _ in self._outstanding.applied_bit_by_bit(transaction):
             await self._slices.breathe()
 
     def _fail(self, path: str) -> None:
         lost = self._in_hand + self._queue
         self._in_hand, self._queue = [], []
-        self._staging.forget_all()
+        self._outstanding.forget_all()
         for waiting in lost:
             if not waiting.future.done():
                 waiting.future.set_exception(StoreUnavailable(path))

@@ -28,7 +28,7 @@ class InconsistentClusterId(StartupError):
     """The data directory belongs to another cluster than the metadata store."""
 
 
-class Membership(NamedTuple):
+class JoinedCluster(NamedTuple):
     cluster_id: str
     controller_id: int
     controller_epoch: int
@@ -69,7 +69,7 @@ def generate_broker_id(store: MetadataStore, reserved_max: int) -> int:
 
 def join_cluster(
     store: MetadataStore, broker_id: int, clock: Clock, *, known_cluster_id: str | None = None
-) -> Membership:
+) -> JoinedCluster:
     """Makes what is missing and claims the controller's place if it is free, in one multi.
 
     known_cluster_id is the data directory's. An empty store takes it over, so that a directory
@@ -104,7 +104,7 @@ def join_cluster(
         operations += _claim_controller(broker_id, epoch, epoch_data is None, clock.time_ms())
     if operations:
         store.multi_now(operations)
-    return Membership(cluster_id, controller_id, epoch)
+    return JoinedCluster(cluster_id, controller_id, epoch)
 
 
 def _claim_controller(

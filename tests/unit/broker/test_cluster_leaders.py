@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.metadata import in_loop
-from tidelog.broker.cluster import Cluster
+from tidelog.broker.cluster_member import ClusterMember
 from tidelog.controller.topics import PartitionImage, TopicImage
 from tidelog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
@@ -26,8 +26,8 @@ def test_only_partitions_that_there_are_have_a_leader(index: int, leader_id: int
     partitions = [PartitionImage(i, 3 + i, 0, [3, 4], [3, 4], 0) for i in range(2)]
     images = SimpleNamespace(topics={"t": TopicImage("t", ZERO_UUID, partitions, {})})
     cluster = cast(Any, SimpleNamespace(topics=images))
-    assert Cluster.leader_of(cluster, "t", index) == leader_id
-    assert Cluster.leader_of(cluster, "none", index) is None
+    assert ClusterMember.leader_of(cluster, "t", index) == leader_id
+    assert ClusterMember.leader_of(cluster, "none", index) is None
 
 
 @pytest.mark.parametrize("error", [ConnectionError("gone"), LookupError("nobody expected this")])
@@ -37,9 +37,9 @@ async def test_a_transaction_is_told_when_its_markers_cannot_be_written(error: E
         raise error
 
     cluster = cast(Any, SimpleNamespace(_markers=SimpleNamespace(call=call), _request_timeout_s=1))
-    cluster._ask_for_markers = partial(Cluster._ask_for_markers, cluster)
+    cluster._ask_for_markers = partial(ClusterMember._ask_for_markers, cluster)
     cluster._loop, cluster._tasks = asyncio.get_running_loop(), set()
-    answer = Cluster.write_markers(cluster, 2, WriteTxnMarkersRequest())
+    answer = ClusterMember.write_markers(cluster, 2, WriteTxnMarkersRequest())
     if isinstance(error, OSError):
         assert await answer is None
     else:

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
+from tidelog.broker.metadata_cache import current_leader, leader_endpoints
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.pending import Pending
@@ -296,8 +297,6 @@ class _Fetch:
     def _not_here(self, topic: str, index: int, code: ErrorCode) -> PartitionData:
         row = _failed(index, self._in_version(code))
         if self.version >= FIRST_VERSION_WITH_LEADERS and code in _LEADER_HAS_MOVED:
-            from tidelog.broker.current_leader import current_leader  # a lone broker leads all
-
             leader = current_leader(self.broker, topic, index)
             if leader is not None:
                 row.current_leader = LeaderIdAndEpoch(
@@ -320,11 +319,9 @@ class _Fetch:
     def answer(self, rows: list[FetchedRow]) -> FetchResponse:
         response = self.plan.answer(rows)
         if self._leader_ids:
-            from tidelog.broker.current_leader import endpoints
-
             response.node_endpoints = [
                 NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
-                for node in endpoints(
+                for node in leader_endpoints(
                     self.broker, self._leader_ids, self._context.session.listener_name
                 )
             ]

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from tidelog.broker.cluster_member import must_be_in_cluster, must_obey, must_still_hold
 from tidelog.broker.context import CloseConnection, RequestContext
-from tidelog.broker.controller_requests import must_be_in_cluster, must_obey, must_still_hold
 from tidelog.broker.leadership_changes import WantedPartition
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.leader_and_isr import (

@@ -49,6 +49,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.context import CloseConnection, RequestContext
+from tidelog.broker.metadata_cache import current_leader, leader_endpoints
 from tidelog.broker.rows_put_off import RowPutOff, bytes_of, part_of
 from tidelog.broker.transactions import admit_records
 from tidelog.controller.topic_names import INTERNAL_TOPICS
@@ -517,8 +518,6 @@ def _tell_leaders(
     misdirected: list[tuple[str, PartitionProduceResponse]],
     response: ProduceResponse,
 ) -> None:
-    from tidelog.broker.current_leader import current_leader, endpoints  # a lone broker leads all
-
     leader_ids = set()
     for topic, row in misdirected:
         leader = current_leader(context.broker, topic, row.index)
@@ -529,7 +528,7 @@ def _tell_leaders(
             )
     response.node_endpoints = [
         NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
-        for node in endpoints(context.broker, leader_ids, context.session.listener_name)
+        for node in leader_endpoints(context.broker, leader_ids, context.session.listener_name)
     ]
 
 

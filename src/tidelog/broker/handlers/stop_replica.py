@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from tidelog.broker.cluster_member import must_be_in_cluster, must_obey, must_still_hold
 from tidelog.broker.context import RequestContext
-from tidelog.broker.controller_requests import must_be_in_cluster, must_obey, must_still_hold
 from tidelog.broker.leadership_changes import StoppedPartition
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.stop_replica import (

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from tidelog.broker.cluster_member import must_be_in_cluster, must_obey, must_still_hold
 from tidelog.broker.context import RequestContext
-from tidelog.broker.controller_requests import must_be_in_cluster, must_obey, must_still_hold
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataRequest,

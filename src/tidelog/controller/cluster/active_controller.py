@@ -70,6 +70,12 @@ from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest, Leader
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from tidelog.types import TopicPartition
 
+logger = logging.getLogger(__name__)
+
+FIRST_BALANCE_CHECK_S: Final = 5.0
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class FailoverState(NamedTuple):
     """What the store says besides the context."""
@@ -108,14 +114,6 @@ def _absorb_missed_restarts(draft: Draft, state_zxids: Mapping[TopicPartition, i
         for replica in replica_state_machine.leaders_last(draft, restarted):
             replica_state_machine.leave_isr(draft, replica)
             broker_changes.weigh_restart(draft, replica)
-
-
-logger = logging.getLogger(__name__)
-
-FIRST_BALANCE_CHECK_S: Final = 5.0
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class ActiveController:

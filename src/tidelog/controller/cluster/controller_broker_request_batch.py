@@ -42,6 +42,12 @@ from tidelog.protocol.messages.update_metadata import (
 )
 from tidelog.types import TopicPartition
 
+LEADER_AND_ISR_VERSION: Final = 7
+UPDATE_METADATA_VERSION: Final = 8
+STOP_REPLICA_VERSION: Final = 4
+SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+
 
 class ControllerBrokerRequestBatch:
     def __init__(self) -> None:
@@ -75,15 +81,6 @@ class ControllerBrokerRequestBatch:
     def introduce_brokers(self, newcomers: Collection[int] = ()) -> None:
         self.brokers_changed = True
         self.newcomers.update(newcomers)
-
-
-LEADER_AND_ISR_VERSION: Final = 7
-UPDATE_METADATA_VERSION: Final = 8
-STOP_REPLICA_VERSION: Final = 4
-
-SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-
-Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 
 class Sender(NamedTuple):

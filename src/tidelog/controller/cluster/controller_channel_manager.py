@@ -20,8 +20,15 @@ from tidelog.controller.cluster.controller_context import BrokerRegistration
 from tidelog.controller.znodes import Endpoint
 from tidelog.supervisor import attempt, attempted, report
 
+logger = logging.getLogger(__name__)
+
+RETRY_BACKOFF_S: Final = 0.1
+Answered = Callable[[int, Request, Any], None]  # broker id, request, response
+
 
 class PeerDirectory(Protocol):
+    """How the controller reaches brokers. The network has one, tests have a fake."""
+
     def update(self, brokers: Mapping[int, Endpoint]) -> None:
         """These are the brokers now, each with its endpoint of the inter-broker listener."""
 
@@ -29,13 +36,6 @@ class PeerDirectory(Protocol):
         self, broker_id: int, request: Any, *, version: int | None = None, timeout_s: float
     ) -> Any:
         """The response; ConnectionError or TimeoutError if there is none."""
-
-
-logger = logging.getLogger(__name__)
-
-RETRY_BACKOFF_S: Final = 0.1
-
-Answered = Callable[[int, Request, Any], None]  # broker id, request, response
 
 
 class _Channel:

@@ -17,6 +17,15 @@ from tidelog.controller.cluster.partition_state_machine import PartitionState
 from tidelog.controller.cluster.replica_state_machine import ReplicaState
 from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+Texts = Mapping[str, str]
+K = TypeVar("K")
+V = TypeVar("V")
+# A broker that announces it moves the high watermark only while the in-sync set has at least
+# min.insync.replicas members (KIP-966).
+STRICT_MIN_ISR_FEATURE: Final = "eligible.leader.replicas.version"
+
 
 class ReplicaAssignment(NamedTuple):
     """Which brokers hold a partition's replicas, and which of them come and go.
@@ -61,12 +70,6 @@ def _without(replicas: Sequence[int], gone: Sequence[int]) -> tuple[int, ...]:
     return tuple(replica for replica in replicas if replica not in gone)
 
 
-UNCLEAN_ELECTION = "unclean.leader.election.enable"
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
-
-Texts = Mapping[str, str]
-
-
 class TopicSettings(NamedTuple):
     """The two settings of a topic that elections turn on, out of the layers Kafka keeps them in.
 
@@ -98,10 +101,6 @@ def min_insync_replicas_in(*layers: Texts) -> int | None:
 
 def _first(layers: Sequence[Texts], key: str) -> str:
     return next((layer[key].strip() for layer in layers if key in layer), "")
-
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class DraftMapping(MutableMapping[K, V]):
@@ -157,11 +156,6 @@ class DraftMapping(MutableMapping[K, V]):
         self._base.update(self._changed)
         self._changed.clear()
         self._deleted.clear()
-
-
-# A broker that announces it moves the high watermark only while the in-sync set has at least
-# min.insync.replicas members (KIP-966).
-STRICT_MIN_ISR_FEATURE: Final = "eligible.leader.replicas.version"
 
 
 class BrokerRegistration(NamedTuple):

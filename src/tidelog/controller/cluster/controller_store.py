@@ -35,6 +35,12 @@ from tidelog.controller.metadata_store import (
 INITIAL_EPOCH: Final = 0
 
 
+RETRY_BACKOFF_S: Final = 0.1
+MULTI_BYTES_MAX: Final = 512 * 1024  # ZooKeeper takes 1 MiB
+OPERATION_OVERHEAD_BYTES: Final = 64
+T = TypeVar("T")
+
+
 class ControllerRegistration(NamedTuple):
     epoch: int
     epoch_version: int  # of /controller_epoch: what every write checks
@@ -87,13 +93,6 @@ async def _is_ours(store: MetadataStore, registration: ControllerRegistration) -
         controller.ephemeral_owner == store.session_id
         and epoch.version == registration.epoch_version
     )
-
-
-RETRY_BACKOFF_S: Final = 0.1
-MULTI_BYTES_MAX: Final = 512 * 1024  # ZooKeeper takes 1 MiB
-OPERATION_OVERHEAD_BYTES: Final = 64
-
-T = TypeVar("T")
 
 
 class ControllerMoved(Exception):

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+PREFERRED_ELECTION: Final = 0
+UNCLEAN_ELECTION: Final = 1
+
+
 class PartitionState(Enum):
     NON_EXISTENT = auto()
     NEW = auto()
@@ -161,10 +165,6 @@ def _allowed(
                 extra={"partition": str(partition), "from": current.name, "to": target.name},
             )
     return allowed
-
-
-PREFERRED_ELECTION: Final = 0
-UNCLEAN_ELECTION: Final = 1
 
 
 def elect_preferred(draft: Draft, partitions: Iterable[TopicPartition]) -> None:

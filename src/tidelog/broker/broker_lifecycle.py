@@ -1,4 +1,4 @@
-"""This broker as a member of the cluster: its registration, and what becomes of its session.
+"""This broker as a member of the cluster: registration, session, membership, controlled shutdown.
 
     registered   the ephemeral node /brokers/ids/N is this session's; its zxid is the broker epoch
                  (KIP-380)
@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from tidelog.clock import pause
@@ -34,14 +35,17 @@ from tidelog.controller.metadata_store import (
     StoreError,
     StoreUnavailable,
 )
-from tidelog.errors import StartupError
+from tidelog.errors import ErrorCode, StartupError
+from tidelog.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from tidelog.supervisor import keep_going
 from tidelog.types import NO_BROKER_EPOCH
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer, TimerHandle
+    from tidelog.config.broker import BrokerConfig
     from tidelog.controller.znodes import Endpoint
     from tidelog.controller.zookeeper_store import ZooKeeperStore
+    from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownResponse
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +62,12 @@ SESSION_CHECK_S: Final = 0.1
 FEATURES: Final = {STRICT_MIN_ISR_FEATURE: 1}
 
 SessionListener = Callable[[SessionState], object]
+
+CHECK_INTERVAL_S: Final = 0.5
+AskForMembership = Callable[[int, AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
+SHUTDOWN_PAUSE_S: Final = 0.2
+UNREACHABLE_TRIES_MAX: Final = 20
+AskToTakeOver = Callable[[], Awaitable["ControlledShutdownResponse"]]
 
 
 class Membership:
@@ -280,3 +290,135 @@ class Membership:
                 else "part of the cluster again"
             )
             self._cut_off_changed(is_cut_off)
+
+
+class MembershipCheck:
+    """Asks whether the cluster still counts this broker in, while ZooKeeper cannot tell.
+
+    A broker that has lost ZooKeeper does not learn that its session has run out, and that others
+    lead what it led: its followers just fetch no more, and producers wait for acknowledgements that
+    cannot come. The controller knows. It answers STALE_BROKER_EPOCH to an AlterPartition that names
+    no partition if this life of the broker is over. The check asks every broker, for another may be
+    the controller by now; the others answer NOT_CONTROLLER. Where ZooKeeper is gone for all, nobody
+    says so, and leaders go on.
+
+    Touched only on the broker loop.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        others: Callable[[], Collection[int]],
+        ask: AskForMembership,
+        disowned: Callable[[], object],
+        timer: Timer,
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._others = others
+        self._ask = ask
+        self._disowned = disowned  # called once, when the controller has said so
+        self._timer = timer
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None or self._task.done():
+            run = keep_going("asking the cluster for this broker", self._run, self._timer)
+            self._task = asyncio.get_running_loop().create_task(run)
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        while not await self._is_disowned():
+            await pause(self._timer, CHECK_INTERVAL_S)
+        logger.warning("the controller does not know this broker any more: others lead by now")
+        self._disowned()
+
+    async def _is_disowned(self) -> bool:
+        epoch = self._broker_epoch()
+        request = AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=epoch, topics=[])
+        answers = await asyncio.gather(*(self._answer(other, request) for other in self._others()))
+        return ErrorCode.STALE_BROKER_EPOCH in answers and epoch == self._broker_epoch()
+
+    async def _answer(self, broker_id: int, request: AlterPartitionRequest) -> int | None:
+        try:
+            response = await self._ask(broker_id, request)
+        except OSError:
+            return None
+        return response.error_code
+
+
+class ShutdownOutcome(Enum):
+    DONE = "others lead what this broker led"
+    INCOMPLETE = "for some partitions no other replica is in sync"
+    UNREACHABLE = "no controller answers, or another one has taken its place"
+
+
+class ControlledShutdown:
+    """Has the leaderships of a broker that is about to stop moved first; one broker's, once.
+
+    It asks the controller, again every controlled.shutdown.retry.backoff.ms while partitions are
+    left that no other replica in sync could take, controlled.shutdown.max.retries times. A
+    controller that cannot be reached, or is not the controller any more, is looked for anew much
+    sooner. When nobody else is left in the cluster there is nothing to ask for.
+    """
+
+    def __init__(
+        self,
+        ask: AskToTakeOver,
+        has_others: Callable[[], bool],
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        timer: Timer,
+    ) -> None:
+        self._ask = ask
+        self._has_others = has_others
+        self._tries_left = 1 + config.get_int("controlled.shutdown.max.retries")
+        self._backoff_s = config.get_int("controlled.shutdown.retry.backoff.ms") / 1000
+        self._clock = clock
+        self._timer = timer
+
+    async def run(self) -> None:
+        unreachable_left = UNREACHABLE_TRIES_MAX
+        while self._tries_left and unreachable_left and self._has_others():
+            outcome = await self._try()
+            if outcome is ShutdownOutcome.DONE:
+                return
+            if outcome is ShutdownOutcome.UNREACHABLE:
+                unreachable_left -= 1
+                await pause(self._timer, SHUTDOWN_PAUSE_S)
+                continue
+            self._tries_left -= 1
+            if self._tries_left:
+                await self._back_off()
+        logger.warning("stopping without having handed over all leaderships")
+
+    async def _back_off(self) -> None:
+        """Not for long if nobody is left to take over."""
+        deadline = self._clock.monotonic() + self._backoff_s
+        while self._has_others() and self._clock.monotonic() < deadline:
+            await pause(self._timer, SHUTDOWN_PAUSE_S)
+
+    async def _try(self) -> ShutdownOutcome:
+        try:
+            response = await self._ask()
+        except (OSError, StoreError) as error:
+            logger.warning("the controller cannot be asked to take over: %s", error)
+            return ShutdownOutcome.UNREACHABLE
+        if response.error_code:
+            logger.warning(
+                "the controller does not take over: %s", ErrorCode.of(response.error_code).name
+            )
+            return ShutdownOutcome.UNREACHABLE
+        if response.remaining_partitions:
+            logger.warning(
+                "partitions without another leader",
+                extra={"partitions": len(response.remaining_partitions)},
+            )
+            return ShutdownOutcome.INCOMPLETE
+        return ShutdownOutcome.DONE

@@ -1,4 +1,4 @@
-"""A broker's registration and what becomes of its session."""
+"""Registration, session, the question whether this broker is a member, and its stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import pytest
 
 from tests.support.clock import FakeClock
 from tests.support.metadata import in_loop
-from tidelog.broker.membership import Membership
+from tidelog.broker.broker_lifecycle import (
+    UNREACHABLE_TRIES_MAX,
+    ControlledShutdown,
+    Membership,
+    MembershipCheck,
+)
+from tidelog.config.broker import BrokerConfig
 from tidelog.controller.cluster.controller_context import BrokerRegistration
 from tidelog.controller.metadata_store import (
     NodeExists,
@@ -22,7 +28,13 @@ from tidelog.controller.metadata_store import (
     StoreUnavailable,
 )
 from tidelog.controller.znodes import Endpoint, decode_broker, encode_broker
-from tidelog.errors import StartupError
+from tidelog.errors import ErrorCode, StartupError
+from tidelog.protocol.errors import DecodeError
+from tidelog.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from tidelog.protocol.messages.controlled_shutdown import (
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
 
 ENDPOINTS = [Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT")]
 ELSEWHERE = [Endpoint("PLAINTEXT", "127.0.0.1", 9999, "PLAINTEXT")]
@@ -335,3 +347,183 @@ async def test_an_unforeseen_error_does_not_end_the_registering() -> None:
     stage.store.tell(SessionState.CONNECTED)
     await stage.pass_time(5_000)
     assert stage.membership.is_registered
+
+
+class CheckStage:
+    def __init__(self, answers: dict[int, ErrorCode | Exception]) -> None:
+        self.clock = FakeClock()
+        self.answers = answers
+        self.epoch = 40
+        self.asked: list[tuple[int, int]] = []  # whom, and in which epoch
+        self.disowned = 0
+        self.check = MembershipCheck(
+            1, lambda: self.epoch, lambda: self.answers.keys(), self._ask, self._disown, self.clock
+        )
+
+    async def _ask(self, broker_id: int, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        assert not request.topics
+        self.asked.append((broker_id, request.broker_epoch))
+        answer = self.answers[broker_id]
+        await asyncio.sleep(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return AlterPartitionResponse(error_code=answer)
+
+    def _disown(self) -> None:
+        self.disowned += 1
+
+    async def pass_time(self, ms: int = 0) -> None:
+        self.clock.advance(ms=ms)
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+@in_loop
+async def test_the_controller_says_that_others_lead() -> None:
+    stage = CheckStage({2: ErrorCode.NOT_CONTROLLER, 3: ErrorCode.STALE_BROKER_EPOCH})
+    stage.check.start()
+    await stage.pass_time()
+    assert stage.asked == [(2, 40), (3, 40)]
+    assert stage.disowned == 1
+    await stage.pass_time(ms=5_000)
+    assert (stage.disowned, len(stage.asked)) == (1, 2)
+
+
+@in_loop
+async def test_nobody_says_so_where_the_session_lives_or_nobody_knows() -> None:
+    stage = CheckStage({2: ErrorCode.NONE, 3: ConnectionRefusedError()})
+    stage.check.start()
+    for _ in range(3):
+        await stage.pass_time(ms=500)
+    assert stage.disowned == 0
+    stage.answers[2] = ErrorCode.STALE_BROKER_EPOCH
+    await stage.pass_time(ms=500)
+    assert stage.disowned == 1
+
+
+@in_loop
+async def test_an_answer_about_a_former_life_is_none_about_this_one() -> None:
+    stage = CheckStage({2: ErrorCode.STALE_BROKER_EPOCH})
+    stage.check.start()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    stage.epoch = 50
+    stage.answers[2] = ErrorCode.NONE
+    await stage.pass_time()
+    assert stage.asked == [(2, 40)]
+    assert stage.disowned == 0
+    stage.check.stop()
+
+
+@in_loop
+async def test_nobody_is_asked_once_it_is_part_of_the_cluster_again() -> None:
+    stage = CheckStage({2: ErrorCode.NONE})
+    stage.check.start()
+    await stage.pass_time()
+    stage.check.stop()
+    await stage.pass_time(ms=5_000)
+    assert len(stage.asked) == 1
+
+
+@in_loop
+async def test_an_answer_that_cannot_be_read_does_not_end_the_asking() -> None:
+    stage = CheckStage({2: DecodeError("not an answer")})
+    stage.check.start()
+    await stage.pass_time()
+    stage.answers = {2: ErrorCode.STALE_BROKER_EPOCH}
+    await stage.pass_time(ms=1_000)
+    assert stage.disowned == 1
+
+
+DONE = ControlledShutdownResponse()
+LEFT = ControlledShutdownResponse(
+    remaining_partitions=[RemainingPartition(topic_name="t", partition_index=0)]
+)
+MOVED = ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER)
+Answer = ControlledShutdownResponse | OSError
+
+
+class ShutdownStage:
+    def __init__(self, *answers: Answer) -> None:
+        self.clock = FakeClock()
+        self.answers = list(answers)
+        self.asked = 0
+        self.has_others = True
+        self._shutdown = ControlledShutdown(
+            self._ask,
+            lambda: self.has_others,
+            BrokerConfig(),
+            clock=self.clock,
+            timer=self.clock,
+        )
+
+    async def _ask(self) -> ControlledShutdownResponse:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    async def run(self, leave_after_ms: int = 1 << 30) -> float:
+        """The seconds that it took."""
+        running = asyncio.ensure_future(self._shutdown.run())
+        while not running.done():
+            self.clock.advance(ms=100)
+            self.has_others = self.clock.monotonic() * 1000 < leave_after_ms
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await running
+        return self.clock.monotonic()
+
+
+@in_loop
+async def test_a_handover_that_works_is_asked_for_once() -> None:
+    stage = ShutdownStage(DONE)
+    await stage.run()
+    assert stage.asked == 1
+
+
+@in_loop
+async def test_what_is_left_is_asked_for_again_after_the_back_off() -> None:
+    stage = ShutdownStage(LEFT, LEFT, DONE)
+    took_s = await stage.run()
+    assert stage.asked == 3
+    assert 10 <= took_s < 11
+
+
+@in_loop
+async def test_it_gives_up_after_the_retries() -> None:
+    stage = ShutdownStage(LEFT)
+    await stage.run()
+    assert stage.asked == 4
+
+
+@in_loop
+async def test_a_controller_that_moved_or_is_gone_is_looked_for_soon() -> None:
+    stage = ShutdownStage(MOVED, ConnectionError("gone"), DONE)
+    took_s = await stage.run()
+    assert stage.asked == 3
+    assert took_s < 1
+
+
+@in_loop
+async def test_it_does_not_look_for_a_controller_for_ever() -> None:
+    stage = ShutdownStage(ConnectionError("gone"))
+    await stage.run()
+    assert stage.asked == UNREACHABLE_TRIES_MAX
+
+
+@in_loop
+async def test_the_last_broker_hands_over_to_nobody() -> None:
+    stage = ShutdownStage(LEFT)
+    stage.has_others = False
+    await stage.run(leave_after_ms=0)
+    assert stage.asked == 0
+
+
+@in_loop
+async def test_it_stops_waiting_when_everybody_else_has_left() -> None:
+    stage = ShutdownStage(LEFT)
+    took_s = await stage.run(leave_after_ms=1_000)
+    assert stage.asked == 1
+    assert took_s < 2

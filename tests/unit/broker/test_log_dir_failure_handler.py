@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tests.support.clock import FakeClock
 from tests.support.metadata import in_loop
-from tidelog.broker.loss_reports import LossReports
+from tidelog.broker.log_dir_failure_handler import LogDirEvents
 from tidelog.controller.metadata_store import StoreUnavailable
 from tidelog.controller.znodes import LOG_DIR_EVENT, decode_log_dir_event
 
@@ -33,7 +33,7 @@ class Stage:
     def __init__(self, store: FakeStore) -> None:
         self.clock = FakeClock()
         self._tasks: list[asyncio.Task[None]] = []
-        self.reports = LossReports(cast(Any, store), 7, self._run, self.clock)
+        self.reports = LogDirEvents(cast(Any, store), 7, self._run, self.clock)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))

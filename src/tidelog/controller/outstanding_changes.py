@@ -1,9 +1,9 @@
 """Checks operations against what the tree will be once all writes under way are durable.
 
 The tree shows only durable state, but a write must be judged by everything accepted before it.
-`Staging` keeps an `Expected` for each node that an unfinished transaction touches, as ZooKeeper
-keeps its outstanding changes, and drops it when the last such transaction has been applied. If
-writes are lost, all of them are forgotten together: a later one may rest on an earlier one.
+`OutstandingChanges` keeps an `Expected` for each node that an unfinished transaction touches, as
+ZooKeeper does, and drops it when the last such transaction has been applied. If writes are lost,
+all of them are forgotten together: a later one may rest on an earlier one.
 """
 
 from __future__ import annotations
@@ -54,34 +54,34 @@ class Expected:
         return made
 
 
-class Staging:
+class OutstandingChanges:
     def __init__(self, tree: NodeTree) -> None:
         self._tree = tree
         self._expected: dict[str, Expected] = {}
         self.zxid = tree.zxid  # of the last transaction accepted
-        self.losses = 0  # how often writes were lost; a draft from before rests on them
+        self.losses = 0  # how often writes were lost; a multi from before rests on them
 
     def stage(
         self, operations: Sequence[Operation], session_id: int, time_ms: int
     ) -> tuple[Transaction, list[Outcome]]:
         """Accepts all the operations, or raises the first one's error and remembers nothing."""
-        draft = self.begin(session_id)
+        multi = self.begin(session_id)
         for operation in operations:
-            draft.perform(operation)
-        return self.accept(draft, time_ms), draft.outcomes
+            multi.perform(operation)
+        return self.accept(multi, time_ms), multi.outcomes
 
-    def begin(self, session_id: int) -> Draft:
+    def begin(self, session_id: int) -> Multi:
         """A multi that is checked bit by bit. None may be accepted before it but those that have
         been already; transactions may be applied meanwhile.
         """
-        return Draft(self._tree, self._expected, session_id)
+        return Multi(self._tree, self._expected, session_id)
 
-    def accept(self, draft: Draft, time_ms: int) -> Transaction:
+    def accept(self, multi: Multi, time_ms: int) -> Transaction:
         self.zxid += 1
-        for path, expected in draft.changed.items():
+        for path, expected in multi.changed.items():
             expected.zxid = self.zxid
             self._expected[path] = expected
-        return Transaction(self.zxid, time_ms, draft.changes)
+        return Transaction(self.zxid, time_ms, multi.changes)
 
     def applied(self, transaction: Transaction) -> None:
         for _ in self.applied_bit_by_bit(transaction):
@@ -104,7 +104,7 @@ class Staging:
             del self._expected[path]
 
 
-class Draft:
+class Multi:
     """One multi while it is being checked."""
 
     def __init__(self, tree: NodeTree, outer: dict[str, Expected], session_id: int) -> None:

@@ -2,10 +2,14 @@
 
 It carries out what the controller says of brokers and topics, and asks others on behalf of the rest
 of the broker: the controller for in-sync sets and to take over, coordinators and leaders for
-transactions. Registration and session are `membership.py`, the end is `handover.py`.
+transactions. Registration, session and the end are `broker_lifecycle.py`.
 
 A peer answers in order, so what waits long would hold up what comes after it: each kind of question
 has connections of its own.
+
+A request of the controller is meant for one life of this broker (its broker epoch) and comes from
+one controller (its controller epoch). One for an earlier life, or from a controller that has been
+replaced, is refused: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
 """
 
 from __future__ import annotations
@@ -17,20 +21,17 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidelog.broker.handover import Handover
+from tidelog.broker.broker_lifecycle import ControlledShutdown, Membership, MembershipCheck
 from tidelog.broker.leadership_changes import LeadershipChanges
-from tidelog.broker.loss_reports import LossReports
-from tidelog.broker.membership import Membership
-from tidelog.broker.membership_check import MembershipCheck
-from tidelog.broker.metadata_cache import Node
-from tidelog.broker.topic_updates import apply_update
+from tidelog.broker.log_dir_failure_handler import LogDirEvents
+from tidelog.broker.metadata_cache import Node, apply_update
 from tidelog.clock import pause
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.kafka_controller import KafkaController
 from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
-from tidelog.errors import StartupError
+from tidelog.errors import ErrorCode, KafkaError, StartupError
 from tidelog.network.peer_directory import PeerDirectory
 from tidelog.pending import Pending
 from tidelog.protocol.messages.alter_partition import (
@@ -48,9 +49,11 @@ from tidelog.replication.isr_alterations import IsrAlterations
 from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.replication_throttle import ReplicationThrottles
 from tidelog.supervisor import report
+from tidelog.types import NO_BROKER_EPOCH
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
+    from tidelog.broker.context import RequestContext
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.description import BrokerLayers
@@ -79,7 +82,7 @@ class Address(NamedTuple):
     port: int
 
 
-class Cluster:
+class ClusterMember:
     """Touched only on the broker loop."""
 
     def __init__(
@@ -147,7 +150,7 @@ class Cluster:
         self._broker: Broker
         self._welcome = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._losses = LossReports(store, broker_id, self.run, timer)
+        self._log_dir_events = LogDirEvents(store, broker_id, self.run, timer)
         self._membership_check = self._check_membership()
 
     def _check_membership(self) -> MembershipCheck:
@@ -344,7 +347,7 @@ class Cluster:
 
     def replica_lost(self, partition: Partition) -> None:
         self.fetchers.unfollow(partition)
-        self._losses.lost()
+        self._log_dir_events.lost()
 
     # Asking others
 
@@ -419,7 +422,7 @@ class Cluster:
         so while it can tell them.
         """
         if self._config["controlled.shutdown.enable"] and self._membership.is_registered:
-            handover = Handover(
+            handover = ControlledShutdown(
                 self._ask_to_take_over,
                 self._has_others,
                 self._config,
@@ -460,3 +463,25 @@ class Cluster:
             await self.controller.stop()
         for directory in (self._controlled, *self._directories):
             directory.close()
+
+
+def must_be_in_cluster(context: RequestContext) -> ClusterMember:
+    """A lone broker takes no orders."""
+    cluster = context.broker.cluster
+    if cluster is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker is not part of a cluster.")
+    return cluster
+
+
+def must_obey(cluster: ClusterMember, controller_epoch: int, broker_epoch: int) -> None:
+    must_still_hold(cluster, controller_epoch, broker_epoch)
+    cluster.controller_epoch = controller_epoch
+    cluster.heard_from_controller(broker_epoch)
+
+
+def must_still_hold(cluster: ClusterMember, controller_epoch: int, broker_epoch: int) -> None:
+    """While an order is carried out, this broker may begin another life."""
+    if broker_epoch != NO_BROKER_EPOCH and broker_epoch < cluster.broker_epoch:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+    if controller_epoch < cluster.controller_epoch:
+        raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)

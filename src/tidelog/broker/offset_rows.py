@@ -20,7 +20,7 @@ from tidelog.protocol.message import Message
 if TYPE_CHECKING:
     from tidelog.broker.context import RequestContext
     from tidelog.controller.topics import TopicImage
-    from tidelog.coordinator.group.coordinator import NewOffset
+    from tidelog.coordinator.group.offsets import NewOffset
     from tidelog.types import Uuid
 
 ROWS_AT_ONCE: Final = 100  # more are looked at in slices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,9 @@ from tidelog.coordinator.group.group import (
     GroupType,
     OffsetCommitter,
     OffsetExpiry,
-    TopicAndPartition,
     Topics,
 )
-from tidelog.coordinator.group.offsets import CommittedOffset
+from tidelog.coordinator.group.offsets import CommittedOffset, NewOffset
 from tidelog.coordinator.group.results import commit_error, member_error
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.runtime import write_error
@@ -29,6 +28,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.message import Message
 
 SIMPLE = OffsetCommitter("", None, -1, 2)
+OFFSETS = [("t", 0, CommittedOffset(5, -1, "", 1_000))]
 STRANGER = OffsetCommitter("m", None, 1, 9)
 
 
@@ -50,9 +50,9 @@ class TestEveryKind:
     ) -> None:
         group = kind.new("g", 0, 1_000)
 
-        group.require_commit(SIMPLE, [("t", 0)], FakeTopics())
+        group.require_commit(SIMPLE, OFFSETS, FakeTopics())
         with pytest.raises(KafkaError) as refusal:
-            group.require_commit(STRANGER, [("t", 0)], FakeTopics())
+            group.require_commit(STRANGER, OFFSETS, FakeTopics())
         assert refusal.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_dead_group_says_so(self, kind: type[Group]) -> None:
@@ -89,7 +89,7 @@ class ShareGroup(Group):
         raise AssertionError(record)
 
     def require_commit(
-        self, committer: OffsetCommitter, partitions: Iterable[TopicAndPartition], topics: Topics
+        self, committer: OffsetCommitter, offsets: Sequence[NewOffset], topics: Topics
     ) -> None:
         if committer.member_id != "sharer":
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,10 +1,10 @@
 """The group coordinator: what the handlers of the group and offset APIs ask.
 
 It finds the shard of a group, checks what Kafka checks before looking at the group (its id;
-loading; whether this broker looks after it), and hands on to `membership` (members of classic
-groups), `consumer.membership` and `consumer.classic_members` (members of consumer groups),
-`removal` (expiry, deletion) or the shard's offsets. Refusals are KafkaErrors unless an answer has a
-place of its own for them.
+loading; whether this broker looks after it), and hands on to the group itself (`group`), to
+`classic_membership` (members of classic groups), `consumer_membership` and `classic_members`
+(members of consumer groups), `removal` (expiry, deletion) or the shard's offsets. Refusals are
+KafkaErrors unless an answer has a place of its own for them.
 
 Records of one request are written as one batch (deletions: in batches of a bounded size); offset
 commits carry base sequence 0, as Kafka's do. See `runtime` for when an answer may leave.
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
     from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership, Sender
     from tidelog.coordinator.group.group import Group, TopicAndPartition, Topics
-    from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
+    from tidelog.coordinator.group.offsets import GroupOffsets, NewOffset
     from tidelog.coordinator.group.shard import G
     from tidelog.coordinator.stored_record import PreparedRecords
     from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -74,8 +74,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
-
-NewOffset = tuple[str, int, "CommittedOffset"]  # topic, partition
 
 
 class GroupCoordinator:
@@ -253,7 +251,7 @@ class GroupCoordinator:
         group = shard.groups.get(group_id)
         if group is not None:
             committer = OffsetCommitter(member_id, group_instance_id, generation_id, version)
-            group.require_commit(committer, _places(offsets), self._topics)
+            group.require_commit(committer, offsets, self._topics)
             group.note_commit(member_id)
         elif generation_id >= 0:
             is_modern = version >= FIRST_VERSION_WITH_MEMBER_EPOCH
@@ -288,7 +286,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         if group is not None and names_member:
             committer = OffsetCommitter(member_id, group_instance_id, generation_id, None)
-            group.require_commit(committer, _places(offsets), self._topics)
+            group.require_commit(committer, offsets, self._topics)
         return self._write_offsets(shard, group_id, offsets, prepared, producer_id, producer_epoch)
 
     def _write_offsets(
@@ -477,7 +475,3 @@ class GroupCoordinator:
         for shard in self.runtime.active_shards():
             for group in tuple(shard.groups.values()):
                 yield shard, group
-
-
-def _places(offsets: Sequence[NewOffset]) -> Iterator[TopicAndPartition]:
-    return ((topic, partition) for topic, partition, _ in offsets)

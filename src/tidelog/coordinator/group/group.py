@@ -11,7 +11,7 @@ its members use the classic protocol, a row in `GroupCoordinator`'s table of mem
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from tidelog.types import Uuid
 if TYPE_CHECKING:
     from typing import Self
 
+    from tidelog.coordinator.group.offsets import NewOffset
     from tidelog.coordinator.stored_record import CoordinatorRecord
     from tidelog.protocol.message import Message
 
@@ -139,9 +140,9 @@ class Group(ABC):
 
     @abstractmethod
     def require_commit(
-        self, committer: OffsetCommitter, partitions: Iterable[TopicAndPartition], topics: Topics
+        self, committer: OffsetCommitter, offsets: Sequence[NewOffset], topics: Topics
     ) -> None:
-        """KafkaError for a committer that may not commit offsets of these partitions."""
+        """KafkaError for a committer that may not commit these offsets."""
 
     def note_commit(self, member_id: str) -> None:
         """The member has committed, and may have shown by it that it lives."""

@@ -33,6 +33,9 @@ class CommittedOffset(NamedTuple):
     log_offset: int = NOT_WRITTEN  # where its record lies: the later one of two counts
 
 
+NewOffset = tuple[str, int, CommittedOffset]  # topic, partition
+
+
 class GroupOffsets:
     """Changed by replaying alone."""
 

@@ -19,7 +19,7 @@ those that it removes, or leaves behind when it dies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +30,6 @@ from tidelog.coordinator.group.group import (
     GroupType,
     OffsetCommitter,
     OffsetExpiry,
-    TopicAndPartition,
     Topics,
 )
 from tidelog.coordinator.group.results import JoinedMember, JoinGroupResult, SyncGroupResult
@@ -47,6 +46,7 @@ from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscrip
 if TYPE_CHECKING:
     from tidelog.clock import TimerHandle
     from tidelog.coordinator.expiration import Expiration
+    from tidelog.coordinator.group.offsets import NewOffset
     from tidelog.pending import Pending
     from tidelog.protocol.message import Message
 
@@ -546,16 +546,12 @@ class ClassicGroup(Group):
 
     # Offsets
 
-    def _is_simple(self, generation_id: int) -> bool:
-        """Whether a commit comes from outside of a group that has no members."""
-        return generation_id < 0 and self.is_empty
-
     def require_commit(
-        self, committer: OffsetCommitter, partitions: Iterable[TopicAndPartition], topics: Topics
+        self, committer: OffsetCommitter, offsets: Sequence[NewOffset], topics: Topics
     ) -> None:
         """Members may; anybody may in an empty group."""
         member_id, group_instance_id, generation_id, version = committer
-        if self._is_simple(generation_id):
+        if generation_id < 0 and self.state is ClassicGroupState.EMPTY:
             return
         if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

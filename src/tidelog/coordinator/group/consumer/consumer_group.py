@@ -23,7 +23,7 @@ member. Touched only on the broker loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -43,13 +43,13 @@ from tidelog.coordinator.group.group import (
     GroupType,
     OffsetCommitter,
     OffsetExpiry,
-    TopicAndPartition,
     Topics,
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import Uuid
 
 if TYPE_CHECKING:
+    from tidelog.coordinator.group.offsets import NewOffset
     from tidelog.coordinator.stored_record import CoordinatorRecord
     from tidelog.protocol.message import Message
     from tidelog.protocol.messages import consumer_group_records as stored
@@ -282,7 +282,7 @@ class ConsumerGroup(Group):
     # Offsets
 
     def require_commit(
-        self, committer: OffsetCommitter, partitions: Iterable[TopicAndPartition], topics: Topics
+        self, committer: OffsetCommitter, offsets: Sequence[NewOffset], topics: Topics
     ) -> None:
         """A group without members takes commits from anybody (epoch -1). A member must name its
         epoch; for a partition that it has held since, an older one will do (KIP-1251): its commit
@@ -306,7 +306,8 @@ class ConsumerGroup(Group):
         if epoch == member.member_epoch:
             return
         if not 0 <= epoch < member.member_epoch or not all(
-            _has_held_since(member, epoch, topics, *place) for place in partitions
+            _has_held_since(member, epoch, topics, topic, partition)
+            for topic, partition, _ in offsets
         ):
             raise _stale(member, epoch, in_transaction=version is None)
 

@@ -14,7 +14,7 @@ from tidelog.log.log_manager import LogManager
 def close_abruptly(manager: LogManager) -> None:
     """Gives its directories free and writes nothing, as if the process had been killed."""
     manager._logs.clear()
-    manager._unlock_all()
+    manager.directories.unlock()
 
 
 class LogBroker:

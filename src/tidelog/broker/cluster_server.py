@@ -52,11 +52,11 @@ class ClusterServer(Server):
         self._prepare()
         config = self._static_config
         store = self._connect(config)
-        meta = self._logs.stored_identity()
+        meta = self._logs.directories.stored_identity()
         self._must_know_topics(store)
         cluster_id = find_cluster(store, None if meta is None else meta.cluster_id)
         broker_id = self._broker_id(config, meta, store)
-        self._logs.confirm_identity(broker_id, cluster_id)
+        self._logs.directories.confirm_identity(broker_id, cluster_id)
         ground = self._lay_groundwork(store, broker_id)
         cluster = self._cluster = ClusterMember(
             ground.dynamic_config.layers,
@@ -85,7 +85,7 @@ class ClusterServer(Server):
         defaults their old records would go. (Apache Kafka does not start there either.)
         """
         is_new = next(store.subtree(znodes.CLUSTER_ID), None) is None
-        if is_new and self._logs.hosted():
+        if is_new and self._logs.directories.hosted():
             raise StartupError(
                 "the log directories hold topics, and the ZooKeeper of zookeeper.connect knows of "
                 "no cluster: check its address and path. To adopt the topics without ZooKeeper, "

@@ -66,7 +66,7 @@ class LogDirFailureHandler:
             attempt(f"taking {lost_log} offline", partial(self._take_offline, lost_log, reason))
         attempt(f"closing {path}", partial(self._logs.close_directory, directory))
         logger.error("stopped serving a log directory", extra={"path": path, "logs": len(lost)})
-        if not self._logs.online_directories:
+        if not self._logs.directories.online:
             self._halt(f"stopping, because all log directories have failed; the last is {path}")
         elif directory is self._metadata_directory:
             self._halt(f"stopping, because {path} has failed, which holds the metadata")
@@ -81,7 +81,7 @@ class LogDirFailureHandler:
 def metadata_directory_of(logs: LogManager) -> LogDirectory:
     """The first one, where the embedded store lives; without it there is nothing to start."""
     directory = logs.directories[0]
-    if not logs.is_online(directory):
+    if not logs.directories.is_online(directory):
         reason = logs.failures.reason(str(directory.path))
         raise StartupError(
             f"the log directory {directory.path}, which holds the metadata, has failed: {reason}"

@@ -264,13 +264,13 @@ class Server:
         raise_file_limit()
         for warning in self._static_config.warnings:
             logger.warning(warning)
-        self._logs.lock()
+        self._logs.directories.lock()
 
     def open(self) -> None:
         """Everything up to listening: blocking, before any request is served."""
         self._prepare()
         config, logs = self._static_config, self._logs
-        meta = logs.stored_identity()
+        meta = logs.directories.stored_identity()
         broker_id = config.broker_id
         if meta is not None and not config.broker_id_is_set:
             broker_id = meta.broker_id
@@ -286,7 +286,7 @@ class Server:
         )
         topics = TopicCatalogue(store, broker_id, settings=config, rack=config.rack)
         topics.controller_epoch = membership.controller_epoch
-        logs.confirm_identity(broker_id, membership.cluster_id)
+        logs.directories.confirm_identity(broker_id, membership.cluster_id)
         adoption = adoption_or_none(store, logs, config, broker_id)
         if adoption is not None:
             adoption.prepare(topics)

@@ -92,7 +92,7 @@ Texts = Mapping[str, str]
 def metadata_folder_or_none(config: BrokerConfig, logs: LogManager) -> Path | None:
     """Where Kafka keeps it: metadata.log.dir, or else one of log.dirs."""
     named = config["metadata.log.dir"]
-    places = [Path(named)] if named else logs.log_dirs
+    places = [Path(named)] if named else logs.directories.paths
     found = (place / KRAFT_METADATA_FOLDER for place in places)
     return next((each for each in found if each.is_dir()), None)
 
@@ -107,7 +107,7 @@ def adoption_or_none(
     if folder is None:
         if mark is not None or known:
             return None
-        found = {each for each in logs.hosted() if each.topic != CLUSTER_METADATA}
+        found = {each for each in logs.directories.hosted() if each.topic != CLUSTER_METADATA}
         if not _all_online(logs, bool(found)):
             return None
         if found and config["metadata.log.dir"]:
@@ -131,7 +131,7 @@ def adoption_or_none(
 
 
 def _all_online(logs: LogManager, has_something: bool) -> bool:
-    offline = [path for path in logs.log_dirs if str(path) in logs.failures]
+    offline = [path for path in logs.directories.paths if str(path) in logs.failures]
     if offline and has_something:
         raise StartupError(
             "topics of an Apache Kafka cannot be adopted while a log directory is offline: "
@@ -141,7 +141,7 @@ def _all_online(logs: LogManager, has_something: bool) -> bool:
 
 
 def _must_be_ours(directory: Path, logs: LogManager) -> None:
-    theirs, ours = read_meta_properties(str(directory)), logs.stored_identity()
+    theirs, ours = read_meta_properties(str(directory)), logs.directories.stored_identity()
     if theirs is not None and ours is not None and theirs[:2] != ours[:2]:
         raise StartupError(
             f"the metadata log in {directory} belongs to node {theirs.broker_id} of cluster "
@@ -290,8 +290,8 @@ class KraftAdoption(Adoption):
         self._image = _replayed(log)
         self._topics = {topic.name: topic for topic in self._image.topics.values()}
         self._mark = AdoptionMark(log.fingerprint, bool(self._topics_of_unknown_retention()))
-        self._hosted = logs.hosted()
-        identities = (read_meta_properties(str(path)) for path in logs.log_dirs)
+        self._hosted = logs.directories.hosted()
+        identities = (read_meta_properties(str(path)) for path in logs.directories.paths)
         self._directory_ids = {each.directory_id for each in identities if each is not None}
         self._gone: list[str] = []  # topics of the store that go
         self._elsewhere: dict[str, list[int]] = {}  # partitions that others have, by topic

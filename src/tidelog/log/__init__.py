@@ -11,8 +11,8 @@
     TransactionIndex                      segment/transaction_index
     ProducerStateManager, SnapshotFile    producer_state, producer_snapshots
     LeaderEpochFileCache                  leader_epoch_cache
-    CheckpointFile                        directory/checkpoints
-    LogDirFailureChannel                  directory/log_dir_failures
+    CheckpointFile, MetaProperties        directory/checkpoints, meta_properties
+    LogDirFailureChannel                  directory/log_dir_failures, log_directories
     AlterReplicaLogDirs' future log       future_log
     LogCleaner (its threads)              tidelog.broker.log_cleaner
     Cleaner, LogCleanerManager            cleaner/cleaner, cleaner/log_cleaner_manager

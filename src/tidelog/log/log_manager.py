@@ -44,7 +44,7 @@ from tidelog.log.directory.checkpoints import (
     RECOVERY_POINT_FILE,
     PendingWrite,
 )
-from tidelog.log.directory.log_dir_failures import LogDirFailures
+from tidelog.log.directory.log_directories import LogDirectories
 from tidelog.log.directory.log_directory import (
     DELETE_SUFFIX,
     FUTURE_SUFFIX,
@@ -53,7 +53,6 @@ from tidelog.log.directory.log_directory import (
     LogDirectory,
     remove_paths,
 )
-from tidelog.log.directory.meta_properties import MetaProperties, read_meta_properties, reconcile
 from tidelog.log.future_log import FutureLog, FutureLogs, finish_interrupted_moves
 from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.log_errors import StorageError
@@ -122,8 +121,8 @@ class LogManager:
         clock: Clock,
         random: Random | None = None,
     ) -> None:
-        self._directories = [LogDirectory(Path(path)) for path in log_dirs]
-        self.failures = LogDirFailures(str(directory.path) for directory in self._directories)
+        self.directories = LogDirectories(log_dirs, clock)
+        self.failures = self.directories.failures
         self._clock = clock
         self._random = random if random is not None else Random()
         self._topic_config: TopicConfigs = lambda _: default_log_config
@@ -156,74 +155,16 @@ class LogManager:
         """Take over what may change while the broker runs."""
         self._environment.producer_expiration_ms = config["producer.id.expiration.ms"]
 
-    @property
-    def directories(self) -> Sequence[LogDirectory]:
-        return self._directories
-
-    @property
-    def log_dirs(self) -> list[Path]:
-        return [directory.path for directory in self._directories]
-
-    def is_online(self, directory: LogDirectory) -> bool:
-        return str(directory.path) not in self.failures
-
-    @property
-    def online_directories(self) -> list[LogDirectory]:
-        return [directory for directory in self._directories if self.is_online(directory)]
-
-    def directory_at(self, path: str) -> LogDirectory | None:
-        """The configured directory of that path, online or not."""
-        return next((each for each in self._directories if each.absolute_path == path), None)
-
     def directory_of(self, topic_partition: TopicPartition) -> LogDirectory | None:
         return self._directory_of.get(topic_partition)
 
     # Start and stop
 
-    def lock(self) -> None:
-        """The first thing to do; before it nothing in the directories may be touched."""
-        try:
-            for directory in self._directories:
-                self._lock(directory)
-            self._must_have_one_online()
-        except StartupError:
-            self._unlock_all()
-            raise
-
-    def _lock(self, directory: LogDirectory) -> None:
-        try:
-            directory.lock()
-        except OSError as error:
-            self.failures.fail(str(directory.path), "use it", error)
-
-    def _must_have_one_online(self) -> None:
-        if not self.online_directories:
-            reasons = (f"{path}: {self.failures.reason(str(path))}" for path in self.log_dirs)
-            raise StartupError(f"no log directory can be used; {'; '.join(reasons)}")
-
-    def stored_identity(self) -> MetaProperties | None:
-        """What the directories say about whose they are."""
-        found = None
-        for directory in self.online_directories:
-            path = str(directory.path)
-            try:
-                found = found or read_meta_properties(path)
-            except OSError as error:
-                self.failures.fail(path, "read whose it is", error)
-        return found
-
-    def confirm_identity(self, broker_id: int, cluster_id: str) -> None:
-        """All directories must belong to this broker and cluster; new ones are marked so."""
-        paths = [str(directory.path) for directory in self.online_directories]
-        reconcile(paths, broker_id, cluster_id, self._clock.time_ms())
-
     def start(self, topic_config: TopicConfigs) -> None:
         """Load all logs; with the directories locked already or not."""
         self._topic_config = topic_config
-        for directory in self.online_directories:
-            if not directory.is_locked:
-                self._lock(directory)
-        folders = self._list_folders()
+        self.directories.lock()
+        folders = self.directories.folders()
         try:
             finish_interrupted_moves(folders, self._new_unique)
         except OSError as error:
@@ -238,18 +179,9 @@ class LogManager:
                 continue
             self._loaded.append(directory)
             self._delete_later(found.deleted, 0)
-        self._must_have_one_online()
+        self.directories.must_have_one_online()
         self.futures.attach(self._logs)
         logger.info("loaded %d logs", len(self._logs))
-
-    def _list_folders(self) -> dict[LogDirectory, Folders]:
-        found: dict[LogDirectory, Folders] = {}
-        for directory in self.online_directories:
-            try:
-                found[directory] = directory.folders()
-            except OSError as error:
-                self.failures.fail(str(directory.path), "list its logs", error)
-        return found
 
     def _find_homes(self, folders: Mapping[LogDirectory, Folders]) -> None:
         for directory, found in folders.items():
@@ -310,21 +242,17 @@ class LogManager:
         A directory whose logs have not all been loaded stays as it is.
         """
         for directory in self._loaded:
-            if self.is_online(directory):
+            if self.directories.is_online(directory):
                 self._shutdown_directory(directory, mark_clean)
         remove_paths(self._take_deletions(None), self.failures.report)
-        self._unlock_all()
-
-    def _unlock_all(self) -> None:
-        for directory in self._directories:
-            directory.unlock()
+        self.directories.unlock()
 
     def _shutdown_directory(self, directory: LogDirectory, mark_clean: bool) -> None:
         logs = [log for log in self._logs.values() if self._is_in(directory, log)]
         for topic_partition, reason in self._close_logs(logs):
             self.take_offline(topic_partition, reason)
         unclean = self._close_logs([future.log for future in self.futures.inside(directory)])
-        if not self.is_online(directory):
+        if not self.directories.is_online(directory):
             return
         try:
             for write in self._pending_checkpoints(directory, self._files_to_keep(directory)):
@@ -367,7 +295,7 @@ class LogManager:
         """Logs that must be somewhere: one that is not found is in a directory that has failed,
         and not to be made anew.
         """
-        if len(self.online_directories) == len(self._directories):
+        if len(self.directories.online) == len(self.directories):
             return
         for topic_partition in topic_partitions:
             if topic_partition not in self._directory_of:
@@ -426,7 +354,7 @@ class LogManager:
             try:
                 log = create_log(folder, topic_partition, topic_id, config, self._environment)
             except StorageError:
-                if self.is_online(directory):
+                if self.directories.is_online(directory):
                     raise
                 continue
             self._add(directory, log)
@@ -439,10 +367,10 @@ class LogManager:
         promised: Mapping[LogDirectory, int] = MappingProxyType({}),
     ) -> list[LogDirectory]:
         preferred = self._preferred.get(topic_partition)
-        if preferred is not None and self.is_online(preferred):
+        if preferred is not None and self.directories.is_online(preferred):
             return [preferred]
         return sorted(
-            self.online_directories, key=lambda each: each.partition_count + promised.get(each, 0)
+            self.directories.online, key=lambda each: each.partition_count + promised.get(each, 0)
         )
 
     def _add(self, directory: LogDirectory, log: PartitionLog) -> None:
@@ -469,7 +397,7 @@ class LogManager:
     def take_in(self, pending: PendingLogs) -> None:
         """Not those in a directory that has failed meanwhile: they are made elsewhere."""
         for directory, log in pending.made:
-            if self.is_online(directory):
+            if self.directories.is_online(directory):
                 assert log.topic_partition not in self._logs, log.topic_partition
                 config = self._topic_config(log.topic_partition.topic)
                 if config is not log.config:  # it may have changed meanwhile
@@ -510,13 +438,6 @@ class LogManager:
         return max(
             (max(log.producers.producers, default=-1) for log in self._logs.values()), default=-1
         )
-
-    def hosted(self) -> set[TopicPartition]:
-        """Partitions that have a folder in a directory that is online, loaded or not."""
-        try:
-            return {each for directory in self.online_directories for each in directory.hosted()}
-        except OSError as error:
-            raise StartupError(f"a log directory cannot be read: {error}") from error
 
     def found_partitions(self) -> dict[TopicPartition, FoundPartition]:
         """All that were found in the directories, those that could not be loaded too."""
@@ -624,7 +545,7 @@ class LogManager:
         """Offsets as they are now; `run` each, in a thread or not."""
         return [
             write
-            for directory in self.online_directories
+            for directory in self.directories.online
             for write in self._pending_checkpoints(directory, names or OFFSET_FILES)
         ]
 

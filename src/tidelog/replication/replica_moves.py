@@ -67,7 +67,7 @@ class ReplicaMoves:
         self._flusher = flusher
         self._loop = loop
         self._limiter = RateLimiter(config.get_int(THROTTLE_KEY), clock)
-        self._threads = config[THREADS_KEY] or len(logs.log_dirs)
+        self._threads = config[THREADS_KEY] or len(logs.directories)
         self._pool: ThreadPoolExecutor | None = None
         self._moves: dict[FutureLog, asyncio.Task[None]] = {}
         self._falling_behind: set[FutureLog] = set()
@@ -91,7 +91,7 @@ class ReplicaMoves:
             self._cancel(future)
         if self._logs.directory_of(log.topic_partition) is directory:
             return
-        if len(self._logs.online_directories) < len(self._logs.log_dirs):
+        if len(self._logs.directories.online) < len(self._logs.directories):
             raise StorageError("a log directory is offline; it may hold a copy of its own")
         future = self._logs.create_future(log.topic_partition, directory)
         logger.info("moving %s to %s", log.directory, future.log.directory)
@@ -135,7 +135,11 @@ class ReplicaMoves:
         topic_partition = future.log.topic_partition
         registered = self._logs.futures.get(topic_partition)
         future.current.is_moving = registered is not None
-        if not is_swapped and registered is not future and self._logs.is_online(future.directory):
+        if (
+            not is_swapped
+            and registered is not future
+            and self._logs.directories.is_online(future.directory)
+        ):
             self._logs.futures.discard(future)
 
     def _is_wanted(self, future: FutureLog) -> bool:
@@ -144,7 +148,7 @@ class ReplicaMoves:
             not self._halt.is_set()
             and self._logs.futures.get(topic_partition) is future
             and self._logs.get(topic_partition) is future.current
-            and self._logs.is_online(future.directory)
+            and self._logs.directories.is_online(future.directory)
         )
 
     async def _try_step(self, future: FutureLog) -> bool:

@@ -257,7 +257,7 @@ async def test_one_partition_that_cannot_go_offline_keeps_none_of_the_others(
         assert len(lost) > 1
         fail(stage, tmp_path / "b")
         assert [place for place in lost if stage.broker.replicas.get(*place) is not None] == []
-        assert not stage.broker.logs.is_online(stage.broker.logs.directories[1])
+        assert not stage.broker.logs.directories.is_online(stage.broker.logs.directories[1])
 
 
 class TestAtTheStart:

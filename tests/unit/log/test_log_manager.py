@@ -143,7 +143,7 @@ def test_the_marker_lives_from_a_clean_stop_to_the_next_start(broker: Broker) ->
 def test_the_files_of_a_log_directory_are_kafkas(broker: Broker) -> None:
     manager = broker.start()
     fill(manager.get_or_create(partition(0), TOPIC_ID), 3)
-    manager.confirm_identity(4, "cluster")
+    manager.directories.confirm_identity(4, "cluster")
     manager.shutdown()
     content = {path.name: path.read_bytes() for path in broker.paths[0].iterdir() if path.is_file()}
     assert content.pop("meta.properties").endswith(b"version=0\nbroker.id=4\n")
@@ -276,7 +276,7 @@ def test_a_failed_lock_gives_the_others_free(tmp_path: Path) -> None:
         clock=FakeClock(),
     )
     with pytest.raises(DirectoryLocked):
-        both.lock()
+        both.directories.lock()
     other = Broker(tmp_path)
     other.paths = [tmp_path / "data0"]
     close_abruptly(other.start())
@@ -600,11 +600,11 @@ def test_found_partitions_are_listed_with_ids_and_epochs(broker: Broker) -> None
 def test_partitions_on_disk_are_known_before_they_are_loaded(broker: Broker) -> None:
     manager = broker.start()
     manager.get_or_create(partition(1), TOPIC_ID)
-    directory = manager.log_dirs[0]
+    directory = manager.directories.paths[0]
     for name in ("a-0.deadbeef-delete", "b-7.deadbeef-future", "c-2.deadbeef-stray"):
         (directory / name).mkdir()
     (directory / "__cluster_metadata-0").mkdir()
-    assert manager.hosted() == {partition(1), partition(7, "b")}
+    assert manager.directories.hosted() == {partition(1), partition(7, "b")}
 
 
 def test_a_log_taken_offline_is_neither_served_nor_closed_as_clean(broker: Broker) -> None:
@@ -658,7 +658,7 @@ def test_a_stop_without_a_start_leaves_everything_as_it_was(broker: Broker) -> N
         default_log_config=LogConfig(),
         clock=broker.clock,
     )
-    manager.lock()
+    manager.directories.lock()
     manager.shutdown()
     assert {path.name: path.stat().st_ino for path in broker.paths[0].iterdir()} == before
 
@@ -807,10 +807,10 @@ def test_a_configuration_that_changes_while_a_log_is_made_holds_for_it(broker: B
 
 def test_identities_are_stored_and_checked(broker: Broker) -> None:
     manager = broker.start()
-    assert manager.stored_identity() is None
-    manager.confirm_identity(3, "abc")
-    stored = manager.stored_identity()
+    assert manager.directories.stored_identity() is None
+    manager.directories.confirm_identity(3, "abc")
+    stored = manager.directories.stored_identity()
     assert stored is not None
     assert (stored.broker_id, stored.cluster_id) == (3, "abc")
     with pytest.raises(StartupError, match="belongs to broker"):
-        manager.confirm_identity(4, "abc")
+        manager.directories.confirm_identity(4, "abc")

@@ -204,7 +204,7 @@ def test_a_destination_that_fails_ends_the_move_and_nothing_else(
         stage.append(10)
         FailingDisk(tmp_path / "b", monkeypatch).fail(errno.EIO, "pwrite")
         stage.move(1)
-        await until(lambda: len(stage.logs.online_directories) == 1)
+        await until(lambda: len(stage.logs.directories.online) == 1)
         await until(lambda: not stage.log.is_moving)
         stage.append(1)
         assert stage.home == "a"

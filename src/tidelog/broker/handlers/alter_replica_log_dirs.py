@@ -68,10 +68,10 @@ def _alter(broker: Broker, topic_partition: TopicPartition, path: str) -> ErrorC
 def _move(broker: Broker, topic_partition: TopicPartition, path: str) -> None:
     if len(f"{topic_partition}") + FUTURE_NAME_ENDING > FOLDER_NAME_MAX:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic name is too long")
-    directory = broker.logs.directory_at(path)
+    directory = broker.logs.directories.at(path)
     if directory is None:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND)
-    if not broker.logs.is_online(directory):
+    if not broker.logs.directories.is_online(directory):
         raise StorageError(f"the log directory {path} is offline")
     partition = broker.replicas.get(*topic_partition)
     if partition is None:

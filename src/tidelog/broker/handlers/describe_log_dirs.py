@@ -59,7 +59,7 @@ def _describe(
     wanted: Iterable[TopicPartition],
     result: DescribeLogDirsResult,
 ) -> Iterator[None]:
-    if not logs.is_online(directory):
+    if not logs.directories.is_online(directory):
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
     try:

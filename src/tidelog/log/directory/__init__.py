@@ -1,1 +1,1 @@
-"""One directory of `log.dirs`: lock, identity, checkpoints and failures. Knows no log."""
+"""The directories of `log.dirs`: locks, identity, checkpoints and failures. Knows no log."""

@@ -48,7 +48,7 @@ def produce_and_flush(log: PartitionLog) -> None:
 
 
 def failed(manager: LogManager) -> list[str]:
-    return [path.name for path in manager.log_dirs if str(path) in manager.failures]
+    return [path.name for path in manager.directories.paths if str(path) in manager.failures]
 
 
 class TestReports:

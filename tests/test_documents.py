@@ -33,6 +33,7 @@ from tidelog.tools.cli.main import COMMANDS, make_parser
 
 LINK = re.compile(r"\]\(([^)\s]+)\)|<(?:img|a) [^>]*(?:src|href)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ +(.+?)$", re.MULTILINE)
+MODULE = re.compile(r"(?:[a-z_]\w*/)*[a-z_]\w*\.py")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 # Flags of other people's tools that the documents mention.
 FOREIGN_FLAGS = {
@@ -85,6 +86,19 @@ def test_every_link_and_picture_points_to_a_file_and_heading_that_exist(document
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert not broken
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)
+def test_every_module_that_the_text_names_exists(document: Path) -> None:
+    named = {code for code in INLINE_CODE.findall(prose(document)) if MODULE.fullmatch(code)}
+    assert not [name for name in named if not any(f"/{name}" in path for path in modules())]
+
+
+@cache
+def modules() -> list[str]:
+    """Their paths, with a slash before each directory."""
+    roots = (ROOT / "src", ROOT / "tests", ROOT / "bench")
+    return [f"/{path.relative_to(ROOT)}" for root in roots for path in root.rglob("*.py")]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)

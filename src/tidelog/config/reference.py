@@ -20,35 +20,36 @@ INTRODUCTION: Final = """\
 Written by `python -m tidelog.config.reference` from the rows in `src/tidelog/config/keys`.
 
 `tidelog serve --config server.properties --override key=value` takes every key of Kafka 3.9's
-`server.properties`, with Kafka's meaning and default. Where it differs:
+`server.properties`, with Kafka's meaning and default. The differences:
 
-- `listeners` is `PLAINTEXT://127.0.0.1:9092`: nobody but this machine connects unless you say so.
+- `listeners` is `PLAINTEXT://127.0.0.1:9092`, so only this machine can connect by default.
 - `num.network.threads` is 1.
-- `socket.receive.buffer.bytes` is -1 (the system's choice), `socket.send.buffer.bytes` 262144.
+- `socket.receive.buffer.bytes` is -1 (the system's choice), `socket.send.buffer.bytes` is 262144.
 - `listeners`, `advertised.listeners`, `listener.security.protocol.map` and `num.network.threads`
-  cannot change while the broker runs, and only `PLAINTEXT` is served.
-- Keys that begin with `tidelog.` are tidelog's own.
-- `process.roles=broker,controller` whose `controller.quorum.voters` or
-  `controller.quorum.bootstrap.servers` name this node alone starts with the embedded store; the
-  controller's listener is not opened. Any other KRaft configuration is refused.
-- `listener.name.<name>.<key>` works for `max.connections` and `max.connection.creation.rate`. Those
-  of TLS and SASL are refused; others give a warning.
+  cannot change while the broker runs. Only `PLAINTEXT` is served.
+- Keys that begin with `tidelog.` exist only in tidelog.
+- With `process.roles=broker,controller`, and `controller.quorum.voters` or
+  `controller.quorum.bootstrap.servers` that name this node alone, the broker starts with its
+  embedded store and does not open the controller's listener. It refuses any other KRaft
+  configuration.
+- `listener.name.<name>.<key>` works for `max.connections` and `max.connection.creation.rate`. The
+  broker refuses the keys of TLS and SASL there, and warns about others.
 
-As in Kafka, a key that is unknown or set twice gives a warning, with its line and the nearest known
-key. With `--strict` the broker does not start then.
+As in Kafka, the broker warns about a key that is unknown or set twice. The warning names the line
+and the nearest known key. With `--strict`, the broker does not start.
 
-*Effect* says what comes of a key that is set:
+*Effect* says what the broker does with a key that you set:
 
 - wired: the broker acts on it.
-- checked: it is only compared with other keys, at the start and at each change.
-- refused: the broker does not start with any value but the default, and says why. Without its
-  effect data would be open to others, or be lost, or a cluster would fall apart.
-- harmless: it is accepted, nothing acts on it, and a warning says so. It cannot be changed while
-  the broker runs.
+- checked: the broker only compares it with other keys, at the start and at each change.
+- refused: the broker does not start with any value but the default, and says why. Ignoring the key
+  could expose data, lose data, or break up a cluster.
+- harmless: the broker accepts it, does nothing with it, and logs a warning that says so. It cannot
+  be changed while the broker runs.
 
-An *internal* key is described by DescribeConfigs only where it is set.
+DescribeConfigs describes an *internal* key only if it is set.
 
-*Change* says how a broker key may be changed while brokers run, with IncrementalAlterConfigs or
+*Change* says how you can change a broker key while brokers run, with IncrementalAlterConfigs or
 AlterConfigs: not at all (read-only), for all brokers at once or one of them (cluster-wide), or for
 one broker only (per-broker).
 """
@@ -62,13 +63,13 @@ def reference() -> str:
     lines += [
         "## Topic\n",
         f"{topic.__doc__}\n",
-        "The broker keys are listed best first: the first that is set gives the default.\n",
+        "The first broker key that is set gives the default.\n",
         *topic_rows(topic.KEYS),
         "",
         "## Consumer group\n",
-        "Of one group of the consumer protocol (KIP-848), set with IncrementalAlterConfigs or "
-        "AlterConfigs; the broker key gives the default. It holds from each member's next "
-        "heartbeat on.\n",
+        "Keys of one group of the consumer protocol (KIP-848). Set them with "
+        "IncrementalAlterConfigs or AlterConfigs. The broker key gives the default. A change "
+        "applies from each member's next heartbeat on.\n",
         *topic_rows(group.GROUP_TABLE),
     ]
     return "\n".join(lines) + "\n"

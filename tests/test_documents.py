@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import tomllib
@@ -34,6 +35,7 @@ from tidelog.tools.cli.main import COMMANDS, make_parser
 LINK = re.compile(r"\]\(([^)\s]+)\)|<(?:img|a) [^>]*(?:src|href)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ +(.+?)$", re.MULTILINE)
 MODULE = re.compile(r"(?:[a-z_]\w*/)*[a-z_]\w*\.py")
+MEMBER = re.compile(r"([A-Z]\w+)\.([a-z_]\w+)(?:\(\))?")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 # Flags of other people's tools that the documents mention.
 FOREIGN_FLAGS = {
@@ -92,6 +94,34 @@ def test_every_link_and_picture_points_to_a_file_and_heading_that_exist(document
 def test_every_module_that_the_text_names_exists(document: Path) -> None:
     named = {code for code in INLINE_CODE.findall(prose(document)) if MODULE.fullmatch(code)}
     assert not [name for name in named if not any(f"/{name}" in path for path in modules())]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)
+def test_every_member_of_a_class_that_the_text_names_exists(document: Path) -> None:
+    named = [MEMBER.fullmatch(code) for code in INLINE_CODE.findall(prose(document))]
+    unknown = [m[0] for m in named if m and f"{m[1]}.{m[2]}" not in members()]
+    assert not unknown
+
+
+@cache
+def members() -> set[str]:
+    """Class.member of everything that a class of tidelog defines or sets on itself."""
+    found = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for kind in ast.walk(ast.parse(path.read_text())):
+            if isinstance(kind, ast.ClassDef):
+                found |= {f"{kind.name}.{name}" for name in names_in(kind)}
+    return found
+
+
+def names_in(kind: ast.ClassDef) -> Iterator[str]:
+    for node in ast.walk(kind):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
 
 
 @cache

@@ -151,6 +151,24 @@ def test_the_commands_of_a_page_work_in_their_order(document: Path, reader: Read
         pytest.skip(f"the page also needs {', '.join(lacking)}; everything else has run")
 
 
+@pytest.mark.integration
+def test_the_fixture_for_tests_of_others_works(tmp_path: Path) -> None:
+    conftest, test = (b for b in blocks(ROOT / "docs" / "testing.md") if b.language == "python")
+    (tmp_path / "conftest.py").write_text(conftest.text)
+    (tmp_path / "test_greetings.py").write_text(test.text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout
+
+
 def test_the_list_of_commands_that_are_not_run_is_up_to_date() -> None:
     typed = [
         command

@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 def test_the_programs_of_the_spark_page_run_in_their_order(
     spark: SparkSession, start_broker: StartBroker
 ) -> None:
-    """The stream of the first one would never end, so it is stopped once it has read a batch."""
-    from tests.support.spark_topics import SparkTopics
-
+    """The stream of the second one would never end, so it is stopped once it has read a batch."""
     broker = start_broker()
-    SparkTopics(broker.bootstrap).create("orders")
-    stream, *others = [
+    write, stream, *others = [
         block.text.replace("127.0.0.1:9092", broker.bootstrap).replace(
             "/var/lib/tidelog", str(broker.data_directory)
         )
@@ -29,6 +26,7 @@ def test_the_programs_of_the_spark_page_run_in_their_order(
         if block.language == "python"
     ]
     names: dict[str, Any] = {}
+    exec(write, names)
     exec(stream.replace(".start().awaitTermination()", ".start()"), names)
     (query,) = spark.streams.active
     eventually(lambda: query.lastProgress is not None or not query.isActive)

@@ -1,0 +1,18 @@
+"""The controller of a cluster over ZooKeeper: pure decisions, then one write, then requests.
+
+    in Kafka                                   here
+    KafkaController                            kafka_controller; active_controller, its term
+    KafkaController's API methods              controller_apis, cluster_topics
+    ControllerEventManager                     controller_event_manager
+    ControllerContext                          controller_context; draft (a decision's view of it)
+    ControllerChannelManager                   controller_channel_manager
+    ControllerBrokerRequestBatch               controller_broker_request_batch
+    PartitionStateMachine                      partition_state_machine, also preferred leaders
+    Election, ...ElectionAlgorithms            election
+    ReplicaStateMachine                        replica_state_machine
+    TopicDeletionManager                       topic_deletion
+    onBrokerStartup, onBrokerFailure           broker_changes
+    onPartitionReassignment                    partition_reassignment
+    processAlterPartition                      isr_changes
+    KafkaZkClient, as far as it reads          cluster_reader, controller_store
+"""

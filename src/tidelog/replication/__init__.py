@@ -14,4 +14,6 @@
     ReplicationQuotaManager                    replication_throttle
     ReplicaAlterLogDirsThread                  replica_moves
     ReplicaSelector                            replica_selector
+
+See docs/design/0015-replication.md for the decisions behind it.
 """

@@ -15,4 +15,6 @@
     onPartitionReassignment                    partition_reassignment
     processAlterPartition                      isr_changes
     KafkaZkClient, as far as it reads          cluster_reader, controller_store
+
+See docs/design/0014-controller.md for the decisions behind it.
 """

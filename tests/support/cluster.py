@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SESSION_TIMEOUT_MS = 3_000
 CALL_TIMEOUT_S = 60
+ASK_TIMEOUT_S = 10
 QUIET = {"log_level": 0}
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
@@ -105,16 +106,33 @@ class ClusterProcess:
         found: dict[int, PartitionView] = {}
 
         def is_told() -> bool:
-            metadata = self.admin.list_topics(topic, timeout=CALL_TIMEOUT_S)
-            for partition in metadata.topics[topic].partitions.values():
+            for partition in self._metadata(topic).topics[topic].partitions.values():
                 found[partition.id] = PartitionView(partition.leader, tuple(partition.isrs))
             return bool(found)
 
         eventually(is_told)
         return found
 
+    def _metadata(self, topic: str | None = None) -> Any:
+        """Asked again where librdkafka asks a broker that was killed a moment ago: it then waits
+        for that one, and no other, until the time is over.
+        """
+        from confluent_kafka import KafkaException
+
+        answers: list[Any] = []
+
+        def is_answered() -> bool:
+            try:
+                answers.append(self.admin.list_topics(topic, timeout=ASK_TIMEOUT_S))
+            except KafkaException:
+                return False
+            return True
+
+        eventually(is_answered)
+        return answers[0]
+
     def controller_id(self) -> int:
-        return int(self.admin.list_topics(timeout=CALL_TIMEOUT_S).controller_id)
+        return int(self._metadata().controller_id)
 
     def leader_of(self, topic: str, partition: int = 0) -> BrokerProcess:
         return self.brokers[self.view(topic)[partition].leader]

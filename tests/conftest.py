@@ -8,6 +8,8 @@ All of them mark their tests as integration tests.
 from __future__ import annotations
 
 import itertools
+import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,25 @@ StartBroker = Callable[..., BrokerProcess]
 def pytest_configure(config: pytest.Config) -> None:
     for line in THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
+    config.pluginmanager.register(PlainLogs(config))
+
+
+class PlainLogs:
+    """PySpark's loggers give every handler that they are handed a format of their own, and pytest
+    hands them its handlers: from then on `caplog.text` of all tests would be JSON.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logstart(self) -> None:
+        loggers = sys.modules.get("pyspark.logger.logger")
+        if loggers is None:
+            return
+        loggers.PySparkLogger.addHandler = logging.Logger.addHandler
+        plugin: Any = self._config.pluginmanager.get_plugin("logging-plugin")
+        for handler in (plugin.caplog_handler, plugin.report_handler):
+            handler.setFormatter(plugin.formatter)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:

@@ -3,7 +3,6 @@ twin."""
 
 from __future__ import annotations
 
-import select
 import threading
 
 import pytest
@@ -22,6 +21,7 @@ from tests.support.raw_client import (
     produce,
     produce_request,
 )
+from tests.support.socket_news import is_readable
 
 CONNECTIONS = 60
 
@@ -57,7 +57,7 @@ def test_idle_connections_are_closed_and_busy_ones_kept(start_broker: StartBroke
 
         def is_idle_one_closed() -> bool:
             assert is_served(busy)
-            return bool(select.select([idle.socket], [], [], 0.1)[0])
+            return is_readable(idle.socket, 0.1)
 
         eventually(is_idle_one_closed)
         assert idle.is_closed_by_broker()

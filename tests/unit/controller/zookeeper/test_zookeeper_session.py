@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import FakeClock
+from tests.support.socket_news import is_readable, socket_news
 from tidelog.controller.metadata_store import EventType, Stat, WatchedEvent, Watcher
 from tidelog.controller.zookeeper import jute
 from tidelog.controller.zookeeper.connect_string import ConnectString
@@ -148,8 +148,9 @@ class Stage:
             if sock is None or until():
                 self.pass_time(ms=round(RECONNECT_DELAY_S_MAX * 1000))
                 continue
-            writes = [sock] if self.session.wants_to_write else []
-            readable, writable, _ = select.select([sock], writes, [], PATIENCE_S)
+            readable, writable = socket_news(
+                sock, PATIENCE_S, with_room=self.session.wants_to_write
+            )
             assert readable or writable, "the server says nothing"
             if writable:
                 self.session.writable()
@@ -158,7 +159,7 @@ class Stage:
 
     def wait_until_readable(self) -> None:
         assert self.session.socket is not None
-        assert select.select([self.session.socket], [], [], PATIENCE_S)[0]
+        assert is_readable(self.session.socket, PATIENCE_S)
 
     def pass_time(self, ms: int) -> None:
         """With a tick at each deadline, as a driver does it."""
@@ -386,7 +387,7 @@ class TestSilence:
         self, connected: Stage
     ) -> None:
         connected.pass_time(TIMEOUT_MS // 3 - 1)
-        assert not select.select([connected.server.peer], [], [], 0)[0]
+        assert not is_readable(connected.server.peer, 0)
         connected.pass_time(1)
         assert connected.server.receive() == struct.pack(">ii", -2, 11)
         connected.pass_time(TIMEOUT_MS // 3 - 1)

@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".bench"
 INSTALL_TIMEOUT_S = 600
 ANSWER_TIMEOUT_S = 120.0
-FIRST_PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
+PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +87,9 @@ def program_running(text: str, environment: Path, folder: Path) -> Iterator[Path
 def test_the_documented_lines_stream_a_topic_in_a_fresh_environment(
     name: str, environment: Path, tmp_path: Path
 ) -> None:
-    found = FIRST_PROGRAM.search((REPOSITORY / "docs" / "spark.md").read_text())
-    assert found is not None
+    write, read = PROGRAM.findall((REPOSITORY / "docs" / "spark.md").read_text())[:2]
     with running(peer(name, environment), tmp_path / "data") as broker:
-        with broker.connect() as client:
-            client.create_topic("orders")
-        text = found[1].replace("127.0.0.1:9092", f"127.0.0.1:{broker.port}")
+        text = (write + read).replace("127.0.0.1:9092", f"127.0.0.1:{broker.port}")
         with program_running(text, environment, tmp_path) as output:
             eventually(lambda: "Batch: 0" in output.read_text(), ANSWER_TIMEOUT_S)
             producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}"})

@@ -25,6 +25,7 @@ from tests.support.raw_client import (
     topic_metadata,
 )
 from tidelog.errors import ErrorCode
+from tidelog.log.directory.checkpoints import LOG_START_FILE
 
 TOPIC = "t"
 PARTITIONS = 4
@@ -134,10 +135,16 @@ def test_a_checkpoint_finds_a_dead_disk_that_nobody_writes_to(
     start_broker: StartBroker, tmp_path: Path, disk: MountedDisk
 ) -> None:
     """Deleting records changes nothing on disk but, some time later, a checkpoint."""
-    dirs = f"{tmp_path / 'good'},{disk.path}"
-    broker = start_broker({"log.dirs": dirs, "log.flush.start.offset.checkpoint.interval.ms": "50"})
+    settings = {
+        "log.dirs": f"{tmp_path / 'good'},{disk.path}",
+        "log.flush.start.offset.checkpoint.interval.ms": "50",
+        "replica.high.watermark.checkpoint.interval.ms": "600000",  # must not come first
+        "log.flush.offset.checkpoint.interval.ms": "600000",
+    }
+    broker = start_broker(settings)
     with RawClient(broker.bootstrap) as client:
         bad, *_ = fill(client, 3)["disk"]
+        eventually((disk.path / LOG_START_FILE).exists)  # the first one is written anyway
         disk.die()
         assert delete_before(client, TOPIC, 2, bad) == (0, 2)
         eventually(lambda: directory_errors(client)["disk"] == STORAGE_ERROR)

@@ -37,6 +37,7 @@ MEASURES = (
     "confluent",
     "java",
     "groups",
+    "clients",
     "stalls",
     "start",
     "memory",

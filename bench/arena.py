@@ -38,6 +38,7 @@ class Sample:
     value: float
     client_busy: float | None = None  # share of the round the client's processor time takes
     broker_seconds: float | None = None  # processor time of the broker
+    note: str = ""  # what else to know about the round
 
 
 class Arena:

@@ -1,20 +1,26 @@
 """Requests of consumer groups packed by hand, as `wire` does for records.
 
 Versions are those both peers speak: FindCoordinator 1, OffsetCommit 5 (4 where the commit names its
-retention), OffsetFetch 5; none of them is flexible. Commits are those of a consumer that assigns
-itself: generation -1, no member.
+retention), OffsetFetch 5, JoinGroup 4, SyncGroup 2, Heartbeat 2; none of them is flexible. Commits
+are those of a consumer that assigns itself: generation -1, no member. Members are those of the
+classic protocol: they ask for a member id first (KIP-394), then join with it.
 """
 
 from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from bench.raw_client import RawClient
 from bench.wire import BadAnswer, frame, string
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 11, 12, 14
+REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 27, 79
+SESSION_MS = 1_800_000  # the most both peers allow: a member that only waits stays
+REBALANCE_MS = 300_000
 GIVE_UP_S = 60.0
 RETRY_S = 0.02
 
@@ -92,3 +98,86 @@ def fetched_offsets(answer: bytes) -> list[int]:
         if not error:
             offsets[partition] = offset
     return [offset for _, offset in sorted(offsets.items())]
+
+
+# Members
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A JoinGroup answer; only the leader's lists the members."""
+
+    error: int
+    generation_id: int
+    leader: str
+    member_id: str
+    members: Sequence[str]
+
+    @property
+    def leads(self) -> bool:
+        return self.member_id == self.leader
+
+
+def join_request(group_id: str, member_id: str, topic: str) -> bytes:
+    subscription = struct.pack(">hi", 0, 1) + string(topic) + struct.pack(">i", -1)
+    body = string(group_id) + struct.pack(">ii", SESSION_MS, REBALANCE_MS) + string(member_id)
+    body += string("consumer") + struct.pack(">i", 1) + string("range") + _bytes(subscription)
+    return frame(JOIN_GROUP, 4, body, flexible=False, correlation_id=1)
+
+
+def joined(answer: bytes) -> Joined:
+    error, generation_id = struct.unpack_from(">hi", answer, 12)
+    position = 18
+    names = []
+    for _ in range(3):  # protocol, leader, member id
+        name, position = _string_at(answer, position)
+        names.append(name)
+    (count,) = struct.unpack_from(">i", answer, position)
+    position += 4
+    members = []
+    for _ in range(count):
+        member, position = _string_at(answer, position)
+        (metadata_bytes,) = struct.unpack_from(">i", answer, position)
+        position += 4 + metadata_bytes
+        members.append(member)
+    return Joined(error, generation_id, names[1], names[2], members)
+
+
+def sync_request(
+    group_id: str, generation_id: int, member_id: str, assignments: Mapping[str, bytes]
+) -> bytes:
+    body = string(group_id) + struct.pack(">i", generation_id) + string(member_id)
+    body += struct.pack(">i", len(assignments))
+    for assigned, assignment in assignments.items():
+        body += string(assigned) + _bytes(assignment)
+    return frame(SYNC_GROUP, 2, body, flexible=False, correlation_id=1)
+
+
+def synced(answer: bytes) -> tuple[int, bytes]:
+    """Error code and assignment."""
+    error, length = struct.unpack_from(">hi", answer, 12)
+    return error, bytes(answer[18 : 18 + max(length, 0)])
+
+
+def assignment_of(topic: str, partition: int) -> bytes:
+    return struct.pack(">hi", 0, 1) + string(topic) + struct.pack(">iii", 1, partition, -1)
+
+
+def heartbeat_request(group_id: str, generation_id: int, member_id: str) -> bytes:
+    body = string(group_id) + struct.pack(">i", generation_id) + string(member_id)
+    return frame(HEARTBEAT, 2, body, flexible=False, correlation_id=1)
+
+
+def heartbeat_error(answer: bytes) -> int:
+    (error,) = struct.unpack_from(">h", answer, 12)
+    return int(error)
+
+
+def _bytes(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def _string_at(answer: bytes, position: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from(">h", answer, position)
+    end = position + 2 + max(int(length), 0)
+    return answer[position + 2 : end].decode(), end

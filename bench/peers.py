@@ -14,7 +14,6 @@ node with a 1 GB heap and the JVM options of its own start script.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -267,5 +266,9 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """User and system time of all threads, those that have ended included.
+
+    The processor clock of another process, as clock_getcpuclockid(3) names it: it counts
+    nanoseconds where /proc counts ticks of 10 ms.
+    """
+    return time.clock_gettime(~pid << 3 | 2)

@@ -16,7 +16,7 @@ from bench.arena import Sample
 
 CLIENT_BUSY_LIMIT = 0.85
 FLAT_LIMIT = 1.3
-CPU_SECONDS_MIN = 0.1  # ten ticks of the clock that processor time is counted with
+CPU_SECONDS_MIN = 0.1  # with less, what a broker does by itself counts for too much
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,7 @@ class Figure:
             for name, sample in self.values.items()
             if sample.client_busy is not None and sample.client_busy > CLIENT_BUSY_LIMIT
         ]
+        bound += [f"{name}: {sample.note}" for name, sample in self.values.items() if sample.note]
         if self.client_alone is not None:
             bound.append(f"client alone {number(self.client_alone)}")
         return "; ".join(bound)

@@ -42,7 +42,7 @@ def cases(arena: Arena) -> list[Case]:
     small, medium = arena.size.of(15_000, 60_000), arena.size.of(6_000, 20_000)
     large = arena.size.of(250, 600)
     return [
-        Case("one 100 B record a request", record_batch(100, 1), small, 3.0, True),
+        Case("one 100 B record a request", record_batch(100, 1), small, 6.0, True),
         Case("16 KB batches of 1 KB", batch_filling(1_000, 16_384), medium, 1.5, False),
         Case("16 KB batches of 100 B", batch_filling(100, 16_384), medium, None, False),
         Case("900 KB batches of 1 KB", batch_filling(1_000, 900_000), large, 1.0, False),

@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: interop setup run test check fmt bench generate clean
+.PHONY: interop setup compile run test check fmt bench generate clean
 
 setup: $(VENV)/.installed
 
@@ -16,11 +16,16 @@ $(VENV)/.installed: pyproject.toml setup.py $(KERNEL)
 	$(BIN)/python -m compileall -q src/tidelog
 	touch $@
 
+# hot modules anew, after a change to one of them; until then all of them run interpreted
+compile: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+
 run: setup
 	$(BIN)/tidelog demo --data .data $(if $(ONCE),--once)
 
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --ignore tests/interop tests
+	TIDELOG_PURE=modules $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --interpreted-only tests/unit
 
 # needs java, mvn and Maven Central: Apache Kafka itself against tidelog, both ways
 interop: setup
@@ -44,4 +49,5 @@ bench: setup
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) build src/tidelog.egg-info src/tidelog/record/_kernel*.so
+	rm -rf $(VENV) build src/tidelog.egg-info
+	find src -name '*.so' -delete

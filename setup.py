@@ -1,20 +1,78 @@
-"""Builds the compiled kernel; where no C compiler is found the pure-Python twin serves alone."""
+"""Builds the two compiled parts, both optional: where one cannot be built, Python serves alone.
 
+- The record kernel, in C; its twin in Python is record/_pure.py.
+- The hot modules that src/tidelog/_compiled.py lists, with mypyc; their twin is their own source.
+
+TIDELOG_COMPILE=0 leaves the second out.
+"""
+
+import os
+import runpy
+import sys
 from glob import glob
+from importlib.machinery import EXTENSION_SUFFIXES
 
 from setuptools import Extension, setup
 
-setup(
-    ext_modules=[
-        Extension(
-            "tidelog.record._kernel",
-            sources=["src/tidelog/record/_kernel.c"],
-            depends=sorted(glob("src/tidelog/record/csrc/*.h")),
-            define_macros=[("Py_LIMITED_API", "0x030B0000")],
-            extra_compile_args=["-O3"],
-            py_limited_api=True,
-            optional=True,
-        )
-    ],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+SOURCES = "src"
+BUILDS_NOTHING = {"dist_info", "egg_info", "sdist"}  # pip and build run some of them first
+KERNEL = Extension(
+    "tidelog.record._kernel",
+    sources=["src/tidelog/record/_kernel.c"],
+    depends=sorted(glob("src/tidelog/record/csrc/*.h")),
+    define_macros=[("Py_LIMITED_API", "0x030B0000")],
+    extra_compile_args=["-O3"],
+    py_limited_api=True,
+    optional=True,
 )
+# The build knows only itself, not what the modules import; `make check` looks at types strictly.
+MYPY = """[mypy]
+mypy_path = {sources}
+explicit_package_bases = True
+namespace_packages = True
+ignore_missing_imports = True
+follow_imports = silent
+"""
+
+
+def compiled_modules() -> list[Extension]:
+    if os.environ.get("TIDELOG_COMPILE") == "0" or BUILDS_NOTHING & set(sys.argv):
+        return []
+    try:
+        from mypyc.build import mypycify
+    except ImportError as error:
+        print(f"mypyc is not there ({error}): hot modules stay interpreted")
+        return []
+    chosen = runpy.run_path(f"{SOURCES}/tidelog/_compiled.py")
+    library = chosen["library_name"](SOURCES)
+    # What an earlier build has left in the tree, perhaps of modules that are no longer compiled.
+    for old in glob(f"{SOURCES}/**/*{EXTENSION_SUFFIXES[0]}", recursive=True):
+        os.unlink(old)
+    os.makedirs("build", exist_ok=True)
+    with open("build/mypy.ini", "w") as settings:
+        settings.write(MYPY.format(sources=SOURCES))
+    sources = [f"{SOURCES}/{name.replace('.', '/')}.py" for name in sorted(chosen["MODULES"])]
+    try:
+        modules = mypycify(
+            ["--config-file=build/mypy.ini", *sources],
+            opt_level="1",
+            debug_level="0",
+            group_name=library,
+            target_dir="build/mypyc",
+        )
+    except SystemExit as error:
+        print(f"mypyc refuses the sources ({error}): hot modules stay interpreted")
+        return []
+    for module in modules:
+        module.optional = True
+        # A newer compiler's new warning must not cost the user the compiled part.
+        module.extra_compile_args = [
+            each for each in module.extra_compile_args if each != "-Werror"
+        ]
+    return modules
+
+
+hot_modules = compiled_modules()
+# Without them one wheel serves every Python from 3.11 on.
+options = {} if hot_modules else {"bdist_wheel": {"py_limited_api": "cp311"}}
+setup(ext_modules=[KERNEL, *hot_modules], options=options)

@@ -56,8 +56,8 @@ def _read(outcome: object) -> None:
 
 @final
 class Pending(Generic[T]):
-    """One that `lets_others_pass` stands for a request that has had its effect: further ones of
-    its kind may be handled before it is answered.
+    """One that `lets_others_pass` stands for a request whose place in the order is certain: further
+    ones of its kind may be handled before it is answered.
     """
 
     __slots__ = ("_callback", "_failed", "_on_abandon", "_on_hurry", "_outcome", "lets_others_pass")
@@ -110,6 +110,7 @@ class Pending(Generic[T]):
                 callback(result)
             except Exception as cause:  # noqa: BLE001 : `failed` is told
                 self._tell(cause)
+            self._failed = _read
 
     def fail(self, cause: BaseException) -> None:
         """There will be no answer, because of a bug: the reader must not wait for ever."""

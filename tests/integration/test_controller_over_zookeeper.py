@@ -12,6 +12,7 @@ from tests.support.metadata import in_loop
 from tests.support.zookeeper import ZooKeeperProcess, fresh_chroot
 from tidelog.clock import SystemClock
 from tidelog.config.broker import BrokerConfig
+from tidelog.config.listeners import Endpoint
 from tidelog.controller import znodes
 from tidelog.controller.cluster.kafka_controller import KafkaController
 from tidelog.controller.zookeeper_store import ZooKeeperStore
@@ -43,7 +44,7 @@ class Member:
         self.store.on_session(self.controller.on_broker_session)
 
     async def start(self) -> None:
-        endpoint = znodes.Endpoint("PLAINTEXT", "127.0.0.1", 9000 + self.id, "PLAINTEXT")
+        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9000 + self.id, "PLAINTEXT")
         data = znodes.encode_broker([endpoint], timestamp_ms=0)
         path = znodes.broker_path(self.id)
         await self.store.create(path, data, ephemeral=True, make_parents=True)

@@ -26,9 +26,11 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
 
-SESSION_TIMEOUT_MS = 8_000  # the tools must find a broker that was killed a moment ago still alive
 WITHIN_S = 30.0
+THROTTLED_RATE = "follower.replication.throttled.rate"
 RECORDS = 1_000
+LARGE_RECORDS = 8  # each takes a follower a fetch of its own
+LARGE_RECORD_BYTES = 900_000
 
 
 class Tools:
@@ -104,8 +106,7 @@ def kafka() -> ApacheKafka:
 def cluster(
     kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterProcess]:
-    overrides = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)}
-    made = ClusterProcess(tmp_path_factory.mktemp("cluster"), 3, overrides)
+    made = ClusterProcess(tmp_path_factory.mktemp("cluster"), 3)
     try:
         yield made.start()
     finally:
@@ -127,6 +128,13 @@ def fill(bootstrap: str, topic: str, partition: int = 0) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for number in range(RECORDS):
         producer.produce(topic, b"%d" % number, partition=partition)
+    assert producer.flush(WITHIN_S) == 0
+
+
+def fill_with_much(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for _ in range(LARGE_RECORDS):
+        producer.produce(topic, bytes(LARGE_RECORD_BYTES), partition=0)
     assert producer.flush(WITHIN_S) == 0
 
 
@@ -241,11 +249,19 @@ class TestReassignments:
     def test_a_reassignment_that_cannot_go_on_is_listed_and_cancelled(
         self, tools: Tools, cluster: ClusterProcess, topic_name: str
     ) -> None:
-        cluster.assign_topic(topic_name, [[1, 2]])
+        """The tool moves replicas only to a broker that is registered, so the new replica is slowed
+        down until the reassignment is under way, and killed then.
+        """
+        cluster.assign_topic(topic_name, [[1, 2]], follower_replication_throttled_replicas="*")
+        fill_with_much(cluster.bootstrap, topic_name)
+        broker, rate = ("--entity-type", "brokers", "--entity-name", "3"), THROTTLED_RATE
+        tools.configs("--alter", *broker, "--add-config", f"{rate}=1")
+        eventually(lambda: f"{rate}=1" in tools.configs("--describe", *broker), WITHIN_S)
         moves = {(topic_name, 0): [1, 3]}
+        tools.reassign(moves, "--execute")
         cluster.brokers[3].kill()
         try:
-            tools.reassign(moves, "--execute")
+            eventually(lambda: cluster.live_broker_ids() == {1, 2}, WITHIN_S)
             listed = tools.reassignments()
             assert f"{topic_name}-0: replicas: 1,3,2. adding: 3. removing: 2." in listed
             # Throttles would be taken off on all brokers, also on the one that is gone.
@@ -255,6 +271,7 @@ class TestReassignments:
             assert f"Successfully cancelled partition reassignment for: {topic_name}-0" in cancelled
         finally:
             cluster.brokers[3].start()
+            tools.configs("--alter", *broker, "--delete-config", rate)
         assert "No partition reassignments found." in tools.reassignments()
         (row,) = partition_rows(tools.topics("--describe", "--topic", topic_name))
         assert sorted(row["Replicas"].split(",")) == ["1", "2"]

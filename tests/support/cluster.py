@@ -134,6 +134,9 @@ class ClusterProcess:
     def controller_id(self) -> int:
         return int(self._metadata().controller_id)
 
+    def live_broker_ids(self) -> set[int]:
+        return set(self._metadata().brokers)
+
     def leader_of(self, topic: str, partition: int = 0) -> BrokerProcess:
         return self.brokers[self.view(topic)[partition].leader]
 

@@ -32,7 +32,7 @@ from tests.support.fake_topics import FakeTopics
 from tests.support.group_scenario import show as show_classic
 from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
-from tidelog.coordinator.group.classic.classic_membership import Joining
+from tidelog.coordinator.group.classic.classic_group_membership import Joining
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.consumer.consumer_member import Held, Partitions
 from tidelog.coordinator.group.consumer.consumer_membership import Sender

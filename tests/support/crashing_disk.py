@@ -2,7 +2,8 @@
 
 Counted are the operations that change something: making, writing, renaming, removing, syncing files
 and setting their times. At the chosen one the process dies: a write is half done, anything else not
-at all, nothing after it happens, and of files that were written since their last sync half is lost.
+at all, nothing after it happens, and of files that were written since their last sync half is lost,
+as far as they have grown since.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class CrashingDisk:
         self._die_at = die_at
         self._real: dict[str, Callable[..., Any]] = {}
         self._unsynced: set[int] = set()  # inodes
+        self._synced_bytes: dict[int, int] = {}  # by inode
         self.operations: list[str] = []
         self.is_dead = False
 
@@ -91,7 +93,7 @@ class CrashingDisk:
             self._die()
         descriptor: int = self._real["open"](path, flags, *rest, **options)
         if flags & os.O_CREAT:
-            self._unsynced.add(os.fstat(descriptor).st_ino)
+            self._written(descriptor, anew=True)
         return descriptor
 
     def _builtin_open(self, path: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
@@ -100,15 +102,21 @@ class CrashingDisk:
             self._die()
         file = self._real["builtin"](path, mode, *rest, **options)
         if writes:
-            self._unsynced.add(os.fstat(file.fileno()).st_ino)
+            self._written(file.fileno(), anew=True)
         return file
+
+    def _written(self, descriptor: int, *, anew: bool = False) -> None:
+        inode = os.fstat(descriptor).st_ino
+        self._unsynced.add(inode)
+        if anew:
+            self._synced_bytes.pop(inode, None)
 
     def _pwrite(self, descriptor: int, data: Any, position: int) -> int:
         if self._count("write"):
             self._real["pwrite"](descriptor, memoryview(data)[: len(data) // 2], position)
-            self._unsynced.add(os.fstat(descriptor).st_ino)
+            self._written(descriptor)
             self._die()
-        self._unsynced.add(os.fstat(descriptor).st_ino)
+        self._written(descriptor)
         written: int = self._real["pwrite"](descriptor, data, position)
         return written
 
@@ -116,10 +124,13 @@ class CrashingDisk:
         if self._count("sync"):
             self._die()
         self._real["fsync"](descriptor)
-        self._unsynced.discard(os.fstat(descriptor).st_ino)
+        status = os.fstat(descriptor)
+        self._unsynced.discard(status.st_ino)
+        self._synced_bytes[status.st_ino] = status.st_size
 
     def _lose_unsynced(self) -> None:
         for path in self._folder.rglob("*"):
             status = path.stat()
             if path.is_file() and status.st_ino in self._unsynced:
-                os.truncate(path, status.st_size // 2)
+                kept = min(self._synced_bytes.get(status.st_ino, 0), status.st_size)
+                os.truncate(path, kept + (status.st_size - kept) // 2)

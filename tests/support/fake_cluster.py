@@ -16,6 +16,7 @@ from typing import Any, Final
 from tests.support.broker_session import BrokerSession
 from tests.support.clock import FakeClock
 from tidelog.config.broker import BrokerConfig
+from tidelog.config.listeners import Endpoint
 from tidelog.controller import znodes
 from tidelog.controller.cluster.controller_context import STRICT_MIN_ISR_FEATURE
 from tidelog.controller.cluster.kafka_controller import NEWS_TIMEOUT_S, KafkaController
@@ -235,7 +236,7 @@ class FakeCluster:
         clean_shutdown: bool = True,
     ) -> None:
         """Begins a life of the broker."""
-        endpoint = znodes.Endpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id, "PLAINTEXT")
+        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id, "PLAINTEXT")
         data = znodes.encode_broker(
             [endpoint],
             timestamp_ms=0,
@@ -361,7 +362,7 @@ class FakeCluster:
         await self.store.create(path, data, sequence=True)
         await self.settle()
 
-    async def state(self, topic: str, partition: int = 0) -> znodes.PartitionState:
+    async def state(self, topic: str, partition: int = 0) -> znodes.LeaderIsrAndControllerEpoch:
         data, _ = await self.store.get(znodes.state_path(topic, partition))
         return znodes.decode_state(data)
 

@@ -16,8 +16,9 @@ from io import FileIO
 from typing import Any
 
 from tests.support.clock import FakeClock
+from tidelog.config.listeners import Endpoint
 from tidelog.network.connection import Connection, IncomingRequest
-from tidelog.network.settings import Endpoint, NetworkSettings
+from tidelog.network.settings import NetworkSettings
 from tidelog.network.socket_server import SocketServer
 
 DEADLINE_SECONDS = 10.0
@@ -182,7 +183,7 @@ class Network:
         self.clock = FakeClock()
         self.handler = EchoHandler()
         self.server = SocketServer(
-            [Endpoint(name, "127.0.0.1", 0) for name in listener_names],
+            [Endpoint(name, "127.0.0.1", 0, "PLAINTEXT") for name in listener_names],
             self.handler,
             loop=loop,
             settings=settings,

@@ -1,4 +1,5 @@
-"""A broker with a bug, for tests of the harness that is to find it.
+"""A broker with a bug, for tests of the harness that is to find it. It is interpreted, because a
+compiled module does not look at what is put in place of its functions.
 
 python -m tests.support.planted_bug early_acks serve --override ...
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+import tidelog
 from tidelog.errors import ErrorCode
 from tidelog.log.log_validator import FetchedBatches
 from tidelog.replication import follower_session
@@ -61,9 +63,11 @@ BUGS = {
 def program_with(bug: str) -> tuple[str, ...]:
     """What runs in place of `tidelog`."""
     assert bug in BUGS
-    return (sys.executable, "-m", "tests.support.planted_bug", bug)
+    interpreted = ("env", "TIDELOG_PURE=modules")
+    return (*interpreted, sys.executable, "-m", "tests.support.planted_bug", bug)
 
 
 if __name__ == "__main__":
+    assert not tidelog.COMPILED, "no bug can be planted into compiled modules"
     BUGS[sys.argv[1]]()
     raise SystemExit(main(sys.argv[2:]))

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from tests.support.raw_client import RawClient
-from tidelog.coordinator.group.classic.classic_membership import Joining
+from tidelog.coordinator.group.classic.classic_group_membership import Joining
 from tidelog.coordinator.group.consumer.consumer_membership import Sender
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets, NewOffset
 from tidelog.coordinator.group.results import (

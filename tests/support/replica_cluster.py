@@ -1,8 +1,9 @@
 """Replicas of one partition on several brokers, without sockets: fetches travel as encoded messages
 through a network that delivers, delays and loses them when a test says so.
 
-Logs, partitions, fetchers, fetch sessions and ISR alterations are the real ones. The controller is
-a few lines: it keeps the state of the partition, elects from the ISR and answers AlterPartition.
+Logs, partitions, fetchers, fetch sessions and the AlterPartitionManager are the real ones. The
+controller is a few lines: it keeps the state of the partition, elects from the ISR and answers
+AlterPartition.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from tidelog.protocol.messages.list_offsets import (
 )
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
+from tidelog.replication.alter_partition_manager import AlterPartitionManager
 from tidelog.replication.fetcher_settings import FetcherSettings
 from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
-from tidelog.replication.isr_alterations import IsrAlterations
-from tidelog.replication.partition import Partition, PartitionState
+from tidelog.replication.partition import Partition, PartitionRegistration
 from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.replication_throttle import ReplicationThrottles
 
@@ -165,11 +166,14 @@ class Node:
         is_new = not self._workshop.folder.exists()
         config = self._cluster.config
         log = self._workshop.create(config) if is_new else self._workshop.load(config)
-        self.isr_alterations = IsrAlterations(
+        self.alter_partition_manager = AlterPartitionManager(
             self._cluster.alter_partition, lambda: -1, loop=loop, timer=clock
         )
-        self.host = self.isr_alterations.host = PartitionHost(
-            self.broker_id, clock, self.isr_alterations, replica_lag_time_max_ms=LAG_MAX_MS
+        self.host = self.alter_partition_manager.host = PartitionHost(
+            self.broker_id,
+            clock,
+            self.alter_partition_manager.submit,
+            replica_lag_time_max_ms=LAG_MAX_MS,
         )
         self.throttles = ReplicationThrottles(BrokerConfig(), self.broker_id, clock)
         self.sessions = FollowerSessions(self._cluster.random_below, self.throttles.leader)
@@ -206,7 +210,7 @@ class Node:
 
     def crash(self) -> None:
         self.is_up = False
-        self.isr_alterations.close()
+        self.alter_partition_manager.close()
         self.fetchers.close()
         for link in [each for each in self._cluster.links if self.broker_id in each_end(each)]:
             link.break_off()
@@ -214,7 +218,7 @@ class Node:
     def lose_its_disk(self) -> None:
         shutil.rmtree(self._workshop.folder)
 
-    def obey(self, state: PartitionState) -> None:
+    def obey(self, state: PartitionRegistration) -> None:
         """LeaderAndIsr."""
         if not self.is_up or state.leader_epoch <= self.partition.leader_epoch:
             return
@@ -334,7 +338,7 @@ class ReplicaCluster:
             for number in range(1, broker_count + 1)
         }
         ids = tuple(self.nodes)
-        self.state = PartitionState(ids[0], 0, ids, ids, 0)
+        self.state = PartitionRegistration(ids[0], 0, ids, ids, 0)
 
     def start(self) -> None:
         for node in self.nodes.values():
@@ -371,7 +375,7 @@ class ReplicaCluster:
 
     def elect(self, leader: int, isr: tuple[int, ...] | None = None) -> None:
         state = self.state
-        self.state = PartitionState(
+        self.state = PartitionRegistration(
             leader,
             state.leader_epoch + 1,
             state.replicas,

@@ -6,8 +6,8 @@ first request, so that start-up pays only for what is used.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from importlib import import_module
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidelog.protocol.api_keys import ApiKey
@@ -60,7 +60,7 @@ class Api:
 
     def _load_and_handle(
         self, context: RequestContext, request: Message
-    ) -> Answer | Pending[Answer] | CoroutineType[Any, Any, Answer]:
+    ) -> Answer | Pending[Answer] | Coroutine[Any, Any, Answer]:
         self.load()
         return self.handle(context, request)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.record_threads import RecordThreads
 from tidelog.coordinator.registry import Coordinators
+from tidelog.replication.append_turn import AppendTurn
 from tidelog.slices import SlicedWork, Slices
 
 if TYPE_CHECKING:
@@ -56,10 +57,12 @@ class Broker:
     cluster: ClusterMember | None = None  # likewise
     record_threads: RecordThreads = field(default_factory=RecordThreads)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
+    append_turn: AppendTurn = field(init=False)
     coordinators: Coordinators = field(init=False)
     work: SlicedWork = field(init=False)  # of answers and changes that take long to make
 
     def __post_init__(self) -> None:
+        self.append_turn = AppendTurn(self.timer)
         self.coordinators = Coordinators(self.groups, self.transactions)
         self.work = SlicedWork(self.clock, self.timer)
 

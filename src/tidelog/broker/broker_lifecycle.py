@@ -43,7 +43,7 @@ from tidelog.types import NO_BROKER_EPOCH
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer, TimerHandle
     from tidelog.config.broker import BrokerConfig
-    from tidelog.controller.znodes import Endpoint
+    from tidelog.config.listeners import Endpoint
     from tidelog.controller.zookeeper_store import ZooKeeperStore
     from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownResponse
 

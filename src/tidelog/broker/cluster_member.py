@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -42,10 +42,10 @@ from tidelog.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
+from tidelog.replication.alter_partition_manager import AlterPartitionManager
 from tidelog.replication.fetcher_settings import FetcherSettings
 from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
-from tidelog.replication.isr_alterations import IsrAlterations
 from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.replication_throttle import ReplicationThrottles
 from tidelog.supervisor import report
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.description import BrokerLayers
-    from tidelog.controller.znodes import Endpoint
+    from tidelog.config.listeners import Endpoint
     from tidelog.protocol.message import Message
     from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrLiveLeader
     from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -128,12 +128,12 @@ class ClusterMember:
             clock=clock,
             timer=timer,
         )
-        self.isr_alterations = IsrAlterations(
+        self.alter_partition_manager = AlterPartitionManager(
             self._alter_partition, lambda: self.broker_epoch, loop=loop, timer=timer
         )
         lag_ms = config.get_int("replica.lag.time.max.ms")
-        self.host = self.isr_alterations.host = PartitionHost(
-            broker_id, clock, self.isr_alterations, replica_lag_time_max_ms=lag_ms
+        self.host = self.alter_partition_manager.host = PartitionHost(
+            broker_id, clock, self.alter_partition_manager.submit, replica_lag_time_max_ms=lag_ms
         )
         self._throttles = ReplicationThrottles(config, broker_id, clock)
         self.fetchers = self._make_fetchers(flusher)
@@ -276,23 +276,6 @@ class ClusterMember:
         for partition in tuple(self._broker.replicas):
             if partition.leadership is not None:
                 partition.others_changed()
-
-    def shrink_isrs(self) -> Iterator[None]:
-        """By the clock, in steps: followers that lag for too long leave the in-sync sets."""
-        replicas = self._broker.replicas
-        for partition in tuple(replicas):
-            if replicas.get(*partition.topic_partition) is not partition:
-                continue  # it has gone since
-            leadership = partition.leadership
-            if (
-                leadership is not None
-                and partition.is_leader
-                and leadership.propose_to_remove_laggards()
-            ):
-                self.isr_alterations.submit(partition)
-            if leadership is not None:
-                partition.others_changed()
-            yield
 
     # Orders
 
@@ -450,7 +433,7 @@ class ClusterMember:
 
     def quiesce(self) -> None:
         """After `hand_over`: lead and follow nothing, so that those who wait are answered."""
-        self.isr_alterations.close()
+        self.alter_partition_manager.close()
         self.leadership.stop_all()
 
     async def stop(self) -> None:

@@ -73,12 +73,12 @@ class ConfigChanges:
             try:
                 names = await self._store.children(znodes.CONFIG_CHANGES, watch=self._changed)
                 for name in sorted(names, key=_number):
-                    await self._take(name)
+                    await self._process_notification(name)
                 await self._remove_old()
             except StoreError as error:
                 logger.warning("configuration changes cannot be read: %s", error)
 
-    async def _take(self, name: str) -> None:
+    async def _process_notification(self, name: str) -> None:
         path = f"{znodes.CONFIG_CHANGES}/{name}"
         number = _number(name)
         if number <= self._last_number:
@@ -88,16 +88,16 @@ class ConfigChanges:
         except NoNode:
             self._last_number = number
             return
-        await self._take_over(name, _entity_path(data))
+        await self._apply_change(name, _entity_path(data))
         self._last_number = number
         self._made_ms[path] = stat.ctime_ms
 
-    async def _take_over(self, name: str, entity_path: str) -> None:
+    async def _apply_change(self, name: str, entity_path: str) -> None:
         """A change that this broker cannot make use of must not keep it from those behind it."""
         entity_type, _, entity = entity_path.partition("/")
         unread: StoreError | None = None
 
-        async def take_over() -> None:
+        async def apply() -> None:
             nonlocal unread
             try:
                 if entity_type == "topics":
@@ -109,7 +109,7 @@ class ConfigChanges:
             except StoreError as error:
                 unread = error
 
-        await attempted(f"taking over {name} of {entity_path}", take_over)
+        await attempted(f"applying {name} of {entity_path}", apply)
         if unread is not None:
             raise unread
 

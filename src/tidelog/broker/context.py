@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import CoroutineType
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tidelog.pending import Pending
@@ -10,9 +10,18 @@ from tidelog.protocol.message import Message
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.network.connection import Connection
     from tidelog.network.session import Session
     from tidelog.protocol.header import RequestHeader
+
+
+class ClientConnection(Protocol):
+    """What is seen here of a network.connection.Connection."""
+
+    @property
+    def session(self) -> Session: ...
+    @property
+    def half_closed(self) -> bool: ...
+    def add_close_callback(self, callback: Callable[[ClientConnection], object]) -> None: ...
 
 
 class RequestContext:
@@ -20,7 +29,7 @@ class RequestContext:
 
     __slots__ = ("api_version", "broker", "connection", "header", "session")
 
-    def __init__(self, broker: Broker, connection: Connection, header: RequestHeader) -> None:
+    def __init__(self, broker: Broker, connection: ClientConnection, header: RequestHeader) -> None:
         self.broker = broker
         self.connection = connection
         self.session: Session = connection.session
@@ -61,4 +70,4 @@ class Handler(Protocol):
 
     def __call__(
         self, context: RequestContext, request: Message, /
-    ) -> Answer | Pending[Answer] | CoroutineType[Any, Any, Answer]: ...
+    ) -> Answer | Pending[Answer] | Coroutine[Any, Any, Answer]: ...

@@ -5,12 +5,13 @@ given them, and cost nothing then:
 
     decode          its header, and which API it is for
     (authenticate)  whether this client may ask at all; before its message is decoded
+    recall          a Metadata answer that was kept; not if there is an authoriser
     decode          its message
     (authorise)     whether its principal may ask this
     handle          the handler of the API
-    (measure)       in `_respond`, where request, header and answer are known; nothing yet
+    (measure)       in `respond`, where request, header and answer are known; nothing yet
     (throttle)      likewise
-    encode          `_respond`
+    encode          `respond`
 
 A handler answers at once, or returns a `Pending`, or a coroutine, of which `_run` makes a Pending.
 A request whose answer fails closes its connection, and the cause is logged.
@@ -24,13 +25,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from tidelog.broker.api_table import Api, served
-from tidelog.broker.context import Answer, CloseConnection, RequestContext
-from tidelog.network.connection import Connection, IncomingRequest
+from tidelog.broker.context import Answer, ClientConnection, CloseConnection, RequestContext
+from tidelog.broker.metadata_answers import MetadataAnswers, Question
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError, UnsupportedApi
@@ -40,14 +40,29 @@ from tidelog.supervisor import attempt
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
+    from tidelog.network.channel import Part
 
 logger = logging.getLogger(__name__)
 
 DECODED_AT_ONCE_BYTES: Final = 64 * 1024
+METADATA: Final = int(ApiKey.METADATA)
 
 # What they return is the answer; None lets the request pass.
 Authenticate: TypeAlias = Callable[[RequestContext], Answer]
 Authorise: TypeAlias = Callable[[RequestContext, Message], Answer]
+
+
+class Request(Protocol):
+    """What the dispatcher does with a network.connection.IncomingRequest."""
+
+    @property
+    def frame(self) -> memoryview: ...
+    @property
+    def connection(self) -> ClientConnection: ...
+    def let_others_pass(self) -> None: ...
+    def respond(self, parts: Sequence[Part]) -> None: ...
+    def respond_nothing(self) -> None: ...
+    def close(self, reason: str) -> None: ...
 
 
 class RequestDispatcher:
@@ -66,11 +81,12 @@ class RequestDispatcher:
         self._apis: dict[int, Api] = {
             int(api.key): api for api in served(in_cluster=broker.cluster is not None)
         }
+        self._metadata_answers = MetadataAnswers(broker.metadata)
         self._tasks: set[asyncio.Task[Answer]] = set()
         # Connections that have had to wait, with what they wait for now.
-        self._waiting: dict[Connection, set[Pending[Answer]]] = {}
+        self._waiting: dict[ClientConnection, set[Pending[Answer]]] = {}
 
-    def handle(self, request: IncomingRequest) -> None:
+    def handle(self, request: Request) -> None:
         frame = request.frame
         try:
             header = decode_request_header(frame)
@@ -90,21 +106,31 @@ class RequestDispatcher:
         if self._authenticate is not None:
             refusal = self._authenticate(context)
             if refusal is not None:
-                self._respond(request, header, refusal)
+                self.respond(request, header, refusal)
                 return
         if len(frame) > DECODED_AT_ONCE_BYTES and header.api_key != ApiKey.PRODUCE:
             self._wait(request, header, self._decode_apart(api, context, bytes(frame)))
             return
+        question: Question | None = None
+        if header.api_key == METADATA and self._authorise is None:
+            body = frame[header.body_position :].tobytes()
+            question = (header.api_version, context.session.listener_name, body)
+            kept = self._metadata_answers.get(question)
+            if kept is not None:
+                self.respond(request, header, kept)
+                return
         try:
             message = api.decode(frame, header.body_position, header.api_version)
         except DecodeError as error:
             request.close(_does_not_parse(header, error))
             return
         answer = self._handle(api, context, message)
+        if question is not None:
+            answer = self._metadata_answers.maybe_keep(question, answer)
         if type(answer) is Pending:
             self._wait(request, header, answer)
         else:
-            self._respond(request, header, answer)
+            self.respond(request, header, answer)
 
     def _handle(
         self, api: Api, context: RequestContext, message: Message
@@ -114,7 +140,9 @@ class RequestDispatcher:
             if refusal is not None:
                 return refusal
         answer = api.handle(context, message)
-        if type(answer) is CoroutineType:
+        if isinstance(answer, Message) or type(answer) is Pending:
+            return answer  # most are; the next question is dear
+        if isinstance(answer, Coroutine):  # a compiled handler's has a type of its own
             return self._run(answer)
         return answer
 
@@ -140,37 +168,25 @@ class RequestDispatcher:
         task.add_done_callback(self._tasks.discard)
         return Pending.of_future(task)
 
-    def _wait(
-        self, request: IncomingRequest, header: RequestHeader, answer: Pending[Answer]
-    ) -> None:
+    def _wait(self, request: Request, header: RequestHeader, answer: Pending[Answer]) -> None:
         connection = request.connection
         waiting = self._waiting.get(connection)
         if waiting is None:
             waiting = self._waiting[connection] = set()
             connection.add_close_callback(self._abandon)
 
-        def answered(response: Answer) -> None:
-            waiting.discard(answer)
-            self._respond(request, header, response)
-
-        def failed(cause: BaseException) -> None:
-            waiting.discard(answer)
-            if isinstance(cause, Exception):  # not when the broker stops
-                name = ApiKey(header.api_key).name
-                logger.error("%s v%d failed: %r", name, header.api_version, cause, exc_info=cause)
-            request.close("the request failed")
-
         if answer.lets_others_pass:
             request.let_others_pass()
         waiting.add(answer)
-        answer.then(answered, failed)
+        wait = _Wait(self, waiting, request, header, answer)
+        answer.then(wait.answered, wait.failed)
         if connection.half_closed:
             self.half_closed(connection)
 
-    def half_closed(self, connection: Connection) -> None:
+    def half_closed(self, connection: ClientConnection) -> None:
         """A Fetch has its answer now: the client may be gone, and the fetch may wait for minutes.
 
-        A Produce waits on. It has had its effect, and the answer must tell which.
+        A Produce waits on. It has its effect all the same, and the answer must tell which.
         """
         for answer in list(self._waiting.get(connection, ())):
             if not answer.lets_others_pass:
@@ -182,11 +198,11 @@ class RequestDispatcher:
             for answer in list(waiting):
                 attempt("an answer before the stop", answer.hurry)
 
-    def _abandon(self, connection: Connection) -> None:
+    def _abandon(self, connection: ClientConnection) -> None:
         for answer in self._waiting.pop(connection, ()):
             attempt("giving up an answer", answer.abandon)
 
-    def _respond(self, request: IncomingRequest, header: RequestHeader, response: Answer) -> None:
+    def respond(self, request: Request, header: RequestHeader, response: Answer) -> None:
         if response is None:
             request.respond_nothing()
             return
@@ -200,9 +216,7 @@ class RequestDispatcher:
         else:
             request.respond((head, response.encode(version)))
 
-    def _refuse(
-        self, request: IncomingRequest, api_key: int, version: int, correlation_id: int
-    ) -> None:
+    def _refuse(self, request: Request, api_key: int, version: int, correlation_id: int) -> None:
         if api_key != ApiKey.API_VERSIONS:
             request.close(f"api key {api_key} version {version} is not served")
             return
@@ -211,6 +225,38 @@ class RequestDispatcher:
         head = encode_response_header(correlation_id, ApiKey.API_VERSIONS, 0)
         answer = unsupported_version(in_cluster=self._broker.cluster is not None)
         request.respond((head, answer.encode(0)))
+
+
+class _Wait:
+    """A request whose answer comes later."""
+
+    __slots__ = ("_answer", "_dispatcher", "_header", "_request", "_waiting")
+
+    def __init__(
+        self,
+        dispatcher: RequestDispatcher,
+        waiting: set[Pending[Answer]],
+        request: Request,
+        header: RequestHeader,
+        answer: Pending[Answer],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._waiting = waiting
+        self._request = request
+        self._header = header
+        self._answer = answer
+
+    def answered(self, response: Answer) -> None:
+        self._waiting.discard(self._answer)
+        self._dispatcher.respond(self._request, self._header, response)
+
+    def failed(self, cause: BaseException) -> None:
+        self._waiting.discard(self._answer)
+        if isinstance(cause, Exception):  # not when the broker stops
+            header = self._header
+            name = ApiKey(header.api_key).name
+            logger.error("%s v%d failed: %r", name, header.api_version, cause, exc_info=cause)
+        self._request.close("the request failed")
 
 
 def _decode_or_close(

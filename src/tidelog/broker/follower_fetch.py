@@ -29,9 +29,8 @@ from tidelog.types import ZERO_UUID, Uuid
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.cluster_member import ClusterMember
-    from tidelog.broker.context import RequestContext
+    from tidelog.broker.context import ClientConnection, RequestContext
     from tidelog.clock import TimerHandle
-    from tidelog.network.connection import Connection
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -54,7 +53,7 @@ def handle(
     finder = _Finder(context.broker)
     for entry in named:
         session.note(entry, finder.find, now_ms)
-    session.let_join(cluster.host.isr_changes)
+    session.maybe_expand_isrs(cluster.host.alter_partition)
     follower.last_fetch_ms = now_ms
     fetch = _FollowerFetch(context, request, session)
     answer = session.read_news(fetch.max_bytes)
@@ -75,7 +74,7 @@ def _session(
         session = sessions.open(follower)
         session_id = session.session_id
 
-        def connection_closed(_: Connection) -> None:
+        def connection_closed(_: ClientConnection) -> None:
             sessions.close([session_id])
 
         context.connection.add_close_callback(connection_closed)

@@ -130,7 +130,8 @@ class Housekeeping:
             ),
         ]
         if broker.cluster is not None:
-            shrink = broker.cluster.shrink_isrs
+            alter_partition = broker.cluster.host.alter_partition
+            shrink = partial(broker.replicas.maybe_shrink_isrs, alter_partition)
             self._duties.append(
                 Duty("in-sync sets", self._lag_check_ms, shrink, broker.timer, self._work)
             )

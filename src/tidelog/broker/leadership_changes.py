@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.topic_hosting import LOGS_PER_THREAD_CALL
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.replication.partition import Partition, PartitionState
+from tidelog.replication.partition import Partition, PartitionRegistration
 from tidelog.supervisor import attempt
 from tidelog.types import NO_LEADER_EPOCH, TopicPartition, Uuid
 
@@ -35,7 +35,7 @@ EPOCH_DURING_DELETE = -2
 class WantedPartition(NamedTuple):
     topic_partition: TopicPartition
     topic_id: Uuid
-    state: PartitionState
+    state: PartitionRegistration
 
 
 class StoppedPartition(NamedTuple):

@@ -124,7 +124,7 @@ class LogCleaner:
             begun = self.manager.begin_dirtiest(found)
         except WalkDue as due:
             await self._in_thread(due.walk.run)
-            due.walk.settle()
+            due.walk.note_result()
             return True
         if begun is None:
             return False

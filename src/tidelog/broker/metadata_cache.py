@@ -40,23 +40,44 @@ class Node(NamedTuple):
 
 class MetadataCache:
     def __init__(self, cluster_id: str, controller_id: int, topics: TopicImages) -> None:
-        self.cluster_id = cluster_id
-        self.controller_id = controller_id
+        self.cluster_id: Final = cluster_id
+        self._controller_id = controller_id
         self._topics = topics
         self._nodes: dict[str, list[Node]] = {}
+        self._changes = 0  # of brokers and controller
         # (topic, partition) of logs here that cannot be used, of which nobody else would tell.
         self.offline: Set[tuple[str, int]] = frozenset()
         # A broker that others have replaced without its news being here: neither it nor what it
         # leads is told of, so that clients ask elsewhere.
         self.hidden_id: int | None = None
 
+    @property
+    def revision(self) -> int | None:
+        """Grows with every change of what clients are told. None while that may change without
+        being counted: logs here are offline, or a broker is hidden.
+        """
+        if self.offline or self.hidden_id is not None:
+            return None
+        return self._changes + self._topics.changes
+
+    @property
+    def controller_id(self) -> int:
+        return self._controller_id
+
+    @controller_id.setter
+    def controller_id(self, controller_id: int) -> None:
+        self._controller_id = controller_id
+        self._changes += 1
+
     def advertise(self, listener_name: str, nodes: list[Node]) -> None:
         """Clients are told of brokers by the listener they came by."""
         self._nodes[listener_name] = nodes
+        self._changes += 1
 
     def replace_nodes(self, nodes: dict[str, list[Node]]) -> None:
         """All brokers that live, by listener."""
         self._nodes = nodes
+        self._changes += 1
 
     def nodes(self, listener_name: str) -> list[Node]:
         nodes = self._nodes.get(listener_name, [])

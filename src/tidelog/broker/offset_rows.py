@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
-from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset, offset_commit
-from tidelog.coordinator.stored_record import PreparedRecords
+from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset, OffsetRecords
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.message import Message
@@ -52,7 +51,7 @@ class OffsetRows(Generic[Row, Response]):
         "context",
         "known",
         "offsets",
-        "prepared",
+        "records",
     )
 
     def __init__(self, context: RequestContext, group_id: str, retention_ms: int = -1) -> None:
@@ -66,11 +65,11 @@ class OffsetRows(Generic[Row, Response]):
             self._expire_timestamp_ms = self._now_ms + retention_ms
         self.known: list[Row] = []  # of partitions that exist
         self.offsets: list[NewOffset] = []
-        self.prepared: PreparedRecords | None = None  # the records of `offsets`, if they are many
-        self._topic_ids: dict[str, Uuid] = {}  # of the topics of `prepared`
+        self.records: OffsetRecords | None = None  # those of `offsets`, if they are many
+        self._topic_ids: dict[str, Uuid] = {}  # of the topics of `records`
 
     def look(self) -> Iterator[None]:
-        """Looks at all rows, with a pause after each row and topic."""
+        """Looks at all rows; with `records`, there is a pause after each row and topic."""
         raise NotImplementedError
 
     def write(self) -> Response | Pending[Response]:
@@ -90,7 +89,7 @@ class OffsetRows(Generic[Row, Response]):
         return self.write()
 
     def _look_in_slices(self) -> Iterator[None]:
-        self.prepared = PreparedRecords()
+        self.records = OffsetRecords(self._group_id)
         while True:
             for count, _ in enumerate(self.look(), 1):
                 if count % ROWS_PER_STEP == 0:
@@ -101,15 +100,15 @@ class OffsetRows(Generic[Row, Response]):
 
     def look_again(self) -> None:
         """After a wait; that a topic goes just then is rare, so that this is done at once."""
-        if self.prepared is None or self._is_outdated():
+        if self.records is None or self._is_outdated():
             self._forget()
             for _ in self.look():
                 pass
 
     def _forget(self) -> None:
         self.known, self.offsets = [], []
-        if self.prepared is not None:
-            self.prepared, self._topic_ids = PreparedRecords(), {}
+        if self.records is not None:
+            self.records, self._topic_ids = OffsetRecords(self._group_id), {}
 
     def _is_outdated(self) -> bool:
         topics = self.context.broker.topics.topics
@@ -141,9 +140,9 @@ class OffsetRows(Generic[Row, Response]):
             offset, leader_epoch, metadata, commit_timestamp_ms, self._expire_timestamp_ms
         )
         self.offsets.append((image.name, index, committed))
-        if self.prepared is not None:
+        if self.records is not None:
             self._topic_ids[image.name] = image.topic_id
-            self.prepared.add(offset_commit(self._group_id, image.name, index, committed))
+            self.records.add(image.name, index, committed)
 
     def fail(self, code: ErrorCode) -> None:
         for row in self.known:

@@ -54,7 +54,7 @@ class RecordThreads:
     async def walk(self, walk: Walk) -> None:
         """Come back when it has been made and settled."""
         await self.run(0, walk.run)
-        walk.settle()
+        walk.note_result()
 
     def close(self) -> None:
         if self._pool is not None:

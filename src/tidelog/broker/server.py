@@ -39,7 +39,7 @@ from tidelog.broker.refused_sequences import RefusedSequences
 from tidelog.broker.topic_hosting import TopicHosting
 from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
-from tidelog.config.listeners import advertise
+from tidelog.config.listeners import Endpoint, advertise
 from tidelog.config.topic import log_config
 from tidelog.controller.adoption import adoption_or_none
 from tidelog.controller.embedded_store import EmbeddedStore
@@ -47,7 +47,6 @@ from tidelog.controller.metadata_store import MetadataStore, StoreError
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import join_cluster, register_broker
 from tidelog.controller.topics import TopicCatalogue, TopicImage
-from tidelog.controller.znodes import Endpoint as RegisteredEndpoint
 from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.coordinator.txn.coordinator import TransactionCoordinator
 from tidelog.coordinator.txn.markers import MarkerWriter
@@ -55,7 +54,7 @@ from tidelog.errors import StartupError
 from tidelog.log.directory.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
-from tidelog.network.settings import Endpoint, NetworkSettings
+from tidelog.network.settings import NetworkSettings
 from tidelog.network.socket_server import SocketServer
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
@@ -228,7 +227,7 @@ class Server:
         self.halt: Callable[[str], object] = logger.critical  # the broker cannot go on
         self.broker: Broker
         self.network: SocketServer
-        self._endpoints: list[RegisteredEndpoint] = []
+        self._endpoints: list[Endpoint] = []
         self._advertised: list[str] = []
 
     def start(self) -> None:
@@ -425,6 +424,7 @@ class Server:
         self.broker.coordinators.resign()
         await self.network.drain(DRAIN_TIMEOUT_S)
         self.network.close()
+        self.broker.append_turn.end()
         await self._cleaner.stop()
         await self._housekeeping.stop()
         await self.close()
@@ -436,7 +436,7 @@ class Server:
     async def close(self) -> None:
         """What `open` opened."""
         if isinstance(self.broker.topics, TopicCatalogue):
-            await self.broker.topics.settle()
+            await self.broker.topics.wait_for_changes()
         await self.broker.moves.stop()
         self.broker.record_threads.close()
         await self.broker.store.close()
@@ -484,12 +484,9 @@ class Server:
 
     def _bind(self) -> None:
         broker, config = self.broker, self.broker.config
-        endpoints = [
-            Endpoint(e.name, e.host, e.port, e.security_protocol) for e in config.listeners
-        ]
         self._dispatcher = RequestDispatcher(broker)
         self.network = SocketServer(
-            endpoints,
+            config.listeners,
             self._dispatcher,
             loop=self._loop,
             settings=_network_settings(config),
@@ -497,7 +494,7 @@ class Server:
         )
         ports = self.network.start()
         advertised = advertise(config.advertised_listeners, ports, socket.gethostname())
-        self._endpoints = [RegisteredEndpoint(*endpoint) for endpoint in advertised]
+        self._endpoints = list(advertised)
         self._advertised = [str(endpoint) for endpoint in advertised]
 
 

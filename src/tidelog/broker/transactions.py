@@ -173,10 +173,10 @@ class _Question:
         except OSError as error:
             logger.info("a transaction is not verified: %s", error)
         finally:  # whatever came of it: a client waits
-            self._take(response)
+            self._note_refusals(response)
             self.answered.complete(ErrorCode.NONE)
 
-    def _take(self, response: AddPartitionsToTxnResponse | None) -> None:
+    def _note_refusals(self, response: AddPartitionsToTxnResponse | None) -> None:
         """A partition of which nothing is said is not admitted."""
         default, codes = ErrorCode.COORDINATOR_NOT_AVAILABLE, {}
         if response is not None and response.error_code:

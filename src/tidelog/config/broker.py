@@ -265,14 +265,16 @@ class BrokerConfig:
             protocols.update((name, "PLAINTEXT") for name in controllers - protocols.keys())
         listeners = parse_endpoints("listeners", self.get_str("listeners"), protocols)
         require_distinct_ports("listeners", listeners)
-        self.listeners = tuple(item for item in listeners if item.name not in controllers)
+        self.listeners = tuple(item for item in listeners if item.listener_name not in controllers)
         if not self.listeners:
             raise InvalidValue("listeners", self["listeners"], "at least one listener is needed")
         require_served("listeners", self.listeners)
         self.advertised_listeners: tuple[Endpoint, ...] = self._parse_advertised(
             protocols, controllers
         )
-        self._require_own_controller([item for item in listeners if item.name in controllers])
+        self._require_own_controller(
+            [item for item in listeners if item.listener_name in controllers]
+        )
         self.inter_broker_listener_name: str = self._find_inter_broker_listener()
 
     def _require_own_controller(self, controllers: list[Endpoint]) -> None:
@@ -286,8 +288,10 @@ class BrokerConfig:
         advertised = self.listeners
         if isinstance(text, str):
             parsed = parse_endpoints("advertised.listeners", text, protocols)
-            advertised = tuple(item for item in parsed if item.name not in controllers)
-        unheard = {item.name for item in advertised} - {item.name for item in self.listeners}
+            advertised = tuple(item for item in parsed if item.listener_name not in controllers)
+        unheard = {item.listener_name for item in advertised} - {
+            item.listener_name for item in self.listeners
+        }
         if unheard:
             raise InvalidValue(
                 "advertised.listeners", text, f"listeners has no {', '.join(sorted(unheard))}"
@@ -315,7 +319,7 @@ class BrokerConfig:
                 "brokers speak PLAINTEXT among themselves; remove the key, and keep them "
                 "on a network that you trust",
             )
-        if name.upper() not in {endpoint.name for endpoint in self.advertised_listeners}:
+        if name.upper() not in {endpoint.listener_name for endpoint in self.advertised_listeners}:
             advertised = ",".join(map(str, self.advertised_listeners))
             raise InvalidValue(key, name, f"no such listener among those advertised, {advertised}")
         return name.upper()
@@ -392,7 +396,7 @@ class BrokerConfig:
             return False
         if name == key.name:
             return True
-        listeners = {endpoint.name for endpoint in self.listeners}
+        listeners = {endpoint.listener_name for endpoint in self.listeners}
         return key.name in LISTENER_KEYS and listener_of(name) in listeners
 
 

@@ -402,7 +402,7 @@ class ClientConfig:
         self.warnings: list[str] = []
         self.values: dict[str, Value] = CLIENT_TABLE.defaults()
         for name, text in self.given.items():
-            self._take(name, text)
+            self._set(name, text)
         self._require_consistent()
 
     def __getitem__(self, name: str) -> Value:
@@ -460,7 +460,7 @@ class ClientConfig:
             return "sticky"
         return name
 
-    def _take(self, name: str, text: str) -> None:
+    def _set(self, name: str, text: str) -> None:
         key = CLIENT_TABLE.must_get(name)
         if key.is_harmless:
             self.warnings.append(f"{name} is accepted and has no effect")

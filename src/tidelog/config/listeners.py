@@ -18,14 +18,19 @@ HOST_CHARACTERS: Final = frozenset(
 
 
 class Endpoint(NamedTuple):
-    name: str  # upper case
-    host: str  # "" stands for all interfaces
-    port: int  # 0 stands for any free one
+    """Where a listener is bound, or what it advertises and registers for clients to connect to.
+
+    Only one to bind may have the host "" (all interfaces) and the port 0 (any free one).
+    """
+
+    listener_name: str  # upper case
+    host: str
+    port: int
     security_protocol: str
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.listener_name}://{host}:{self.port}"
 
 
 def parse_protocol_map(key: str, text: str) -> dict[str, str]:
@@ -43,7 +48,7 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
 
 def parse_endpoints(key: str, text: str, protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
     endpoints = tuple(parse_endpoint(key, item, protocols) for item in split_list(text))
-    names = [endpoint.name for endpoint in endpoints]
+    names = [endpoint.listener_name for endpoint in endpoints]
     if len(set(names)) < len(names):
         raise InvalidValue(key, text, "each listener must have a different name")
     return endpoints
@@ -97,7 +102,8 @@ def advertise(
     """What clients are told: port 0 becomes the bound port, an empty host this machine's name."""
     return tuple(
         endpoint._replace(
-            host=endpoint.host or local_host, port=endpoint.port or bound_ports[endpoint.name]
+            host=endpoint.host or local_host,
+            port=endpoint.port or bound_ports[endpoint.listener_name],
         )
         for endpoint in endpoints
     )

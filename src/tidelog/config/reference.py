@@ -55,8 +55,16 @@ one broker only (per-broker).
 """
 
 
+REFUSED: Final = """\
+## Refused keys
+
+The broker does not start if one of these has another value than its default. The sections below
+give the reasons.
+"""
+
+
 def reference() -> str:
-    lines = [INTRODUCTION]
+    lines = [INTRODUCTION, REFUSED, *refused_rows(), ""]
     for title, module in SUBJECTS:
         keys = module.KEYS + (DYNAMIC_ONLY_KEYS if module is replication else ())
         lines += [f"## {title}\n", f"{module.__doc__}\n", *broker_rows(keys), ""]
@@ -73,6 +81,13 @@ def reference() -> str:
         *topic_rows(group.GROUP_TABLE),
     ]
     return "\n".join(lines) + "\n"
+
+
+def refused_rows() -> Iterator[str]:
+    for title, module in SUBJECTS:
+        names = [f"`{key.name}`" for key in module.KEYS if key.effect.kind is EffectKind.REFUSED]
+        if names:
+            yield f"- {title}: {', '.join(names)}"
 
 
 def broker_rows(keys: Iterable[Key]) -> Iterator[str]:

@@ -160,17 +160,17 @@ class EmbeddedStore:
         """Takes the watches that wait for this change."""
         path = change.path
         if change.kind == ChangeKind.SET:
-            return _take(self.data_watches, path, EventType.CHANGED)
+            return _take_watches(self.data_watches, path, EventType.CHANGED)
         if change.kind == ChangeKind.CREATED:
-            fired = _take(self.data_watches, path, EventType.CREATED)
+            fired = _take_watches(self.data_watches, path, EventType.CREATED)
         else:
-            fired = _take(self.data_watches, path, EventType.DELETED)
+            fired = _take_watches(self.data_watches, path, EventType.DELETED)
             fired += [
                 entry
-                for entry in _take(self.child_watches, path, EventType.DELETED)
+                for entry in _take_watches(self.child_watches, path, EventType.DELETED)
                 if entry not in fired
             ]
-        return fired + _take(self.child_watches, parent_of(path), EventType.CHILD)
+        return fired + _take_watches(self.child_watches, parent_of(path), EventType.CHILD)
 
     def _node(self, path: str) -> Node:
         self._require_open(path)
@@ -186,7 +186,7 @@ class EmbeddedStore:
         return await self._database.write(operations, self._session_id)
 
 
-def _take(
+def _take_watches(
     watches: dict[str, dict[Watcher, None]], path: str, type: EventType
 ) -> list[tuple[Watcher, WatchedEvent]]:
     waiting = watches.pop(path, None)

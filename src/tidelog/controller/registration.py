@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tidelog.clock import Clock
+from tidelog.config.listeners import Endpoint
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import (
     Create,
@@ -19,7 +20,6 @@ from tidelog.controller.metadata_store import (
     Operation,
     SetData,
 )
-from tidelog.controller.znodes import Endpoint
 from tidelog.errors import StartupError
 from tidelog.types import Uuid
 

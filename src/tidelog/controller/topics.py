@@ -138,6 +138,7 @@ class TopicImages:
         self.brokers: list[PlacementBroker] = [PlacementBroker(broker_id, rack)]  # by id
         self.topics: dict[str, TopicImage] = {}
         self.by_id: dict[Uuid, TopicImage] = {}
+        self.changes = 0  # grows with every change of the image
 
     def on_change(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -220,11 +221,13 @@ class TopicImages:
         return wanted
 
     def _put(self, image: TopicImage) -> None:
+        self.changes += 1
         self.topics[image.name] = image
         self.by_id[image.topic_id] = image
         self._names_by_form[collision_form(image.name)] = image.name
 
     def _drop(self, image: TopicImage) -> None:
+        self.changes += 1
         del self.topics[image.name], self.by_id[image.topic_id]
         del self._names_by_form[collision_form(image.name)]
 
@@ -277,7 +280,7 @@ class TopicCatalogue(TopicImages):
             if path != znodes.TOPIC_CONFIGS
         }
         assignments: dict[str, znodes.TopicAssignment] = {}
-        states: dict[str, dict[int, tuple[znodes.PartitionState, int]]] = {}
+        states: dict[str, dict[int, tuple[znodes.LeaderIsrAndControllerEpoch, int]]] = {}
         for path, data, stat in self._store.subtree(znodes.TOPICS):
             parts = path.split("/")  # "", brokers, topics, T, partitions, P, state
             if len(parts) == 4:
@@ -388,7 +391,7 @@ class TopicCatalogue(TopicImages):
         """
         return await self._in_turn(name, lambda: self._add_partitions(name, count, assignment))
 
-    async def settle(self) -> None:
+    async def wait_for_changes(self) -> None:
         """Until the changes under way are over; for a broker that stops."""
         while self._latest_change:
             await asyncio.wait(list(self._latest_change.values()))
@@ -562,7 +565,7 @@ def _mark_seen(task: asyncio.Task[Any]) -> None:
 
 def _partition_images(
     replicas: Mapping[int, Sequence[int]],
-    states: Mapping[int, tuple[znodes.PartitionState, int]],
+    states: Mapping[int, tuple[znodes.LeaderIsrAndControllerEpoch, int]],
 ) -> list[PartitionImage]:
     images = []
     for partition in sorted(replicas):

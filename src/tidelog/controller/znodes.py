@@ -37,6 +37,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from tidelog.config.listeners import Endpoint
 from tidelog.types import TopicPartition, Uuid
 
 CONSUMERS: Final = "/consumers"
@@ -52,7 +53,7 @@ BROKER_CONFIGS: Final = "/config/brokers"
 CONFIG_CHANGES: Final = "/config/changes"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
-ISR_CHANGES: Final = "/isr_change_notification"
+ISR_CHANGE_NOTIFICATIONS: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
@@ -70,7 +71,7 @@ PERSISTENT_PATHS: Final = (
     CONFIG_CHANGES,
     DELETE_TOPICS,
     BROKER_SEQUENCE_ID,
-    ISR_CHANGES,
+    ISR_CHANGE_NOTIFICATIONS,
     PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
     TOPIC_CONFIGS,
@@ -133,15 +134,6 @@ def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
 
 
-class Endpoint(NamedTuple):
-    """Where clients are told to connect."""
-
-    listener_name: str
-    host: str
-    port: int
-    security_protocol: str
-
-
 def encode_broker(
     endpoints: Sequence[Endpoint],
     *,
@@ -158,7 +150,7 @@ def encode_broker(
             name: {"min_version": 1, "max_version": version} for name, version in features.items()
         },
         "listener_security_protocol_map": {e.listener_name: e.security_protocol for e in endpoints},
-        "endpoints": [f"{e.listener_name}://{_bracketed(e.host)}:{e.port}" for e in endpoints],
+        "endpoints": [str(endpoint) for endpoint in endpoints],
     }
     if rack is not None:
         value["rack"] = rack
@@ -268,7 +260,7 @@ def decode_topic(data: bytes) -> TopicAssignment:
     )
 
 
-class PartitionState(NamedTuple):
+class LeaderIsrAndControllerEpoch(NamedTuple):
     leader: int
     leader_epoch: int
     controller_epoch: int
@@ -299,9 +291,9 @@ def encode_state(
     ).encode()
 
 
-def decode_state(data: bytes) -> PartitionState:
+def decode_state(data: bytes) -> LeaderIsrAndControllerEpoch:
     value = _decode(data)
-    return PartitionState(
+    return LeaderIsrAndControllerEpoch(
         value["leader"],
         value["leader_epoch"],
         value["controller_epoch"],

@@ -31,7 +31,6 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from tidelog.coordinator.stored_record import PreparedRecords
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.errors import DecodeError, EncodeError
@@ -43,7 +42,7 @@ from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.coordinator.loading import PartitionLoading, Replayable
-    from tidelog.coordinator.stored_record import CoordinatorRecord, RecordTypes
+    from tidelog.coordinator.stored_record import CoordinatorRecord, EncodedRecord, RecordTypes
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.partition import Partition
 
@@ -73,6 +72,11 @@ _WRITE_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 
 def write_error(code: ErrorCode) -> ErrorCode:
     return _WRITE_ERRORS.get(code, code)
+
+
+def unwritable(error: EncodeError) -> KafkaError:
+    """Flexible requests have longer strings than records."""
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
 
 class ShardState(Enum):
@@ -286,44 +290,50 @@ class CoordinatorRuntime(Generic[S]):
         hosted.shard.replay_marker(producer_id, committed=committed)
         return self._committed(hosted, end_offset)
 
-    def write(
-        self,
-        index: int,
-        records: Sequence[CoordinatorRecord] | PreparedRecords,
-        *,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        base_sequence: int = NO_SEQUENCE,
-    ) -> Pending[ErrorCode] | None:
+    def write(self, index: int, records: Sequence[CoordinatorRecord]) -> Pending[ErrorCode] | None:
         """Appends one batch to partition `index` and replays it. None: it is committed; else the
         outcome comes later. KafkaError: it was not appended and nothing has changed.
         """
         if not records:
             return None
-        hosted = self._serving(index)
-        partition = hosted.partition
-        now_ms = self._clock.time_ms()
         try:
-            if isinstance(records, PreparedRecords):
-                encoded = [(*record, (), now_ms) for record in records.encoded()]
-            else:
-                encoded = [(*record.encoded(), (), now_ms) for record in records]
-        except EncodeError as error:  # flexible requests have longer strings than records
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+            encoded = [record.encoded() for record in records]
+        except EncodeError as error:
+            raise unwritable(error) from error
+
+        def replay(shard: S, offset: int) -> None:
+            for record in records:
+                shard.replay(record, offset, NO_PRODUCER_ID)
+                offset += 1
+
+        return self.write_encoded(index, encoded, replay)
+
+    def write_encoded(
+        self,
+        index: int,
+        records: Sequence[EncodedRecord],
+        replay: Callable[[S, int], object],
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+    ) -> Pending[ErrorCode] | None:
+        """As `write`. `replay` is given the shard and the offset of the first record, and must do
+        what loading does with the same bytes.
+        """
+        hosted = self._serving(index)
+        now_ms = self._clock.time_ms()
         batch = batch_of(
-            encoded,
+            [(key, value, (), now_ms) for key, value in records],
             codec=self.codec,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
             is_transactional=producer_id != NO_PRODUCER_ID,
         )
-        offset = partition.append_as_coordinator(memoryview(batch)).base_offset
-        replay = hosted.shard.replay
-        for record in records:
-            replay(record, offset, producer_id)
-            offset += 1
-        return self._committed(hosted, offset)
+        info = hosted.partition.append_as_coordinator(memoryview(batch))
+        replay(hosted.shard, info.base_offset)
+        return self._committed(hosted, info.last_offset + 1)
 
     def end_offset(self, index: int) -> int:
         return self._serving(index).partition.log.log_end_offset

@@ -9,15 +9,17 @@ generated (protocol.messages); which types a topic has is said by a `RecordTypes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.protocol.errors import DecodeError, EncodeError
+from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.message import Message
 
 _PREFIX = Struct(">h")
 _PREFIXES = tuple(_PREFIX.pack(number) for number in range(32))  # of all types and versions
+
+EncodedRecord = tuple[bytes, bytes | None]  # key and value
 
 
 class CoordinatorRecord(NamedTuple):
@@ -25,43 +27,12 @@ class CoordinatorRecord(NamedTuple):
     value: Message | None  # None is a tombstone
     value_version: int = 0
 
-    def encoded(self) -> tuple[bytes, bytes | None]:
+    def encoded(self) -> EncodedRecord:
         key, value, version = self
         key_bytes = _PREFIXES[key.RECORD_TYPE] + key.encode(0)
         if value is None:
             return key_bytes, None
         return key_bytes, _PREFIXES[version] + value.encode(version)
-
-
-class PreparedRecords:
-    """Records of one batch that are encoded ahead, as they come: thousands take longer than the
-    loop may be held. An EncodeError waits for whoever asks for the bytes.
-    """
-
-    __slots__ = ("_encoded", "_error", "_records")
-
-    def __init__(self) -> None:
-        self._records: list[CoordinatorRecord] = []
-        self._encoded: list[tuple[bytes, bytes | None]] = []
-        self._error: EncodeError | None = None
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[CoordinatorRecord]:
-        return iter(self._records)
-
-    def add(self, record: CoordinatorRecord) -> None:
-        self._records.append(record)
-        try:
-            self._encoded.append(record.encoded())
-        except EncodeError as error:
-            self._error = error
-
-    def encoded(self) -> list[tuple[bytes, bytes | None]]:
-        if self._error is not None:
-            raise self._error
-        return self._encoded
 
 
 Classes = Mapping[int, tuple[type[Message], type[Message]]]

@@ -18,6 +18,7 @@
     Cleaner, LogCleanerManager            cleaner/cleaner, cleaner/log_cleaner_manager
 
 Kafka has nothing like these: `segment/segment_verification` checks old bytes when they are first
-read, `transaction_index_check` compares old transaction indexes with their segments, and the walks
-(`segment/segment_walk`, `truncation_walk`) move long reads to a thread.
+read, `append_run` lets batches of many clients share a write, `transaction_index_check` compares
+old transaction indexes with their segments, and the walks (`segment/segment_walk`,
+`truncation_walk`) move long reads to a thread.
 """

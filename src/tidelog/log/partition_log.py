@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.config.topic import LogConfig
+from tidelog.errors import KafkaError
 from tidelog.log import retention, time_lookup
+from tidelog.log.append_run import AppendRun, LeaderAppend
 from tidelog.log.directory.checkpoints import LEADER_EPOCH_FILE, write_partition_metadata
 from tidelog.log.leader_epoch_cache import EpochEntry, LeaderEpochCache
 from tidelog.log.log_environment import LogEnvironment
@@ -35,7 +37,6 @@ from tidelog.log.producer_snapshots import SnapshotFiles
 from tidelog.log.producer_state import ProducerStateTable, find_duplicate, producers_at
 from tidelog.log.segment.index_file import CorruptIndex
 from tidelog.log.segment.log_segment import LogSegment, new_segment
-from tidelog.log.segment.offset_index import RELATIVE_OFFSET_MAX
 from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.log.time_lookup import BatchLookups, TimestampOffset
@@ -238,7 +239,7 @@ class PartitionLog:
         inflation: InflationBudget | None = None,
         checked: ValidBatch | None = None,
     ) -> LogAppendInfo:
-        """`checked` is what a thread made of the records, by the present configuration."""
+        """`checked` is what was made of the records before, by the present configuration."""
         config = self.config
         now_ms = self._environment.clock.time_ms()
         if checked is None:
@@ -267,15 +268,8 @@ class PartitionLog:
         last_offset = batch.last_offset
         timestamp = batch.max_timestamp
         size = batch.size
-        if (
-            size > config.segment_bytes - segment.size
-            or segment.index_full
-            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-            or (
-                segment.size
-                and segment.waited_for_roll_ms(now_ms, timestamp)
-                > self._max_segment_ms - segment.jitter_ms
-            )
+        if segment.should_roll(
+            size, last_offset, timestamp, now_ms, config.segment_bytes, self._max_segment_ms
         ):
             segment = self._roll_for(size, batch.base_offset)
         try:
@@ -297,6 +291,83 @@ class PartitionLog:
             leader_epoch,
             batch.records_count,
         )
+
+    def append_all_as_leader(self, appends: Sequence[LeaderAppend], leader_epoch: int) -> None:
+        """As `append_as_leader` of each in turn, with one write for all that can share it."""
+        now_ms = self._environment.clock.time_ms()
+        run = AppendRun(self._active, self.log_end_offset)
+        for append in appends:
+            try:
+                batch = validate_for_append(
+                    append.records,
+                    config=self.config,
+                    next_offset=run.next_offset,
+                    now_ms=now_ms,
+                    leader_epoch=leader_epoch,
+                    produce_version=append.produce_version,
+                )
+                belongs = self._belongs_to(run, batch, leader_epoch, now_ms)
+            except KafkaError as error:
+                append.outcome = error
+                continue
+            except (OSError, CorruptIndex):
+                belongs = False  # whoever is appended alone meets it again
+            if belongs:
+                run.add(append, batch)
+                continue
+            self._append_run(run, leader_epoch)
+            self._append_alone(append, batch, leader_epoch)
+            run = AppendRun(self._active, self.log_end_offset)
+        self._append_run(run, leader_epoch)
+
+    def _belongs_to(
+        self, run: AppendRun, batch: ValidBatch, leader_epoch: int, now_ms: int
+    ) -> bool:
+        if leader_epoch != self._appended_epoch or batch.is_transactional:
+            return False
+        if batch.producer_id >= 0:
+            if run.knows_producer(batch):
+                if not run.continues_sequence(batch):
+                    return False
+            elif find_duplicate(batch, self.producers, self.segments, True) is not None:
+                return False
+        return run.has_room_for(batch, self.config, self._max_segment_ms, now_ms)
+
+    def _append_run(self, run: AppendRun, leader_epoch: int) -> None:
+        if not run.batches:
+            return
+        try:
+            run.write(self.config.segment_index_bytes)
+        except (OSError, KafkaError) as error:
+            # There may be room for some of them, and each gets the outcome that it would have had.
+            if isinstance(error, OSError):
+                self._storage_error("append to", error)
+            for append, batch in zip(run.appends, run.batches, strict=True):
+                self._append_alone(append, batch, leader_epoch)
+            return
+        log_start_offset = self.log_start_offset
+        for append, batch in zip(run.appends, run.batches, strict=True):
+            last_offset = batch.last_offset
+            self.log_end_offset = last_offset + 1
+            if batch.producer_id >= 0:
+                self.producers.add_batch(batch)
+            append.outcome = LogAppendInfo(
+                batch.base_offset,
+                last_offset,
+                batch.log_append_time_ms,
+                log_start_offset,
+                batch.size,
+                False,
+                leader_epoch,
+                batch.records_count,
+            )
+
+    def _append_alone(self, append: LeaderAppend, batch: ValidBatch, leader_epoch: int) -> None:
+        """One before it may have failed, so it may get another place than it had in its run."""
+        try:
+            append.outcome = self.append_as_leader(append.records, leader_epoch, checked=batch)
+        except KafkaError as error:
+            append.outcome = error
 
     def _index_aborted(self, segment: LogSegment, aborted: AbortedTxn) -> None:
         try:
@@ -333,8 +404,13 @@ class PartitionLog:
                 f"{len(valid)} bytes were fetched, but segment.bytes is {self.config.segment_bytes}"
             )
         now_ms = self._environment.clock.time_ms()
-        if segment.must_roll(
-            self.config, len(valid), last_offset, scan.state.max_timestamp, now_ms
+        if segment.should_roll(
+            len(valid),
+            last_offset,
+            scan.state.max_timestamp,
+            now_ms,
+            self.config.segment_bytes,
+            self._max_segment_ms,
         ):
             segment = self._roll_for(len(valid), base_offset)
             scan = self._scan_fetched(segment, batches)

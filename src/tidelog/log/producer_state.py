@@ -29,7 +29,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.log.log_errors import (
     CoordinatorFenced,
@@ -44,9 +44,6 @@ from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record import kernel
 from tidelog.record.batch import CONTROL_BIT, SEQUENCES, is_sequence_after
 from tidelog.record.kernel import ProducerBatch
-
-if TYPE_CHECKING:
-    from tidelog.log.segment.log_segment import LogSegment
 
 logger = logging.getLogger(__name__)
 

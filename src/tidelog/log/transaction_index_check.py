@@ -147,7 +147,7 @@ class SegmentWalk(Walk):
         self.table = ProducerStateTable()
         self.transactions: TransactionReplay
         self.next_offset = -1
-        self.is_settled = False
+        self.is_noted = False
 
     def _walk(self) -> bool:
         return self._load_producers() and self._look_over()
@@ -186,11 +186,11 @@ class SegmentWalk(Walk):
         self.next_offset = scan.next_offset
         return scan.position == file.size and scan.next_offset <= self._limit_offset
 
-    def settle(self) -> None:
+    def note_result(self) -> None:
         verification = self._segment.verification
-        if self.is_settled or verification is None or verification.truncations != self._truncations:
+        if self.is_noted or verification is None or verification.truncations != self._truncations:
             return
-        self.is_settled = True
+        self.is_noted = True
         if self.is_clean:
             verification.note_whole(
                 self.end, self.next_offset, has_transactions=self._has_transactions
@@ -290,8 +290,8 @@ class TransactionIndexCheck:
         is_heavy = self._is_on_loop and segment.size > LOOP_BYTES_MAX
         if segment.verification is not None and is_heavy:
             walk = segment.verification.walk or self._walk_over(segment, limit_offset)
-            segment.verification.walk = None if walk.is_settled else walk
-            if not walk.is_settled:
+            segment.verification.walk = None if walk.is_noted else walk
+            if not walk.is_noted:
                 raise WalkDue(walk)
         if walk is not None and walk.is_clean:
             return _SegmentReplay(

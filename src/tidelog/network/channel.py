@@ -10,9 +10,9 @@ ends its stream gets its answers.
 
 Answers that are ready together leave in one write. A file part leaves by the transport's
 `send_file`, its header held back so that both share a segment; if all that is to be sent is small,
-several file parts are read and leave with the rest in one write. Sending is tried at once; only
-when the socket is full is it watched for room. While unsent answers exceed
-`connection_bytes_in_flight_max` the turn is not passed: a slow reader is not read.
+file parts are read and leave with the rest in one write. Sending is tried at once; only when the
+socket is full is it watched for room. While unsent answers exceed `connection_bytes_in_flight_max`
+the turn is not passed: a slow reader is not read.
 
 Not here: SASL, quotas on bytes and requests.
 """
@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 SEND_BYTES_PER_TURN: Final = 4 * MIB  # then other connections have theirs
 JOIN_BYTES_MAX: Final = 64 * KIB  # up to this, copying the parts together beats a call for each
+LONE_FILE_BYTES_MAX: Final = 8 * KIB  # likewise where only one of the parts lies in a file
 VECTOR_PARTS_MAX: Final = 1024  # IOV_MAX
 
 
@@ -93,6 +94,7 @@ class FileTruncated(Exception):
 class Channel:
     """Made by the processor that owns it until it closes, and then given to its connection."""
 
+    __deletable__ = ("connection",)  # compiled classes must say so
     connection: Connection  # set by it, until the channel is closed
 
     def __init__(self, transport: Transport, processor: Processor, channel_id: str) -> None:
@@ -176,7 +178,7 @@ class Channel:
             space = reader.space()
             count = self._recv_into(space if most is None else space[:most])
         except (BlockingIOError, InterruptedError):
-            reader.settle()
+            reader.leave_shared_buffer()
             if self._transport.unsent:
                 self._watch_writer()
             return
@@ -184,7 +186,7 @@ class Channel:
             self._close_on_error(error)
             return
         if not count:
-            reader.settle()
+            reader.leave_shared_buffer()
             self._close_when_sent(CloseReason.PEER_CLOSED)
             return
         reader.received(count)
@@ -226,7 +228,7 @@ class Channel:
                 self.reader.clear()
             return
         if self._has_turn:
-            self.reader.settle()
+            self.reader.leave_shared_buffer()
         if close_reason is not None:
             self._closing = close_reason
         if answers:
@@ -305,8 +307,10 @@ class Channel:
             self._unwatch_writer()
 
     def _is_worth_joining(self) -> bool:
-        """One file part is two calls either way, and then the kernel need not copy it to us."""
-        if not self._out_file_bytes:
+        """A file part takes a call of its own, and mostly one more for what follows it. Reading it
+        costs less than those two as long as the copy is small.
+        """
+        if self._out_file_bytes <= LONE_FILE_BYTES_MAX:
             return True
         return sum(1 for part in self._out if part.__class__ is FileSend) > 1
 

@@ -19,10 +19,11 @@ An answer that comes later is sent at once, but further frames are handled from 
 from inside that call: handlers that complete each other's requests would nest without end.
 
 So one request is in hand at a time and nothing is received until it is answered, as in Kafka. There
-is one exception: a request that has had its effect and only waits to be answered (a Produce, for
-other replicas) may let others of its api key pass. They are handled, up to OWED_MAX of them, and
-their answers kept: answers leave in the order of the requests, those that became ready in one turn
-of the loop together. The first answer of a turn leaves at once if more frames wait.
+is one exception: a request that only waits to be answered, its place in the order being certain (a
+Produce, for the log or for other replicas), may let others of its api key pass. They are handled,
+up to OWED_MAX of them, and their answers kept: answers leave in the order of the requests, those
+that became ready in one turn of the loop together. The first answer of a turn leaves at once if
+more frames wait.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class IncomingRequest:
         self.passed_by: bytes | None = None  # the api key of requests that need not wait for it
 
     def let_others_pass(self) -> None:
-        """Called inside `handle`: the request has had its effect and its answer comes later, so
+        """Called inside `handle`: its place in the order is certain and its answer comes later, so
         further requests of this connection with the same api key may be handled before that.
         """
         self.passed_by = bytes(self.frame[:API_KEY_BYTES])
@@ -163,19 +164,24 @@ class Connection:
         answer[0] = _pack_length(size)
         # Nothing has changed up to here, so parts that cannot be sent leave no half answer.
         size += LENGTH_BYTES
-        if self._owed:
-            self._settle(request, Outcome(answer, size, file_bytes))
+        owed = self._owed
+        if owed and owed[0] is not request:
+            self._answer_in_turn(request, Outcome(answer, size, file_bytes))
             return
-        self._request = None
+        if self._request is request:
+            self._request = None
         self._answers += answer
         self._answer_bytes += size
         self._answer_file_bytes += file_bytes
+        if owed:
+            owed.popleft()
+            self._release()
 
     def answer_nothing(self, request: IncomingRequest) -> None:
         if self._request is not request and request not in self._owed:
             self._refuse_answer()
         elif self._owed:
-            self._settle(request, NOTHING)
+            self._answer_in_turn(request, NOTHING)
         else:
             self._request = None
 
@@ -186,11 +192,11 @@ class Connection:
         self._processor.log_closing(self.id, reason)
         self._close_after_answers = CloseReason.BAD_REQUEST
         if self._owed:
-            self._settle(request, CLOSE)
+            self._answer_in_turn(request, CLOSE)
         else:
             self._request = None
 
-    def _settle(self, request: IncomingRequest, outcome: Outcome) -> None:
+    def _answer_in_turn(self, request: IncomingRequest, outcome: Outcome) -> None:
         """Others may have to be answered before it."""
         owed = self._owed
         if self._request is request:
@@ -222,7 +228,11 @@ class Connection:
         """Answers that wait for the same often become ready one right after the other."""
         if not self._delivers_soon:
             self._delivers_soon = True
-            self._processor.loop.call_soon(self._deliver)
+            self._processor.loop.call_soon(self._deliver_what_is_left)
+
+    def _deliver_what_is_left(self) -> None:
+        if self._delivers_soon:  # the last one owed may have taken all with it
+            self._deliver()
 
     def _refuse_answer(self) -> None:
         assert not self.open, f"a request of {self.id} was answered twice"
@@ -248,7 +258,7 @@ class Connection:
                 count += 1
                 self._request = request = IncomingRequest(self, frame, received_at)
                 handle(request)
-                if self._request is not None:
+                if self._is_in_hand(request):
                     request.frame = _NO_FRAME
                     owed.append(request)
                     if request.passed_by is None:
@@ -268,6 +278,9 @@ class Connection:
         self._serving = False
         self._processor.request_counters.requests += count
         self._deliver()
+
+    def _is_in_hand(self, request: IncomingRequest) -> bool:
+        return self._request is request
 
     def _may_pass(self) -> bool:
         """Whether the next frame need not wait for what is owed."""
@@ -316,7 +329,7 @@ class Connection:
     ) -> None:
         channel = self.channel
         if channel.open:
-            channel.reader.settle()  # others receive while this one waits
+            channel.reader.leave_shared_buffer()  # others receive while this one waits
         channel.take_answers(answers, answer_bytes, file_bytes, turn, owes, close_reason)
 
     # What the channel and the socket server say.

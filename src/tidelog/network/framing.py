@@ -93,9 +93,9 @@ class ReceiveBuffers:
 class FrameReader:
     """The bytes of one connection that have arrived and are not handled yet: view[position:end].
 
-    One receive is: `space()`, recv_into it, `received(n)`, `next_frame()` until None, `settle()`.
-    Between `space()` and `settle()` the processor's shared buffer is in use, and nobody else may
-    receive.
+    One receive is: `space()`, recv_into it, `received(n)`, `next_frame()` until None,
+    `leave_shared_buffer()`. From the first to the last of them the processor's shared buffer is in
+    use, and nobody else may receive.
     """
 
     __slots__ = ("_buffers", "_mapped", "_size_max", "_view", "end", "position")
@@ -110,7 +110,7 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """After `settle()`: the memory this connection keeps."""
+        """After `leave_shared_buffer()`: the memory this connection keeps."""
         return self.end - self.position
 
     def space(self) -> memoryview:
@@ -162,7 +162,7 @@ class FrameReader:
         body = self.position + LENGTH_BYTES
         return self._view[body : min(body + len(start), self.end)] == start
 
-    def settle(self) -> None:
+    def leave_shared_buffer(self) -> None:
         """Leaves the shared buffer, and gives memory back when nothing is left."""
         if self.position == self.end:
             self.clear()

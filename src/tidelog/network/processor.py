@@ -236,19 +236,19 @@ class ProcessorThread(Processor):
         )
         self.channel = channel
         self.mailbox = Mailbox(loop)
-        self._thread = threading.Thread(target=self._run, name=f"network-{index}", daemon=True)
+        self._runner = threading.Thread(target=self._run, name=f"network-{index}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self._runner.start()
 
     def call(self, action: Callable[[], object]) -> None:
         self.mailbox.post(action)
 
     def stop(self) -> None:
         """Closes all connections and waits for the thread to end."""
-        if self._thread.is_alive():
+        if self._runner.is_alive():
             self.mailbox.post(self.loop.stop)
-            self._thread.join()
+            self._runner.join()
             self.mailbox.close()
         elif not self.loop.is_closed():
             self.loop.close()

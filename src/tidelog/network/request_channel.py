@@ -76,19 +76,19 @@ class RequestChannel:
         self._queued = 0
         self._refused: list[Callable[[], object]] = []
 
-    def offer(self, connection: Connection, retry: Callable[[], object]) -> bool:
+    def offer(self, serve: Callable[[], object], retry: Callable[[], object]) -> bool:
         """False if the channel is full; `retry` is then called, once, on the broker loop."""
         with self._lock:
             if self._queued >= self._queued_max:
                 self._refused.append(retry)
                 return False
             self._queued += 1
-        self._mailbox.post(partial(self._take, connection))
+        self._mailbox.post(partial(self._serve, serve))
         return True
 
-    def _take(self, connection: Connection) -> None:
+    def _serve(self, serve: Callable[[], object]) -> None:
         try:
-            connection.serve()
+            serve()
         finally:
             self._give_place_back()
 
@@ -111,14 +111,14 @@ class QueuedChannel(Channel):
         self._mailbox = processor.mailbox
 
     def _pass_turn(self) -> None:
-        self.reader.settle()
+        self.reader.leave_shared_buffer()
         if not self.reader.has_frame():
             self._go_on()
             return
         self._account()
         self._has_turn = False
         retry = partial(self._mailbox.post, self._pass_turn_again)
-        if not self._request_channel.offer(self.connection, retry):
+        if not self._request_channel.offer(self.connection.serve, retry):
             self._has_turn = True
             self._frames_wait = True
 

@@ -1,4 +1,4 @@
-"""What the network layer is told: where it listens and within which limits.
+"""The limits within which the network layer serves.
 
 Field names are Kafka's keys; where a name differs the key stands beside it. -1 means "no limit" or
 "leave it to the operating system", as in Kafka.
@@ -12,16 +12,6 @@ from dataclasses import dataclass, field
 KIB = 1024
 MIB = 1024 * KIB
 UNLIMITED = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One row of `listeners`: an empty host means all interfaces, port 0 any free one."""
-
-    name: str
-    host: str
-    port: int
-    security_protocol: str = "PLAINTEXT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,14 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from tidelog.config.listeners import Endpoint
 from tidelog.errors import StartupError
 from tidelog.network.channel import CloseReason
 from tidelog.network.connection_quotas import ConnectionQuotas, look_up
 from tidelog.network.processor import Counters, Processor, ProcessorThread
 from tidelog.network.request_channel import Mailbox, RequestChannel
 from tidelog.network.session import Session
-from tidelog.network.settings import Endpoint, NetworkSettings
+from tidelog.network.settings import NetworkSettings
 from tidelog.transport import PlainTransport
 
 if TYPE_CHECKING:
@@ -82,11 +83,13 @@ class Acceptor:
 
     def _on_connectable(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
-            if not self._server.quotas.slot_available(self.endpoint.name):
-                logger.debug("no more connections on %s until one closes", self.endpoint.name)
+            if not self._server.quotas.slot_available(self.endpoint.listener_name):
+                logger.debug(
+                    "no more connections on %s until one closes", self.endpoint.listener_name
+                )
                 self._unwatch()
                 return
-            pause_s = self._server.quotas.creation_pause_s(self.endpoint.name)
+            pause_s = self._server.quotas.creation_pause_s(self.endpoint.listener_name)
             if pause_s:
                 self._pause(pause_s)
                 return
@@ -97,10 +100,12 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _OUT_OF_RESOURCES:
                     raise
-                logger.error("cannot accept connections on %s: %s", self.endpoint.name, error)
+                logger.error(
+                    "cannot accept connections on %s: %s", self.endpoint.listener_name, error
+                )
                 self._pause(ACCEPT_RETRY_SECONDS)
                 return
-            self._server.quotas.created(self.endpoint.name)
+            self._server.quotas.created(self.endpoint.listener_name)
             self._server.accept(sock, address, self.endpoint)
 
     def _pause(self, seconds: float) -> None:
@@ -121,7 +126,9 @@ class SocketServer:
         clock: Clock,
     ) -> None:
         self.loop = loop
-        self.quotas = ConnectionQuotas(settings, [endpoint.name for endpoint in endpoints], clock)
+        self.quotas = ConnectionQuotas(
+            settings, [endpoint.listener_name for endpoint in endpoints], clock
+        )
         self.connections: set[Connection] = set()  # open ones, as the broker loop knows them
         self._endpoints = endpoints
         self._settings = settings
@@ -185,7 +192,7 @@ class SocketServer:
             processor.start()
         for acceptor in self._acceptors:
             acceptor.watch()
-        return {acceptor.endpoint.name: acceptor.port for acceptor in self._acceptors}
+        return {acceptor.endpoint.listener_name: acceptor.port for acceptor in self._acceptors}
 
     def stop_accepting(self) -> None:
         for acceptor in self._acceptors:
@@ -248,9 +255,9 @@ class SocketServer:
         number = next(self._connection_numbers)
         connection_id = f"{_plain_host(local_host)}:{local_port}-{host}:{address[1]}-{number}"
         processor = self.processors[number % len(self.processors)]
-        session = Session(endpoint.name, host, address[1])
+        session = Session(endpoint.listener_name, host, address[1])
         connection = processor.new_connection(PlainTransport(sock), connection_id, session)
-        self.quotas.increment(endpoint.name, host)
+        self.quotas.increment(endpoint.listener_name, host)
         self.connections.add(connection)
         processor.call(partial(processor.adopt, connection))
         if self.quotas.is_exceeded():
@@ -280,17 +287,17 @@ class SocketServer:
 
     def _watch_acceptors(self) -> None:
         for acceptor in self._acceptors:
-            if self.quotas.slot_available(acceptor.endpoint.name):
+            if self.quotas.slot_available(acceptor.endpoint.listener_name):
                 acceptor.watch()
 
 
 def _listening_socket(endpoint: Endpoint, settings: NetworkSettings) -> socket.socket:
-    where = f"{endpoint.host or '*'}:{endpoint.port}"
+    where = f"{endpoint.host or '*'}:{endpoint.port} ({endpoint.listener_name})"
     try:
         family, address = _bind_address(endpoint)
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
-        raise StartupError(f"cannot listen on {where} ({endpoint.name}): {error}") from error
+        raise StartupError(f"cannot listen on {where}: {error}") from error
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and not endpoint.host:
@@ -305,9 +312,9 @@ def _listening_socket(endpoint: Endpoint, settings: NetworkSettings) -> socket.s
         sock.close()
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(
-                f"cannot listen on {where} ({endpoint.name}): the port is taken by another process"
+                f"cannot listen on {where}: the port is taken by another process"
             ) from error
-        raise StartupError(f"cannot listen on {where} ({endpoint.name}): {error}") from error
+        raise StartupError(f"cannot listen on {where}: {error}") from error
     return sock
 
 

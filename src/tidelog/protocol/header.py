@@ -23,7 +23,6 @@ _FIXED = struct.Struct(">hhi")
 _UP_TO_CLIENT_ID = struct.Struct(">hhih")
 _unpack_up_to_client_id = _UP_TO_CLIENT_ID.unpack_from
 _pack_correlation_id = struct.Struct(">i").pack
-_new = object.__new__
 
 _NEVER_FLEXIBLE = 1 << 15
 
@@ -68,33 +67,28 @@ class RequestHeader:
 
 def decode_request_header(frame: memoryview) -> RequestHeader:
     """Raises UnsupportedApi for a key or version without a table, DecodeError for anything else."""
-    header = _new(RequestHeader)
     try:
-        api_key, api_version, header.correlation_id, n = _unpack_up_to_client_id(frame)
+        api_key, api_version, correlation_id, n = _unpack_up_to_client_id(frame)
     except struct.error:
         return _decode_without_client_id(frame)
     versions = _RANGES.get(api_key)
     if versions is None or not versions[0] <= api_version <= versions[1]:
-        raise UnsupportedApi(api_key, api_version, header.correlation_id)
-    header.api_key = api_key
-    header.api_version = api_version
-    header.client_id = None
+        raise UnsupportedApi(api_key, api_version, correlation_id)
     if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
-        header.body_position = 8
-        return header
+        return RequestHeader(api_key, api_version, correlation_id, None, _FIXED.size)
+    client_id = None
     position = 10
     try:
         if n >= 0:
             position += n
-            header.client_id = frame[10:position].tobytes().decode(errors="replace")
+            client_id = frame[10:position].tobytes().decode(errors="replace")
         if api_version >= versions[2]:
             position = skip_tags(frame, position) if frame[position] else position + 1
     except IndexError as error:
         raise DecodeError(f"request header: {error}") from error
     if position > len(frame):
         raise DecodeError("request header: the client id ends beyond the frame")
-    header.body_position = position
-    return header
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 
 def _decode_without_client_id(frame: memoryview) -> RequestHeader:

@@ -120,6 +120,8 @@ def read_nullable_string(buffer: memoryview, position: int) -> tuple[str | None,
 def read_compact_string(buffer: memoryview, position: int) -> tuple[str, int]:
     n = buffer[position]
     position += 1
+    if n == 1:
+        return "", position
     if not 0 < n < 128:
         n, position = string_length(buffer, position, n)
     end = position + n - 1
@@ -127,8 +129,11 @@ def read_compact_string(buffer: memoryview, position: int) -> tuple[str, int]:
 
 
 def read_compact_nullable_string(buffer: memoryview, position: int) -> tuple[str | None, int]:
-    if buffer[position] == 0:
+    n = buffer[position]
+    if n == 0:
         return None, position + 1
+    if n == 1:
+        return "", position + 1  # the metadata of most commits
     return read_compact_string(buffer, position)
 
 

@@ -4,8 +4,8 @@
     ReplicaManager                             replica_manager
     Partition                                  partition, leadership (of the followers)
     Partition.maybeShrinkIsr, maybeExpandIsr   leadership.propose_to_remove_laggards, propose_to_add
-    ReplicaManager.maybeShrinkIsr              tidelog.broker.cluster_member.shrink_isrs
-    AlterPartitionManager                      isr_alterations
+    ReplicaManager.maybeShrinkIsr              replica_manager.maybe_shrink_isrs
+    AlterPartitionManager                      alter_partition_manager
     Replica                                    remote_replica
     ReplicaFetcherManager                      fetchers
     AbstractFetcherThread                      fetcher, followed_partition (append, truncation)

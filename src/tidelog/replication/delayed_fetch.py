@@ -1,20 +1,25 @@
 """A Fetch that waits in the purgatory until enough bytes have arrived or its time is over.
 
-It is registered with every partition it reads. An append tells each waiting fetch of that
-partition how many bytes came in; that is a subtraction, so a produce pays the same however many
-partitions the waiting fetch names. The answer itself is put together from the timer, not inside
-the append: the producer is answered first, and a pipelined run of appends wakes the reader once.
+It is registered with every partition it reads. A partition whose high watermark moves tells each
+of its waiting fetches how many bytes readers can see now; that is a subtraction, so a produce pays
+the same however many partitions the waiting fetch names. The answer itself is put together from
+the timer, not inside the append: the producer is answered first, and a pipelined run of appends
+wakes the reader once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidelog.clock import Timer, TimerHandle
 
-if TYPE_CHECKING:
-    from tidelog.replication.partition import Partition
+
+class Watched(Protocol):
+    """A partition, as the fetch sees it."""
+
+    def watch(self, fetch: DelayedFetch) -> None: ...
+    def unwatch(self, fetch: DelayedFetch) -> None: ...
 
 
 class DelayedFetch:
@@ -26,7 +31,7 @@ class DelayedFetch:
 
     def __init__(
         self,
-        partitions: Sequence[Partition],
+        partitions: Sequence[Watched],
         bytes_missing: int,
         timer: Timer,
         wake: Callable[[], object],
@@ -42,7 +47,8 @@ class DelayedFetch:
             partition.watch(self)
         self._handle = self._timer.call_later(wait_ms / 1000.0, self._fire)
 
-    def appended(self, size_bytes: int) -> None:
+    def bytes_became_visible(self, size_bytes: int) -> None:
+        """In one of its partitions the high watermark has moved over so many bytes, at the most."""
         self._bytes_missing -= size_bytes
         if self._bytes_missing <= 0:
             self.wake_soon()

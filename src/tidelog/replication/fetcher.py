@@ -331,7 +331,7 @@ class ReplicaFetcher:
             key, row = rows.popleft()
             followed = self._followed.get(key)
             if followed is not None:
-                self._take(key, followed, row)
+                self._take_row_or_pause(key, followed, row)
             if perf_counter() >= until:
                 return
 
@@ -363,7 +363,7 @@ class ReplicaFetcher:
         self._changed.clear()
         self._forgotten.clear()
 
-    def _take(self, key: Key, followed: FollowedPartition, row: PartitionData) -> None:
+    def _take_row_or_pause(self, key: Key, followed: FollowedPartition, row: PartitionData) -> None:
         take = partial(self._take_row, key, followed, row)
         error = attempt(f"following {followed.partition.topic_partition}", take)
         if error is not None and self._followed.get(key) is followed and not followed.is_paused:

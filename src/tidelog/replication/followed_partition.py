@@ -2,9 +2,12 @@
 
 A follower asks for its log end and says of which epoch its last batch is. Where the leader's
 history parts from that, it answers with the epoch and offset at which it does; the follower cuts
-its log there and asks again (KIP-595, after KIP-101 and KIP-279). So a log is cut by epochs, not
-by the high watermark; only a log without any epoch is. Where much has to be read before a cut,
-`WalkDue` is raised: the cut is to be asked for again once a thread has made the walk.
+its log there and asks again (KIP-595, after KIP-101 and KIP-279). So epochs say where a log is cut.
+The high watermark says it only if the log has no epochs, or if the leader knows none of them. Where
+much has to be read before a cut, `WalkDue` is raised: the cut is to be asked for again once a
+thread has made the walk.
+
+The high watermark comes with every answer. It follows the leader's as far as this log reaches.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from tidelog.types import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
     from tidelog.replication.partition import EpochEndOffset, LogReadInfo, Partition
-    from tidelog.replication.partition_host import FollowerBroker, IsrChanges
+    from tidelog.replication.partition_host import AlterPartition, FollowerBroker
     from tidelog.replication.remote_replica import RemoteReplica
     from tidelog.replication.replication_throttle import ReplicationThrottle
 
@@ -161,7 +161,7 @@ class FollowerSession:
         except KafkaError as error:
             entry.error = error.code
 
-    def let_join(self, isr_changes: IsrChanges) -> None:
+    def maybe_expand_isrs(self, alter_partition: AlterPartition) -> None:
         """Ask for a larger ISR where the follower has come far enough."""
         for entry in tuple(self._out_of_sync):
             partition, remote = entry.partition, entry.remote
@@ -176,7 +176,7 @@ class FollowerSession:
             ):
                 del self._out_of_sync[entry]
             elif leadership.propose_to_add(remote):
-                isr_changes.submit(partition)
+                alter_partition(partition)
 
     def close(self) -> None:
         for entry in self.partitions.values():

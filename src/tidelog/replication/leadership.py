@@ -72,7 +72,7 @@ class Leadership:
                 remote.begin(now_ms, in_sync=in_sync)
             else:
                 remote.new_epoch(now_ms, end_offset, in_sync=in_sync)
-        self.settle(isr)
+        self.commit_isr(isr)
 
     def assign(self, replicas: Iterable[int]) -> None:
         others = [broker_id for broker_id in replicas if broker_id != self._host.broker_id]
@@ -81,14 +81,14 @@ class Leadership:
             for broker_id in others
         }
 
-    def settle(self, isr: Collection[int]) -> None:
+    def commit_isr(self, isr: Collection[int]) -> None:
         """This is the committed ISR; nothing is under way."""
         self.isr = self.maximal_isr = frozenset(isr)
         self.proposed_isr = None
 
     def withdraw(self) -> None:
         """The controller has not made the change and says so."""
-        self.settle(self.isr)
+        self.commit_isr(self.isr)
 
     # What is committed
 

@@ -17,6 +17,7 @@ Where flush.messages is due, the leader's own log counts only as far as it has b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple, Protocol
@@ -27,10 +28,11 @@ from tidelog.log.partition_log import LogAppendInfo, PartitionLog
 from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record.file_records import FileRecords
 from tidelog.record.inflation import InflationBudget
+from tidelog.replication.append_turn import QueuedAppend
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.replication.leadership import Leadership
 from tidelog.replication.partition_host import PartitionHost
-from tidelog.supervisor import tell_each
+from tidelog.supervisor import attempt, tell_each
 from tidelog.types import TopicPartition, Uuid
 
 CONSUMER_REPLICA_ID = -1
@@ -44,7 +46,7 @@ Waiting = tuple[int, int, Settle]  # from which offset on; in the order they cam
 _numbers = count()
 
 
-class PartitionState(NamedTuple):
+class PartitionRegistration(NamedTuple):
     """What the controller says of a partition."""
 
     leader: int
@@ -105,6 +107,7 @@ class Partition:
         "_commits",
         "_fetches",
         "_low_watermarks",
+        "_queue",
         "_unseen_bytes",
         "is_leader",
         "isr",
@@ -144,6 +147,7 @@ class Partition:
         self.leadership: Leadership | None = None  # where this broker leads others
         self.resigned_in: int | None = None  # the broker epoch whose end ended its leadership
         self._fetches: set[DelayedFetch] | None = None  # None while nobody waits
+        self._queue: list[QueuedAppend] | None = None  # not appended yet; see `append_turn`
         self._unseen_bytes = 0  # appended, but still above the high watermark
         # Those who wait for the high watermark: (offset, number, callback), lowest offset first.
         self._commits: list[Waiting] | None = None
@@ -152,17 +156,18 @@ class Partition:
 
     # Leadership
 
-    def make_leader(self, state: PartitionState, host: PartitionHost) -> bool:
+    def make_leader(self, state: PartitionRegistration, host: PartitionHost) -> bool:
         """This broker leads from now on, or still; whether that is news."""
         if state.partition_epoch < self.partition_epoch:
             return False  # an answer to AlterPartition has told us more
+        self.append_queued()
         is_new, is_new_epoch = not self.is_leader, state.leader_epoch > self.leader_epoch
         if state.leader_epoch > self.leader_epoch + 1 and self.leadership is not None:
             # Others may have led in between without our hearing of it, and followers may have
             # truncated: what is known of them is worth nothing.
             self.leadership.look_again()
             self.leadership = None
-        self._take(state)
+        self._note_registration(state)
         self.is_leader = True
         if len(state.replicas) == 1:
             self.leadership = None
@@ -175,20 +180,21 @@ class Partition:
                 leadership.enter_epoch(state.replicas, state.isr, is_new=is_first)
             else:
                 leadership.assign(state.replicas)
-                leadership.settle(state.isr)
+                leadership.commit_isr(state.isr)
         self.others_changed()
         self._give_up_if_under_min_isr()
         return is_new
 
-    def make_follower(self, state: PartitionState) -> bool:
+    def make_follower(self, state: PartitionRegistration) -> bool:
         """Another broker leads, or none; whether what was fetched before may not go on."""
         is_new = self.is_leader or state.leader != self.leader_id
         is_new = is_new or state.leader_epoch != self.leader_epoch
-        self._take(state)
+        self.append_queued()
+        self._note_registration(state)
         self.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return is_new
 
-    def _take(self, state: PartitionState) -> None:
+    def _note_registration(self, state: PartitionRegistration) -> None:
         self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
         self.replicas, self.isr = state.replicas, state.isr
         self.partition_epoch = state.partition_epoch
@@ -203,6 +209,10 @@ class Partition:
 
     def retire(self, code: ErrorCode) -> None:
         """This broker leads the partition no more; those who wait are told why."""
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._refuse_queued(code)
+        else:
+            self.append_queued()
         self.is_leader = False
         leadership, self.leadership = self.leadership, None
         if leadership is not None:
@@ -214,6 +224,7 @@ class Partition:
         until `resume`.
         """
         if self.leadership is not None and self.is_leader:
+            self.append_queued()
             self.is_leader = False
             self.leadership.look_again()
             self.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -225,7 +236,7 @@ class Partition:
     def fail_waiting(self, code: ErrorCode) -> None:
         waiting = (self._commits or []) + (self._low_watermarks or [])
         self._commits = self._low_watermarks = None
-        self._settle([settle for _, _, settle in waiting], code)
+        self._tell_waiting([settle for _, _, settle in waiting], code)
         self.wake_fetches()
 
     def isr_altered(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
@@ -238,7 +249,7 @@ class Partition:
             return
         self.partition_epoch = partition_epoch
         self.isr = isr
-        self.leadership.settle(isr)
+        self.leadership.commit_isr(isr)
         self.advance_high_watermark()
         self._give_up_if_under_min_isr()
 
@@ -254,7 +265,7 @@ class Partition:
             return
         if self.leadership.is_under_min_isr:
             waiting, self._commits = self._commits, None
-            self._settle(
+            self._tell_waiting(
                 [settle for _, _, settle in waiting], ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             )
 
@@ -269,6 +280,8 @@ class Partition:
         checked: ValidBatch | None = None,
     ) -> LogAppendInfo:
         """Append as leader. While a flush is due, readers do not see the records: `flush_due`."""
+        if self._queue is not None:
+            self.append_queued()
         log = self.log
         end_offset_before = log.log_end_offset
         info = log.append_as_leader(
@@ -279,16 +292,53 @@ class Partition:
             inflation=inflation,
             checked=checked,
         )
-        self._unseen_bytes += info.size_bytes
+        self._appended(end_offset_before, info.size_bytes)
+        return info
+
+    def _appended(self, end_offset_before: int, size_bytes: int) -> None:
+        """The log has grown by so much; or by nothing, where all were duplicates."""
+        log = self.log
+        self._unseen_bytes += size_bytes
         leadership = self.leadership
         if leadership is not None:
-            if not info.duplicate:
-                leadership.appended(end_offset_before, info.size_bytes)
+            if size_bytes:
+                leadership.appended(end_offset_before, size_bytes)
             if len(leadership.maximal_isr) > 1:
-                return info  # followers must have it first
+                return  # followers must have it first
         if log.unflushed_messages < log.config.flush_messages:
             self.advance_high_watermark(log.log_end_offset)
-        return info
+
+    def append_soon(self, append: QueuedAppend) -> bool:
+        """Queue it; whether it is the first that waits. `AppendTurn` ends the waiting."""
+        if self._queue is None:
+            self._queue = [append]
+            return True
+        self._queue.append(append)
+        return False
+
+    def append_queued(self) -> None:
+        """Append what waits, and tell each its outcome."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            attempt(f"appending to {self.topic_partition}", partial(self._append_all, queue))
+            _settle_appends(queue)
+
+    def _append_all(self, appends: Sequence[QueuedAppend]) -> None:
+        log = self.log
+        end_offset_before = log.log_end_offset
+        log.append_all_as_leader(appends, self.leader_epoch)
+        size_bytes = 0
+        for append in appends:
+            if isinstance(append.outcome, LogAppendInfo):
+                size_bytes += append.outcome.size_bytes
+        self._appended(end_offset_before, size_bytes)
+
+    def _refuse_queued(self, code: ErrorCode) -> None:
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            for append in queue:
+                append.outcome = KafkaError(code)
+            _settle_appends(queue)
 
     def require_enough_in_sync(self) -> None:
         """Before records are appended that all in-sync replicas are to hold."""
@@ -338,7 +388,7 @@ class Partition:
             log.update_high_watermark(offset)
             if self._fetches is not None:
                 for fetch in tuple(self._fetches):
-                    fetch.appended(self._unseen_bytes)
+                    fetch.bytes_became_visible(self._unseen_bytes)
             if offset == end_offset:
                 self._unseen_bytes = 0
             if self.leadership is not None:
@@ -369,9 +419,9 @@ class Partition:
         if not commits:
             self._commits = None
         if settled:
-            self._settle(settled, self._commit_outcome())
+            self._tell_waiting(settled, self._commit_outcome())
 
-    def _settle(self, waiting: Sequence[Settle], code: ErrorCode) -> None:
+    def _tell_waiting(self, waiting: Sequence[Settle], code: ErrorCode) -> None:
         """Each belongs to a request of its own, and none to the one that brings the outcome."""
         tell_each(f"telling who waits for {self.topic_partition}", waiting, code)
 
@@ -400,7 +450,7 @@ class Partition:
         if not waiting:
             self._low_watermarks = None
         if settled:
-            self._settle(settled, ErrorCode.NONE)
+            self._tell_waiting(settled, ErrorCode.NONE)
 
     # Followers, where this broker leads
 
@@ -472,7 +522,7 @@ class Partition:
         if log.high_watermark < offset:
             log.update_high_watermark(offset)
             for fetch in tuple(self._fetches or ()):
-                fetch.appended(self._unseen_bytes)
+                fetch.bytes_became_visible(self._unseen_bytes)
             self._unseen_bytes = 0
         if log_start_offset > log.log_start_offset and log_start_offset <= log.high_watermark:
             log.maybe_increment_log_start_offset(log_start_offset)
@@ -543,6 +593,11 @@ class Partition:
         """
         for fetch in tuple(self._fetches or ()):
             fetch.wake_soon()
+
+
+def _settle_appends(appends: Sequence[QueuedAppend]) -> None:
+    for append in appends:
+        attempt("telling the outcome of an append", append.settle)
 
 
 def _reached(waiting: list[Waiting], offset: int) -> list[Settle]:

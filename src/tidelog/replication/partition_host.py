@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from tidelog.replication.partition import Partition
 
 UNKNOWN_EPOCH: Final = -1
+
+# Asks the controller for the ISR that the partition's leadership proposes.
+AlterPartition = Callable[["Partition"], object]
 
 
 class FollowerBroker:
@@ -34,19 +37,14 @@ class FollowerBroker:
         self.broker_epoch = broker_epoch
 
 
-class IsrChanges(Protocol):
-    def submit(self, partition: Partition) -> None:
-        """Ask the controller for the ISR that the partition's leadership proposes."""
-
-
 class PartitionHost:
     """Touched only on the broker loop."""
 
     __slots__ = (
         "_followers",
+        "alter_partition",
         "broker_id",
         "clock",
-        "isr_changes",
         "may_be_replaced",
         "replica_lag_time_max_ms",
     )
@@ -55,13 +53,13 @@ class PartitionHost:
         self,
         broker_id: int,
         clock: Clock,
-        isr_changes: IsrChanges,
+        alter_partition: AlterPartition,
         *,
         replica_lag_time_max_ms: int,
     ) -> None:
         self.broker_id = broker_id
         self.clock = clock
-        self.isr_changes = isr_changes
+        self.alter_partition = alter_partition
         self.replica_lag_time_max_ms = replica_lag_time_max_ms
         # Whether the session may be over, and another leader elected.
         self.may_be_replaced: Callable[[], bool] = lambda: False

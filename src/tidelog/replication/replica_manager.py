@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence, Set
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_manager import LogManager
-from tidelog.replication.partition import Partition, PartitionState
-from tidelog.replication.partition_host import PartitionHost
+from tidelog.replication.partition import Partition, PartitionRegistration
+from tidelog.replication.partition_host import AlterPartition, PartitionHost
 from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ class ReplicaManager:
         """Take the partition in, or take note of a change of its leadership."""
         partition = self._partitions.get(topic_partition)
         if partition is not None:
+            partition.append_queued()
             partition.leader_id, partition.leader_epoch = leader_id, leader_epoch
             partition.replicas, partition.isr = replicas, isr
             partition.is_leader = leader_id == self.broker_id
@@ -122,7 +123,7 @@ class ReplicaManager:
         self,
         topic_partition: TopicPartition,
         topic_id: Uuid,
-        state: PartitionState,
+        state: PartitionRegistration,
         broker_epoch: int,
     ) -> None:
         """KafkaError unless what the controller says of the partition, to that life of the broker,
@@ -152,7 +153,7 @@ class ReplicaManager:
         self,
         topic_partition: TopicPartition,
         topic_id: Uuid,
-        state: PartitionState,
+        state: PartitionRegistration,
         host: PartitionHost,
     ) -> Partition:
         partition = self._get_or_create(topic_partition, topic_id)
@@ -160,7 +161,7 @@ class ReplicaManager:
         return partition
 
     def follow(
-        self, topic_partition: TopicPartition, topic_id: Uuid, state: PartitionState
+        self, topic_partition: TopicPartition, topic_id: Uuid, state: PartitionRegistration
     ) -> Partition:
         partition = self._get_or_create(topic_partition, topic_id)
         partition.make_follower(state)
@@ -197,6 +198,22 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def maybe_shrink_isrs(self, alter_partition: AlterPartition) -> Iterator[None]:
+        """By the clock, in steps: followers that lag for too long leave the in-sync sets."""
+        for partition in tuple(self):
+            if self.get(*partition.topic_partition) is not partition:
+                continue  # it has gone since
+            leadership = partition.leadership
+            if (
+                leadership is not None
+                and partition.is_leader
+                and leadership.propose_to_remove_laggards()
+            ):
+                alter_partition(partition)
+            if leadership is not None:
+                partition.others_changed()
+            yield
 
     # Ends
 

@@ -129,9 +129,9 @@ class ReplicaMoves:
                 await self._rest(REST_S_MAX)
         del self._moves[future]
         self._falling_behind.discard(future)
-        self._settle(future, is_swapped)
+        self._end_move(future, is_swapped)
 
-    def _settle(self, future: FutureLog, is_swapped: bool) -> None:
+    def _end_move(self, future: FutureLog, is_swapped: bool) -> None:
         topic_partition = future.log.topic_partition
         registered = self._logs.futures.get(topic_partition)
         future.current.is_moving = registered is not None

@@ -17,6 +17,7 @@ from tidelog.broker.broker_lifecycle import (
     MembershipCheck,
 )
 from tidelog.config.broker import BrokerConfig
+from tidelog.config.listeners import Endpoint
 from tidelog.controller.cluster.controller_context import BrokerRegistration
 from tidelog.controller.metadata_store import (
     NodeExists,
@@ -27,7 +28,7 @@ from tidelog.controller.metadata_store import (
     StoreError,
     StoreUnavailable,
 )
-from tidelog.controller.znodes import Endpoint, decode_broker, encode_broker
+from tidelog.controller.znodes import decode_broker, encode_broker
 from tidelog.errors import ErrorCode, StartupError
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse

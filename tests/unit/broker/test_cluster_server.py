@@ -17,6 +17,7 @@ from tests.support.loop_turns import LoopTurns, counted_slices
 from tests.support.metadata import in_loop
 from tidelog.broker.cluster_server import ClusterServer
 from tidelog.config.broker import BrokerConfig
+from tidelog.config.listeners import Endpoint
 from tidelog.controller import znodes
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import Create, MetadataStore
@@ -105,7 +106,7 @@ async def leave_without_leader(
     store: MetadataStore, topic: str, *, in_sync: int, other: int
 ) -> None:
     """A partition whose only replica in sync is gone, while another is there."""
-    endpoint = znodes.Endpoint("PLAINTEXT", "127.0.0.1", 1, "PLAINTEXT")
+    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 1, "PLAINTEXT")
     await store.multi(
         [
             Create(znodes.broker_path(other), znodes.encode_broker([endpoint], timestamp_ms=0)),

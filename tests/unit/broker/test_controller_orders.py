@@ -59,10 +59,6 @@ class FakeFetchers:
     def close(self) -> None: ...
 
 
-class NoIsrChanges:
-    def submit(self, partition: Partition) -> None: ...
-
-
 class FakeCluster:
     """What the handlers see of a broker's place in its cluster."""
 
@@ -72,7 +68,10 @@ class FakeCluster:
         self.orders = asyncio.Lock()
         self.fetchers = FakeFetchers()
         self.host = PartitionHost(
-            stage.broker.broker_id, stage.clock, NoIsrChanges(), replica_lag_time_max_ms=10_000
+            stage.broker.broker_id,
+            stage.clock,
+            lambda partition: None,
+            replica_lag_time_max_ms=10_000,
         )
         self.leadership = LeadershipChanges(stage.broker, self.host, cast(Any, self.fetchers))
         self.learnt: set[str] = set()

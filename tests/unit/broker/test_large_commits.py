@@ -19,7 +19,6 @@ from tidelog.broker.handlers import offset_commit, txn_offset_commit
 from tidelog.broker.offset_rows import ROWS_AT_ONCE, ROWS_PER_STEP
 from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.coordinator.group.offsets import CommittedOffset
-from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.errors import ErrorCode
 from tidelog.log.partition_log import PartitionLog
 from tidelog.protocol.messages.offset_commit import (
@@ -114,23 +113,24 @@ async def test_a_large_commit_is_looked_at_in_slices_and_written_as_one_batch(
         LoopTurns() as turns,
     ):
         await stage_topics(stage)
-        encoded = CoordinatorRecord.encoded
+        request = large_commit()
+        metadata = OffsetCommitRequestPartition.__dict__["committed_metadata"]
         appends = []
         log = stage.partition("__consumer_offsets").log
         append = PartitionLog.append_as_leader
 
-        def noted(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        def noted(row: OffsetCommitRequestPartition) -> str:
             turns.note()
-            return encoded(record)
+            return str(metadata.__get__(row))
 
         def counted(self: PartitionLog, *arguments: Any, **named: Any) -> Any:
             appends.append(self)
             return append(self, *arguments, **named)
 
-        monkeypatch.setattr(CoordinatorRecord, "encoded", noted)
+        monkeypatch.setattr(OffsetCommitRequestPartition, "committed_metadata", property(noted))
         monkeypatch.setattr(PartitionLog, "append_as_leader", counted)
 
-        assert await answer_of(stage, large_commit()) == {
+        assert await answer_of(stage, request) == {
             "a": [0] * PARTITIONS + [UNKNOWN],
             "b": [0, 0, UNKNOWN],
         }

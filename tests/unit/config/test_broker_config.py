@@ -158,7 +158,7 @@ def test_a_kraft_configuration_serves_only_the_broker_listener() -> None:
             "controller.listener.names": "CONTROLLER",
         }
     )
-    assert [endpoint.name for endpoint in config.listeners] == ["PLAINTEXT"]
+    assert [endpoint.listener_name for endpoint in config.listeners] == ["PLAINTEXT"]
     assert config.broker_id == 1
 
 

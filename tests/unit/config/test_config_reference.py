@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidelog.config.broker import BROKER_TABLE
+from tidelog.config.definition import EffectKind
 from tidelog.config.reference import REFERENCE_PATH, reference
 from tidelog.config.topic import TOPIC_TABLE
 
@@ -22,3 +23,11 @@ def test_the_reference_lists_every_key_with_its_effect() -> None:
             line.startswith(shown) and key.effect.kind.value in line and key.effect.reason in line
             for line in lines
         ), key
+
+
+def test_the_reference_lists_the_refused_keys_first() -> None:
+    _, _, below = reference().partition("## Refused keys\n")
+    listed, _, _ = below.partition("\n## ")
+    refused = [key.name for key in BROKER_TABLE if key.effect.kind is EffectKind.REFUSED]
+    assert refused
+    assert not [name for name in refused if f"`{name}`" not in listed]

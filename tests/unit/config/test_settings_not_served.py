@@ -98,7 +98,7 @@ def test_a_listener_that_must_be_secured_is_refused_under_any_name(protocol: str
 )
 def test_a_kraft_node_that_is_alone_starts_with_the_embedded_store(quorum: dict[str, str]) -> None:
     config = BrokerConfig({**COMBINED, **quorum})
-    assert [endpoint.name for endpoint in config.listeners] == ["PLAINTEXT"]
+    assert [endpoint.listener_name for endpoint in config.listeners] == ["PLAINTEXT"]
     assert config.warnings == ()
 
 

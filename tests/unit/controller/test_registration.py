@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.clock import FakeClock
 from tests.support.metadata import contents, in_loop, open_store
+from tidelog.config.listeners import Endpoint
 from tidelog.controller import znodes
 from tidelog.controller.registration import (
     InconsistentClusterId,
@@ -14,7 +15,6 @@ from tidelog.controller.registration import (
     join_cluster,
     register_broker,
 )
-from tidelog.controller.znodes import Endpoint
 
 
 @in_loop

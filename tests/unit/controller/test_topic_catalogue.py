@@ -53,7 +53,7 @@ async def test_a_created_topic_is_in_the_image_and_in_the_store(tmp_path: Path) 
     topic = znodes.decode_topic(nodes["/brokers/topics/t"])
     assert topic == (image.topic_id, {0: [0], 1: [0]}, {}, {})
     state = znodes.decode_state(nodes["/brokers/topics/t/partitions/1/state"])
-    assert state == znodes.PartitionState(0, 0, 1, [0])
+    assert state == znodes.LeaderIsrAndControllerEpoch(0, 0, 1, [0])
     assert znodes.decode_config(nodes["/config/topics/t"]) == {"retention.ms": "5000"}
     await store.close()
 
@@ -73,7 +73,9 @@ async def test_a_restart_finds_the_topics_and_leads_them_with_a_new_epoch(tmp_pa
         assert {partition.leader_epoch for partition in image.partitions} == {epoch}
         assert {partition.partition_epoch for partition in image.partitions} == {epoch}
         data, stat = await again.get("/brokers/topics/t/partitions/11/state")
-        assert znodes.decode_state(data) == znodes.PartitionState(0, epoch, epoch + 1, [0])
+        assert znodes.decode_state(data) == znodes.LeaderIsrAndControllerEpoch(
+            0, epoch, epoch + 1, [0]
+        )
         assert stat.version == epoch
         await again.close()
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tidelog.config.listeners import Endpoint
 from tidelog.controller import znodes
 from tidelog.controller.znodes import (
-    Endpoint,
-    PartitionState,
+    LeaderIsrAndControllerEpoch,
     ProducerIdBlock,
     TopicAssignment,
 )
@@ -162,7 +162,7 @@ class TestPartitionState:
         assert encoded == (
             b'{"controller_epoch":9,"leader":1,"version":1,"leader_epoch":4,"isr":[1,2]}'
         )
-        assert znodes.decode_state(encoded) == PartitionState(1, 4, 9, [1, 2])
+        assert znodes.decode_state(encoded) == LeaderIsrAndControllerEpoch(1, 4, 9, [1, 2])
 
     def test_after_an_unclean_election(self) -> None:
         encoded = znodes.encode_state(1, 4, 9, [1], leader_recovery_state=1)
@@ -170,11 +170,11 @@ class TestPartitionState:
             b'{"controller_epoch":9,"leader":1,"version":1,"leader_recovery_state":1,'
             b'"leader_epoch":4,"isr":[1]}'
         )
-        assert znodes.decode_state(encoded) == PartitionState(1, 4, 9, [1], 1)
+        assert znodes.decode_state(encoded) == LeaderIsrAndControllerEpoch(1, 4, 9, [1], 1)
 
     def test_without_a_leader(self) -> None:
         state = znodes.decode_state(znodes.encode_state(-1, 0, 1, []))
-        assert state == PartitionState(-1, 0, 1, [])
+        assert state == LeaderIsrAndControllerEpoch(-1, 0, 1, [])
 
     def test_its_own_field_holds_the_eligible_leader_replicas(self) -> None:
         encoded = znodes.encode_state(1, 4, 9, [1], elr=[2, 3], last_known_elr=[4])
@@ -235,7 +235,7 @@ def test_producer_id_block() -> None:
 def test_partitions_of_a_change_of_isrs_or_of_a_preferred_election() -> None:
     data = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"u","partition":3}]}'
     assert znodes.decode_partitions(data) == PARTITIONS
-    assert znodes.ISR_CHANGES == "/isr_change_notification"
+    assert znodes.ISR_CHANGE_NOTIFICATIONS == "/isr_change_notification"
     assert znodes.PREFERRED_REPLICA_ELECTION == "/admin/preferred_replica_election"
 
 

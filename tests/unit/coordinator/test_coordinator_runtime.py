@@ -9,7 +9,7 @@ import pytest
 from tests.support.group_scenario import show
 from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
-from tidelog.coordinator.group.offsets import CommittedOffset, offset_commit
+from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES, GroupShard
 from tidelog.coordinator.loading import RECORDS_PER_TURN, PartitionLoading
 from tidelog.coordinator.stored_record import CoordinatorRecord
@@ -64,12 +64,17 @@ def write_raw(stage: GroupStage, data: bytearray) -> None:
     partition.log.append_as_leader(memoryview(data), 0, origin=AppendOrigin.COORDINATOR)
 
 
-class CountingShard(GroupShard):
-    replayed = 0
+class CountingShard:
+    def __init__(self, shard: GroupShard) -> None:
+        self.replayed = 0
+        self._shard = shard
 
     def replay(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
         self.replayed += 1
-        super().replay(record, offset, producer_id)
+        self._shard.replay(record, offset, producer_id)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shard, name)
 
 
 class TestLoading:
@@ -92,7 +97,7 @@ class TestLoading:
         for offset in range(2 * RECORDS_PER_TURN + 10):
             commit(stage, offset)
         index = shard_of(stage).index
-        shard = CountingShard(index, stage.clock)
+        shard = CountingShard(GroupShard(index, stage.clock))
         loading = PartitionLoading(stage.partitions[index].log, shard, GROUP_RECORD_TYPES, 1 << 20)
         replayed = []
         while not loading.step():
@@ -307,9 +312,14 @@ class TestTransactions:
     """Offsets of transactions, as Kafka's directories may hold them."""
 
     def stage_offset(self, stage: GroupStage, offset: int) -> None:
-        record = offset_commit(GROUP, "t", 0, CommittedOffset(offset, -1, "", 1))
-        stage.groups.runtime.write(
-            shard_of(stage).index, [record], producer_id=PRODUCER, producer_epoch=0
+        stage.groups.commit_transactional_offsets(
+            GROUP,
+            [("t", 0, CommittedOffset(offset, -1, "", 1))],
+            producer_id=PRODUCER,
+            producer_epoch=0,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
         )
 
     def end(self, stage: GroupStage, kind: ControlType) -> None:

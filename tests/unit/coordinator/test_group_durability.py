@@ -11,7 +11,7 @@ from tests.support.group_scenario import GROUP
 from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
 from tidelog.coordinator.group.classic.classic_group import ClassicGroupState
-from tidelog.coordinator.group.classic.classic_membership import Joining
+from tidelog.coordinator.group.classic.classic_group_membership import Joining
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
 from tidelog.errors import ErrorCode, KafkaError

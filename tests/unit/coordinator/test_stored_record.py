@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.clock import FakeClock
 from tidelog.coordinator.group.classic.classic_group import group_metadata, group_tombstone
 from tidelog.coordinator.group.offsets import (
     CommittedOffset,
+    OffsetRecords,
     offset_commit,
     offset_tombstone,
 )
-from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES
-from tidelog.protocol.errors import DecodeError
+from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES, GroupShard
+from tidelog.protocol.errors import DecodeError, EncodeError
 from tidelog.protocol.messages.classic_group_records import (
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from tidelog.types import NO_PRODUCER_ID
 
 TYPES = GROUP_RECORD_TYPES
 
@@ -35,6 +38,64 @@ def test_offset_with_an_expiry_of_its_own_has_version_1_and_no_leader_epoch() ->
     assert record.encoded()[1] == bytes.fromhex(
         "0001000000000000010200016d00000000000003e800000000000007d0"
     )
+
+
+COMMIT = [
+    ("t", 7, CommittedOffset(258, 5, "m", 1000)),
+    ("t", 2**31 - 1, CommittedOffset(2**63 - 1, 2**31 - 1, "", 2**63 - 1)),
+    ("u", 0, CommittedOffset(-1, -1, "mé☃", 0)),
+    ("t", 8, CommittedOffset(0, 9, "m", 1000, 2000)),
+    ("t", 7, CommittedOffset(0, -1, "x" * 32_767, 1)),
+    ("", 0, CommittedOffset(0, -1, "", 1)),
+]
+
+
+def test_records_of_a_commit_are_those_of_its_offsets_one_by_one() -> None:
+    records = OffsetRecords("gö")
+    for each in COMMIT:
+        records.add(*each)
+    assert records.encoded() == [offset_commit("gö", *each).encoded() for each in COMMIT]
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "metadata"),
+    [
+        ("g" * 32_768, "t", ""),
+        ("g", "t" * 32_768, ""),
+        ("g", "t", "x" * 32_768),
+        ("g", "t", "\ud800"),
+    ],
+)
+def test_a_commit_that_cannot_be_encoded_says_so_when_asked_for_its_bytes(
+    group: str, topic: str, metadata: str
+) -> None:
+    records = OffsetRecords(group)
+    records.add(topic, 0, CommittedOffset(1, 1, metadata, 1))
+    records.add("fine", 0, CommittedOffset(1, 1, "", 1))
+    with pytest.raises(EncodeError):
+        records.encoded()
+
+
+@pytest.mark.parametrize("producer_id", [NO_PRODUCER_ID, 1000])
+def test_replaying_a_commit_is_replaying_its_records(producer_id: int) -> None:
+    live, loaded = (GroupShard(0, FakeClock()) for _ in range(2))
+    live.replay_commit("g", COMMIT, 70, producer_id)
+    for log_offset, each in enumerate(COMMIT, 70):
+        record = TYPES.decode(*offset_commit("g", *each).encoded())
+        assert record is not None
+        loaded.replay(record, log_offset, producer_id)
+    states = [
+        (
+            list(shard.groups),
+            shard.groups_of_topic("t"),
+            shard.groups_of_topic("none"),
+            list(shard.offsets["g"]),
+            shard.offsets["g"]._unstable,
+        )
+        for shard in (live, loaded)
+    ]
+    assert states[0] == states[1]
+    assert bool(len(live.offsets["g"])) == (producer_id == NO_PRODUCER_ID)
 
 
 def test_group_is_a_record_of_type_2_with_a_value_of_version_3() -> None:

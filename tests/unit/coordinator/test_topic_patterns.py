@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from pathlib import Path
 from time import thread_time
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.clock import FakeClock
+from tests.support.consumer_scenario import ConsumerScenario
 from tidelog.coordinator.patterns import InvalidPattern, Pattern, PatternResolution
 
 names = st.text("ab._-1A", min_size=1, max_size=5)
@@ -181,6 +183,18 @@ def test_topics_are_looked_at_in_slices_one_group_after_the_other() -> None:
         turns += 1
     assert done == ["2", str({"topic-7": frozenset({"topic-7"})})]
     assert turns > 5
+
+
+def test_the_patterns_of_all_groups_share_one_slice_a_turn(tmp_path: Path) -> None:
+    scenario = ConsumerScenario(tmp_path, "")
+    clock = scenario.stage.clock
+    scenario.do("topics t=1")
+    before = clock.pending_timers()
+    scenario.do("join a group=one regex=t.* timeout=1000")
+    with_one_group = clock.pending_timers() - before
+    scenario.do("join b group=two regex=t.* timeout=1000")
+    with_two_groups = clock.pending_timers() - before
+    assert with_two_groups == 2 * with_one_group - 1
 
 
 def run_one_timer(clock: FakeClock) -> None:

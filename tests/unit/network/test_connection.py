@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import socket
-import weakref
 from collections.abc import Iterator, Sized
 from functools import partial
 from io import FileIO
@@ -14,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support.network import Client, FileSlice, Network, frame, length, running_network
-from tidelog.network.channel import CloseReason
-from tidelog.network.connection import OWED_MAX, IncomingRequest
+from tidelog.network.channel import LONE_FILE_BYTES_MAX, CloseReason
+from tidelog.network.connection import OWED_MAX, Connection, IncomingRequest
 
 MIB = 1024 * 1024
 
@@ -503,11 +502,16 @@ def test_a_closed_connection_is_freed_without_the_garbage_collector(network: Net
     client = network.client()
     client.send(frame(b"hello"))
     client.receive()
-    connection = weakref.ref(network.handler.connections.pop())
+    name = network.handler.connections.pop().id
+
+    def is_there() -> bool:
+        return any(isinstance(each, Connection) and each.id == name for each in gc.get_objects())
+
     gc.disable()
     try:
+        assert is_there()
         client.close()
-        network.until(lambda: connection() is None)
+        network.until(lambda: not is_there())
     finally:
         gc.enable()
 
@@ -548,17 +552,20 @@ def test_small_file_parts_leave_with_the_rest_in_one_write(
         assert network.server.counters.sendfile_calls == 0
 
 
-def test_a_lone_file_part_is_sent_from_the_file_however_small(
-    network: Network, tmp_path: Path
+@pytest.mark.parametrize(("excess_bytes", "sendfile_calls"), [(0, 0), (1, 1)])
+def test_a_lone_file_part_is_sent_from_the_file_unless_it_is_small(
+    network: Network, tmp_path: Path, excess_bytes: int, sendfile_calls: int
 ) -> None:
-    with segment(tmp_path, b"record") as file:
-        network.handler.answers[b"fetch"] = lambda: [b"head", FileSlice(file, 0, 6), b"tail"]
+    data = bytes(LONE_FILE_BYTES_MAX + excess_bytes)
+    with segment(tmp_path, data) as file:
+        part = FileSlice(file, 0, len(data))
+        network.handler.answers[b"fetch"] = lambda: [b"head", part, b"tail"]
         client = network.client()
 
         client.send(frame(b"fetch"))
 
-        assert client.receive() == b"headrecordtail"
-        assert network.server.counters.sendfile_calls == 1
+        assert client.receive() == b"head" + data + b"tail"
+        assert network.server.counters.sendfile_calls == sendfile_calls
 
 
 def test_an_answer_with_an_empty_file_part_only_is_sent(network: Network, tmp_path: Path) -> None:

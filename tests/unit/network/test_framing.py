@@ -38,7 +38,7 @@ def take_all(reader: FrameReader) -> list[bytes]:
     frames = []
     while (found := reader.next_frame()) is not None:
         frames.append(bytes(found))
-    reader.settle()
+    reader.leave_shared_buffer()
     return frames
 
 
@@ -104,7 +104,7 @@ def test_frames_that_wait_outlive_the_shared_buffer() -> None:
     reader, other = FrameReader(buffers, MIB), FrameReader(buffers, MIB)
     put(reader, frame(b"one") + frame(b"two"))
     assert bytes(reader.next_frame() or b"") == b"one"
-    reader.settle()
+    reader.leave_shared_buffer()
 
     assert feed(other, frame(b"zzzzzzzzzzzzzzzzzzzz")) == [b"z" * 20]
     assert take_all(reader) == [b"two"]
@@ -157,7 +157,7 @@ def test_a_mapping_grows_although_an_earlier_frame_is_still_viewed() -> None:
     while not reader.has_frame():
         data = data[put(reader, data) :]
     kept = reader.next_frame()
-    reader.settle()
+    reader.leave_shared_buffer()
     large = b"r" * (5 * MIB)
 
     assert feed(reader, frame(large)) == [large]
@@ -184,13 +184,13 @@ def test_any_frames_in_any_chunks_come_out_in_order(
             view = reader.next_frame() if reader.end else None
             if view is not None:
                 found.append(bytes(view))
-        reader.settle()
+        reader.leave_shared_buffer()
         if not reader.has_frame():
             # A single byte at a time only to begin with, or a large frame would take for ever.
             chunk = chunks[receive % len(chunks)] if receive < 50 else 10**7
             stream = stream[put(reader, bytes(stream[:chunk])) :]
             receive += 1
-            reader.settle()
+            reader.leave_shared_buffer()
 
     assert found == bodies
     assert reader.next_frame() is None

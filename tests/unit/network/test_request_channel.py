@@ -6,12 +6,10 @@ import asyncio
 import threading
 import time
 from functools import partial
-from typing import cast
 
 import pytest
 
 from tests.support.network import frame, running_network
-from tidelog.network.connection import Connection
 from tidelog.network.request_channel import Mailbox, RequestChannel
 
 
@@ -24,7 +22,7 @@ class StubConnection:
 
 
 def offer(channel: RequestChannel, connection: StubConnection, retries: list[str]) -> bool:
-    return channel.offer(cast("Connection", connection), lambda: retries.append("retry"))
+    return channel.offer(connection.serve, lambda: retries.append("retry"))
 
 
 def test_calls_from_another_thread_are_made_in_order() -> None:

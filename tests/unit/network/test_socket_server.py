@@ -13,9 +13,10 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
 from tests.support.network import EchoHandler, Network, frame, running_network
+from tidelog.config.listeners import Endpoint
 from tidelog.errors import StartupError
 from tidelog.network.channel import CloseReason
-from tidelog.network.settings import Endpoint, NetworkSettings
+from tidelog.network.settings import NetworkSettings
 from tidelog.network.socket_server import PortTaken, SocketServer
 
 THREADS = pytest.mark.parametrize("network_threads", [1, 3])
@@ -50,7 +51,9 @@ def test_a_taken_port_is_told_as_such() -> None:
     with running_network() as network:
         taken = network.ports["PLAINTEXT"]
         server = server_on(
-            network.loop, Endpoint("A", "127.0.0.1", 0), Endpoint("B", "127.0.0.1", taken)
+            network.loop,
+            Endpoint("A", "127.0.0.1", 0, "PLAINTEXT"),
+            Endpoint("B", "127.0.0.1", taken, "PLAINTEXT"),
         )
 
         with pytest.raises(PortTaken, match=f"127.0.0.1:{taken}"):
@@ -59,7 +62,7 @@ def test_a_taken_port_is_told_as_such() -> None:
 
 def test_an_unknown_host_is_told_as_such() -> None:
     with running_network() as network:
-        server = server_on(network.loop, Endpoint("A", "no-such-host.invalid", 0))
+        server = server_on(network.loop, Endpoint("A", "no-such-host.invalid", 0, "PLAINTEXT"))
 
         with pytest.raises(StartupError, match=r"no-such-host\.invalid"):
             server.start()
@@ -69,7 +72,7 @@ def test_an_empty_host_listens_on_all_interfaces_and_knows_ipv4_clients_by_their
     with running_network() as network:
         handler = EchoHandler()
         server = SocketServer(
-            [Endpoint("ALL", "", 0)],
+            [Endpoint("ALL", "", 0, "PLAINTEXT")],
             handler,
             loop=network.loop,
             settings=NetworkSettings(),

@@ -39,17 +39,17 @@ class Waiting:
 
 def test_wakes_once_when_enough_bytes_arrived() -> None:
     waiting = Waiting(bytes_missing=100)
-    waiting.fetch.appended(60)
+    waiting.fetch.bytes_became_visible(60)
     waiting.clock.advance(ms=1)
     assert waiting.wakes == []
-    waiting.fetch.appended(40)
+    waiting.fetch.bytes_became_visible(40)
     waiting.clock.advance(ms=600)
     assert waiting.wakes == [0.001]
 
 
 def test_answer_is_not_made_inside_the_append() -> None:
     waiting = Waiting(bytes_missing=1)
-    waiting.fetch.appended(10)
+    waiting.fetch.bytes_became_visible(10)
     assert waiting.wakes == []
     assert not waiting.watched
 

@@ -28,7 +28,7 @@ from tidelog.controller.cluster.election import (
     eligible_after,
 )
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
-from tidelog.replication.partition import PartitionState
+from tidelog.replication.partition import PartitionRegistration
 from tidelog.types import NO_LEADER
 
 MIN_INSYNC_REPLICAS = 2
@@ -85,7 +85,7 @@ class EligibleCluster(ReplicaCluster):
     def _set(self, decided: LeaderAndIsr) -> None:
         self.led = decided
         epoch = self.state.partition_epoch + 1
-        self.state = PartitionState(
+        self.state = PartitionRegistration(
             decided.leader, decided.leader_epoch, self.replicas, decided.isr, epoch
         )
 

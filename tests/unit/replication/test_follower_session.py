@@ -14,7 +14,7 @@ from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.record.builder import batch_of
 from tidelog.replication.follower_session import FollowerAnswer, FollowerSession, FollowerSessions
-from tidelog.replication.partition import LogReadInfo, Partition, PartitionState
+from tidelog.replication.partition import LogReadInfo, Partition, PartitionRegistration
 from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.replication_throttle import ReplicationThrottles
 from tidelog.types import TopicPartition, Uuid
@@ -25,19 +25,16 @@ BATCH_BYTES = 9_000
 ANSWER_BYTES = 10_000
 
 
-class NoIsrChanges:
-    def submit(self, partition: Partition) -> None:
-        pass
-
-
 class Stage:
     """A leader of several partitions, and one session of one follower."""
 
     def __init__(self, directory: Path, count: int) -> None:
         clock = FakeClock()
-        self.host = PartitionHost(LEADER, clock, NoIsrChanges(), replica_lag_time_max_ms=30_000)
+        self.host = PartitionHost(
+            LEADER, clock, lambda partition: None, replica_lag_time_max_ms=30_000
+        )
         self.partitions: list[Partition] = []
-        state = PartitionState(LEADER, 0, (LEADER, FOLLOWER), (LEADER, FOLLOWER), 0)
+        state = PartitionRegistration(LEADER, 0, (LEADER, FOLLOWER), (LEADER, FOLLOWER), 0)
         for index in range(count):
             root = directory / str(index)
             root.mkdir()

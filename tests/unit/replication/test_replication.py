@@ -91,7 +91,7 @@ async def test_a_follower_that_lags_leaves_the_in_sync_set_and_comes_back(tmp_pa
     leadership = cluster.leader.partition.leadership
     assert leadership is not None
     assert leadership.propose_to_remove_laggards()
-    cluster.leader.isr_alterations.submit(cluster.leader.partition)
+    cluster.leader.alter_partition_manager.submit(cluster.leader.partition)
     await cluster.run()
     assert (cluster.state.isr, outcomes) == ((1, 2), [ErrorCode.NONE])
     cluster.nodes[3].start()
@@ -209,7 +209,7 @@ async def test_an_isr_that_is_asked_for_counts_for_the_high_watermark_already(
     assert partition.leadership is not None
     remote = partition.leadership.remotes[3]
     remote.log_end_offset = partition.log.log_end_offset
-    partition.leadership.settle((1, 2))
+    partition.leadership.commit_isr((1, 2))
     assert partition.leadership.propose_to_add(remote)
     assert partition.leadership.isr == {1, 2}
     assert partition.leadership.maximal_isr == {1, 2, 3}
@@ -883,7 +883,9 @@ async def test_an_answer_for_many_partitions_is_taken_in_slices_from_a_copy(
     taken: list[bytes] = []
     monkeypatch.setattr(fetcher_module, "SLICE_S", 0.0)
     monkeypatch.setattr(
-        ReplicaFetcher, "_take", lambda self, key, followed, row: taken.append(bytes(row.records))
+        ReplicaFetcher,
+        "_take_row_or_pause",
+        lambda self, key, followed, row: taken.append(bytes(row.records)),
     )
     rows = [PartitionData(partition_index=n, records=b"records %d" % n) for n in range(5)]
     answer = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)])
@@ -909,7 +911,9 @@ async def test_what_is_left_of_an_answer_is_nothing_to_a_new_session(
     taken: list[int] = []
     monkeypatch.setattr(fetcher_module, "SLICE_S", 0.0)
     monkeypatch.setattr(
-        ReplicaFetcher, "_take", lambda self, key, followed, row: taken.append(row.partition_index)
+        ReplicaFetcher,
+        "_take_row_or_pause",
+        lambda self, key, followed, row: taken.append(row.partition_index),
     )
     rows = [PartitionData(partition_index=n) for n in range(2)]
 

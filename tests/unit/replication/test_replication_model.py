@@ -121,7 +121,7 @@ class Life:
         for node in self.cluster.nodes.values():
             leadership = node.partition.leadership if node.is_up else None
             if leadership is not None and leadership.propose_to_remove_laggards():
-                node.isr_alterations.submit(node.partition)
+                node.alter_partition_manager.submit(node.partition)
 
     # What must be so
 

@@ -225,6 +225,7 @@ def test_the_command_line_alone_imports_no_part_of_the_broker() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == [
-        "['tidelog.errors', 'tidelog.tools', 'tidelog.tools.cli', 'tidelog.tools.cli.main']",
+        "['tidelog._compiled', 'tidelog.errors', 'tidelog.tools', 'tidelog.tools.cli', "
+        "'tidelog.tools.cli.main']",
         "False",
     ]

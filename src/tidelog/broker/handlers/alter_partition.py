@@ -4,7 +4,7 @@ Behaviour
 - For brokers in a cluster. The active controller answers; everybody else, and a lone broker,
   answers NOT_CONTROLLER.
 - The set is in the store before the answer; the new partition epoch is in it.
-Checks, in order: `controller/cluster/isr_changes.py`.
+Checks, in order: `controller/cluster/alter_partition.py`.
 Versions: v1 leader recovery state, v2 topic ids, v3 broker epochs of the members (KIP-903).
 """
 

@@ -95,7 +95,7 @@ def handle(
         return _refuse(request, context.api_version)
     if not fetch.walks and fetch.is_satisfied():
         return fetch.finish(rows)
-    return _Parked(fetch).answer
+    return _WaitingFetch(fetch).answer
 
 
 def _refuse(request: FetchRequest, version: int) -> FetchResponse:
@@ -389,7 +389,7 @@ class _Fetch:
         return code
 
 
-class _Parked:
+class _WaitingFetch:
     """A fetch that waits: it looks again when woken, and answers at its deadline at the latest."""
 
     __slots__ = ("_deadline", "_delayed", "_fetch", "_is_given_up", "answer")
@@ -419,7 +419,7 @@ class _Parked:
 
         def walked(_: None) -> None:
             for walk in walks:
-                walk.settle()
+                walk.note_result()
             if not self._is_given_up:
                 self._look()
 

@@ -27,7 +27,7 @@ from functools import partial
 from typing import Final
 
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.classic.classic_membership import Joining
+from tidelog.coordinator.group.classic.classic_group_membership import Joining
 from tidelog.coordinator.group.results import JoinGroupResult
 from tidelog.pending import Pending
 from tidelog.protocol.messages.join_group import (

@@ -33,7 +33,7 @@ from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
-from tidelog.replication.partition import PartitionState
+from tidelog.replication.partition import PartitionRegistration
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 FIRST_VERSION_BY_TOPIC: Final = 2
@@ -77,7 +77,7 @@ def _one(topic: str, topic_id: Uuid, row: LeaderAndIsrPartitionState) -> WantedP
     return WantedPartition(
         TopicPartition(topic, row.partition_index),
         topic_id,
-        PartitionState(
+        PartitionRegistration(
             row.leader, row.leader_epoch, row.replicas, row.isr, row.partition_epoch, row.is_new
         ),
     )

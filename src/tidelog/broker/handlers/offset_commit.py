@@ -76,6 +76,7 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
 
     def look(self) -> Iterator[None]:
         answers = self._response.topics = []
+        in_slices = self.records is not None
         topics = self._request.topics
         if self.context.api_version == VERSION_WITH_DISTINCT_ROWS:
             topics = [self._distinct(topic) for topic in _by_name(topics)]
@@ -84,10 +85,13 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
             if topic.partitions or image is None:
                 answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
                 answers.append(answer)
+                rows = answer.partitions
                 for row in topic.partitions:
-                    answer.partitions.append(self._row(image, row))
-                    yield
-            yield
+                    rows.append(self._row(image, row))
+                    if in_slices:
+                        yield
+            if in_slices:
+                yield
 
     def _image(self, topic: OffsetCommitRequestTopic) -> TopicImage | None:
         topics = self.context.broker.topics
@@ -140,7 +144,7 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
                 member_id=request.member_id,
                 group_instance_id=request.group_instance_id,
                 version=self.context.api_version,
-                prepared=self.prepared,
+                records=self.records,
             )
         except KafkaError as error:
             self.fail(error.code)

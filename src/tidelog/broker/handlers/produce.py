@@ -7,6 +7,8 @@ Behaviour
   if that is found later. acks 0 gets no answer, and an error closes the connection, as Kafka does.
 - While an answer waits, further Produce requests of the connection are appended; answers keep
   their order. So one round trip to the followers serves all that a producer has in flight.
+- Small batches that arrive in one turn of the loop share a write, and are answered after it: see
+  `replication.append_turn`. With acks 0 and in transactions each is appended at once.
 - Records of a transaction need a transactional id, else the whole request is refused with
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED. They are appended where the partition is in the
   transaction (v11: else 120, before: 48); v12+ adds it, see `broker.transactions`.
@@ -55,6 +57,7 @@ from tidelog.broker.transactions import admit_records
 from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_validator import ValidBatch, must_be_one_batch
+from tidelog.log.partition_log import LogAppendInfo
 from tidelog.pending import Pending
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -77,6 +80,7 @@ from tidelog.record.batch import (
 )
 from tidelog.record.errors import InvalidRecords, InvalidTimestamps, NotOneBatch, UnknownCodec
 from tidelog.record.inflation import HeavyRecords, InflationBudget
+from tidelog.replication.append_turn import QueuedAppend
 from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
 from tidelog.slices import SLICE_S
@@ -136,13 +140,18 @@ def _append_all(
     if append.is_part:
         return response
     if append.put_off:
+        if append.queued:
+            context.broker.append_turn.end()
         return _Rest(context, request, append, response).answer()
+    if append.queued:
+        return _TurnAnswer(context, request, append, response).pending
     return _finish(context, request, append, response)
 
 
 def _finish(
     context: RequestContext, request: ProduceRequest, append: _Append, response: ProduceResponse
 ) -> Answer | Pending[Answer]:
+    assert not append.unsettled, "an append has no outcome"
     if append.misdirected and append.version >= FIRST_VERSION_WITH_LEADERS:
         _tell_leaders(context, append.misdirected, response)
     if append.unflushed or append.uncommitted:
@@ -274,18 +283,22 @@ class _Append:
         "_client_id",
         "_deadline",
         "_inflation",
+        "_may_wait",
         "_refused_sequences",
         "_session",
         "_topic",
         "acks",
         "is_part",
         "is_transactional",
+        "later",
         "misdirected",
         "put_off",
+        "queued",
         "refusal",
         "refused",
         "uncommitted",
         "unflushed",
+        "unsettled",
         "version",
     )
 
@@ -301,6 +314,9 @@ class _Append:
         self.uncommitted: list[tuple[PartitionProduceResponse, Partition, int]] = []
         self.misdirected: list[tuple[str, PartitionProduceResponse]] = []  # led elsewhere
         self.put_off: list[RowPutOff] = []  # not appended yet
+        self.queued = 0  # rows that wait for the end of the turn
+        self.unsettled = 0  # rows of them without an outcome
+        self.later: _TurnAnswer | None = None  # to be told when none waits any more
         self._deadline: float = 0.0  # by perf_counter; what comes after it is put off
         self.is_part = False  # of a larger request, whose answer is made elsewhere
         self._checked: dict[tuple[str, Uuid, int], RowPutOff] = {}  # by a thread
@@ -308,6 +324,8 @@ class _Append:
         self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
         transactional, self._inflation = _survey(request, self.version)
         self.is_transactional = transactional
+        # Readers on the same connection must see at once what acks=0 has appended.
+        self._may_wait = request.acks != 0 and not transactional
         if transactional and request.transactional_id is None:
             self.refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         elif not -1 <= request.acks <= 1:
@@ -316,6 +334,7 @@ class _Append:
     def go_on_from(self, before: _Append, rows: Sequence[RowPutOff]) -> None:
         """Append rows that were put off; the rest of the request was appended before."""
         self.is_part = True
+        self._may_wait = False
         self.refusal = before.refusal
         self._checked = {
             (row.topic.name, row.topic.topic_id, row.index): row for row in rows if row.is_heavy
@@ -381,6 +400,7 @@ class _Append:
         if self.version < FIRST_VERSION_WITH_BATCHES and not holds_whole_batch(row.records):
             return PartitionProduceResponse(index=index, base_offset=-1)
         if self._refused_sequences:
+            partition.append_queued()
             code = self._refused_sequences.refuse(
                 topic, index, row.records, partition.log.producers
             )
@@ -394,6 +414,12 @@ class _Append:
         try:
             if needs_all:
                 partition.require_enough_in_sync()
+            if (
+                self._may_wait
+                and self._inflation is None
+                and self._broker.append_turn.is_worth_waiting(len(row.records))
+            ):
+                return self._append_soon(topic, row, partition, needs_all)
             info = partition.append(
                 row.records,
                 self.version,
@@ -403,10 +429,7 @@ class _Append:
         except HeavyRecords:
             return self._leave_to_thread(topic, row, config)
         except KafkaError as error:
-            failed = self._fail(topic, row, error, partition)
-            if error.code not in _WITHOUT_LOG_START and not isinstance(error, _BEFORE_THE_LOG):
-                failed.log_start_offset = partition.log.log_start_offset
-            return failed
+            return self._refused_by_log(topic, row, error, partition)
         answer = PartitionProduceResponse(
             index=index,
             base_offset=info.base_offset,
@@ -418,6 +441,42 @@ class _Append:
         elif partition.flush_due:
             self.unflushed.append((answer, partition))
         return answer
+
+    def _refused_by_log(
+        self, topic: str, row: PartitionProduceData, error: KafkaError, partition: Partition
+    ) -> PartitionProduceResponse:
+        failed = self._fail(topic, row, error, partition)
+        if error.code not in _WITHOUT_LOG_START and not isinstance(error, _BEFORE_THE_LOG):
+            failed.log_start_offset = partition.log.log_start_offset
+        return failed
+
+    def _append_soon(
+        self, topic: str, row: PartitionProduceData, partition: Partition, needs_all: bool
+    ) -> PartitionProduceResponse:
+        assert row.records is not None
+        records = memoryview(bytearray(row.records))  # the frame is gone when `handle` returns
+        queued = _QueuedRow(records, self, topic, row.index, partition, needs_all)
+        self.queued += 1
+        self.unsettled += 1
+        self._broker.append_turn.add(partition, queued)
+        return queued.answer
+
+    def settle(self, row: _QueuedRow) -> None:
+        outcome, answer, partition = row.outcome, row.answer, row.partition
+        if outcome is None:
+            return  # a bug; `_finish` says so
+        self.unsettled -= 1
+        if not isinstance(outcome, LogAppendInfo):
+            data = PartitionProduceData(index=answer.index, records=row.records)
+            _become(answer, self._refused_by_log(row.topic, data, outcome, partition))
+            return
+        answer.base_offset = outcome.base_offset
+        answer.log_append_time_ms = outcome.log_append_time_ms
+        answer.log_start_offset = outcome.log_start_offset
+        if row.needs_all:
+            self.uncommitted.append((answer, partition, outcome.last_offset + 1))
+        elif partition.flush_due:
+            self.unflushed.append((answer, partition))
 
     def _checked_batch(self, row: PartitionProduceData, config: LogConfig) -> ValidBatch | None:
         checked = self._checked.get((self._topic.name, self._topic.topic_id, row.index))
@@ -581,6 +640,75 @@ def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
             for place, text in record_errors
         ],
     )
+
+
+def _become(answer: PartitionProduceResponse, failed: PartitionProduceResponse) -> None:
+    """The answer has its place in the response already."""
+    answer.error_code = failed.error_code
+    answer.base_offset = failed.base_offset
+    answer.log_append_time_ms = failed.log_append_time_ms
+    answer.log_start_offset = failed.log_start_offset
+    answer.record_errors = failed.record_errors
+    answer.error_message = failed.error_message
+
+
+class _QueuedRow(QueuedAppend):
+    """Records that wait for the end of the turn, and their row of the answer."""
+
+    __slots__ = ("_append", "answer", "needs_all", "partition", "topic")
+
+    def __init__(
+        self,
+        records: memoryview,
+        append: _Append,
+        topic: str,
+        index: int,
+        partition: Partition,
+        needs_all: bool,
+    ) -> None:
+        super().__init__(records, append.version)
+        self._append = append
+        self.answer = PartitionProduceResponse(index=index)
+        self.topic = topic
+        self.partition = partition
+        self.needs_all = needs_all
+
+    def settle(self) -> None:
+        append = self._append
+        append.queued -= 1
+        try:
+            append.settle(self)
+        finally:
+            if not append.queued and append.later is not None:
+                append.later.finish()
+
+
+class _TurnAnswer:
+    """An answer that waits for the end of the turn, and then as long as it would have to."""
+
+    __slots__ = ("_append", "_context", "_request", "_response", "pending")
+
+    def __init__(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        append: _Append,
+        response: ProduceResponse,
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._append = append
+        self._response = response
+        self.pending: Pending[Answer] = Pending(lets_others_pass=True)
+        append.later = self
+
+    def finish(self) -> None:
+        self._append.later = None  # else the two hold each other
+        self.pending.guard(self._finish)
+
+    def _finish(self) -> None:
+        answer = _finish(self._context, self._request, self._append, self._response)
+        self.pending.resolve(answer)
 
 
 class _Later:

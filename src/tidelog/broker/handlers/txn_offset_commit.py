@@ -73,15 +73,19 @@ class _Commit(OffsetRows[TxnOffsetCommitResponsePartition, TxnOffsetCommitRespon
 
     def look(self) -> Iterator[None]:
         answers = self._response.topics = []
+        in_slices = self.records is not None
         for topic in self._request.topics:
             if topic.partitions:
                 answer = TxnOffsetCommitResponseTopic(name=topic.name)
                 answers.append(answer)
                 image = self.context.broker.topics.topics.get(topic.name)
+                rows = answer.partitions
                 for row in topic.partitions:
-                    answer.partitions.append(self._row(image, row))
-                    yield
-            yield
+                    rows.append(self._row(image, row))
+                    if in_slices:
+                        yield
+            if in_slices:
+                yield
 
     def _row(
         self, image: TopicImage | None, row: TxnOffsetCommitRequestPartition
@@ -145,7 +149,7 @@ class _Commit(OffsetRows[TxnOffsetCommitResponsePartition, TxnOffsetCommitRespon
                 generation_id=request.generation_id,
                 member_id=request.member_id,
                 group_instance_id=request.group_instance_id,
-                prepared=self.prepared,
+                records=self.records,
             )
         except KafkaError as error:
             return self._failed(error.code)

@@ -4,7 +4,7 @@
     KafkaController                            kafka_controller; active_controller, its term
     KafkaController's API methods              controller_apis, cluster_topics
     ControllerEventManager                     controller_event_manager
-    ControllerContext                          controller_context; draft (a decision's view of it)
+    ControllerContext                          controller_context; decision_draft
     ControllerChannelManager                   controller_channel_manager
     ControllerBrokerRequestBatch               controller_broker_request_batch
     PartitionStateMachine                      partition_state_machine, also preferred leaders
@@ -13,7 +13,7 @@
     TopicDeletionManager                       topic_deletion
     onBrokerStartup, onBrokerFailure           broker_changes
     onPartitionReassignment                    partition_reassignment
-    processAlterPartition                      isr_changes
+    processAlterPartition                      alter_partition
     KafkaZkClient, as far as it reads          cluster_reader, controller_store
 
 See docs/design/0014-controller.md for the decisions behind it.

@@ -27,8 +27,8 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 from tidelog.clock import Timer, TimerHandle
 from tidelog.controller import znodes
 from tidelog.controller.cluster import (
+    alter_partition,
     broker_changes,
-    isr_changes,
     partition_reassignment,
     partition_state_machine,
     replica_state_machine,
@@ -53,8 +53,8 @@ from tidelog.controller.cluster.controller_store import (
     ControllerRegistration,
     ControllerStore,
 )
+from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.decision_executor import DecisionExecutor
-from tidelog.controller.cluster.draft import Draft
 from tidelog.controller.metadata_store import (
     Create,
     Delete,
@@ -87,7 +87,7 @@ class FailoverState(NamedTuple):
     preferred_elections: Collection[TopicPartition] = ()
 
 
-def on_failover(draft: Draft, failover: FailoverState) -> None:
+def on_failover(draft: DecisionDraft, failover: FailoverState) -> None:
     draft.requests.introduce_brokers()
     topic_deletion.recall(draft, failover.topics_to_delete)
     topic_changes.end_stale_eligibility(draft, list(draft.state.leadership))
@@ -100,7 +100,9 @@ def on_failover(draft: Draft, failover: FailoverState) -> None:
     partition_state_machine.elect_preferred(draft, failover.preferred_elections)
 
 
-def _absorb_missed_restarts(draft: Draft, state_zxids: Mapping[TopicPartition, int]) -> None:
+def _absorb_missed_restarts(
+    draft: DecisionDraft, state_zxids: Mapping[TopicPartition, int]
+) -> None:
     brokers = draft.state.brokers
     for partition, zxid in state_zxids.items():
         state = draft.state.leadership.get(partition)
@@ -190,7 +192,7 @@ class ActiveController:
 
     async def _drop_old_notifications(self) -> None:
         """All that they tell of is about to be read."""
-        for read in (self._reader.isr_changes, self._reader.log_dir_events):
+        for read in (self._reader.isr_change_notifications, self._reader.log_dir_events):
             paths, _ = await read()
             await self._delete(paths)
 
@@ -232,7 +234,7 @@ class ActiveController:
             topics=self._watcher("topics changed", self._topics_changed),
             topic=self._topic_watched,
             deletions=self._watcher("deletions asked for", self._deletions_asked_for),
-            isr_changes=self._watcher("in-sync sets changed", self._isr_changed),
+            isr_change_notifications=self._watcher("in-sync sets changed", self._isr_changed),
             log_dir_events=self._watcher("log directories failed", self._log_dirs_failed),
             config_changes=self._watcher("configuration changed", self._configuration_changed),
             reassignments=self._watcher("reassignments asked for", self._reassignments_asked_for),
@@ -376,8 +378,8 @@ class ActiveController:
     async def alter_partition(
         self, request: AlterPartitionRequest, version: int
     ) -> AlterPartitionResponse:
-        response = await self._decide(isr_changes.alter_partitions, request, version)
-        named = set(isr_changes.partitions_named(self.context, request, version))
+        response = await self._decide(alter_partition.alter_partitions, request, version)
+        named = set(alter_partition.partitions_named(self.context, request, version))
         waiting = self.context.reassigning & named
         if waiting:
             completed = partial(self._complete_reassignments, waiting)
@@ -386,7 +388,7 @@ class ActiveController:
 
     async def _isr_changed(self) -> None:
         """Leaders of old have written in-sync sets themselves."""
-        paths, named = await self._reader.isr_changes()
+        paths, named = await self._reader.isr_change_notifications()
         known = [partition for partition in named if partition in self.context.leadership]
         await self._executor.refresh(known)
         await self._decide(lambda draft: draft.requests.tell_everyone(known))
@@ -487,7 +489,7 @@ class ActiveController:
             return
         self._schedule_balance_check(self._settings["leader.imbalance.check.interval.seconds"])
         percentage = self._settings["leader.imbalance.per.broker.percentage"]
-        await self._decide(partition_state_machine.rebalance, percentage)
+        await self._decide(partition_state_machine.elect_preferred_where_imbalanced, percentage)
 
     # Answers of brokers
 
@@ -539,7 +541,7 @@ class ActiveController:
     async def _deletion_answered(
         self, broker_id: int, deleted: set[TopicPartition], failed: set[TopicPartition]
     ) -> None:
-        def decide(draft: Draft) -> None:
+        def decide(draft: DecisionDraft) -> None:
             topic_deletion.replicas_failed(draft, [Replica(tp, broker_id) for tp in sorted(failed)])
             topic_deletion.replicas_deleted(
                 draft, [Replica(tp, broker_id) for tp in sorted(deleted)]
@@ -550,7 +552,10 @@ class ActiveController:
     # Carrying out
 
     async def _decide(
-        self, decide: Callable[Concatenate[Draft, P], T], *arguments: P.args, **named: P.kwargs
+        self,
+        decide: Callable[Concatenate[DecisionDraft, P], T],
+        *arguments: P.args,
+        **named: P.kwargs,
     ) -> T:
         return await self._executor.carry_out(lambda draft: decide(draft, *arguments, **named))
 

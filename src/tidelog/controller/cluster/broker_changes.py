@@ -26,7 +26,7 @@ from tidelog.controller.cluster.controller_context import (
     ControllerContext,
     Replica,
 )
-from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.election import ElectionStrategy, after_unclean_restart
 from tidelog.controller.cluster.partition_state_machine import PartitionState
 from tidelog.controller.cluster.replica_state_machine import ReplicaState
@@ -47,7 +47,7 @@ def compare(context: ControllerContext, now: Mapping[int, BrokerRegistration]) -
     )
 
 
-def brokers_gone(draft: Draft, broker_ids: Collection[int]) -> None:
+def brokers_gone(draft: DecisionDraft, broker_ids: Collection[int]) -> None:
     state = draft.state
     for broker_id in broker_ids:
         del state.brokers[broker_id]
@@ -57,7 +57,7 @@ def brokers_gone(draft: Draft, broker_ids: Collection[int]) -> None:
     replicas_offline(draft, state.replicas_on(broker_ids))
 
 
-def replicas_offline(draft: Draft, replicas: Collection[Replica]) -> None:
+def replicas_offline(draft: DecisionDraft, replicas: Collection[Replica]) -> None:
     """Of brokers that are gone, or of log directories that have failed."""
     state = draft.state
     leaderless = state.partitions_without_live_leader()
@@ -71,7 +71,7 @@ def replicas_offline(draft: Draft, replicas: Collection[Replica]) -> None:
         topic_deletion.replicas_failed(draft, to_delete)
 
 
-def brokers_come(draft: Draft, brokers: Mapping[int, BrokerRegistration]) -> None:
+def brokers_come(draft: DecisionDraft, brokers: Mapping[int, BrokerRegistration]) -> None:
     state = draft.state
     state.brokers.update(brokers)
     for broker_id in brokers:
@@ -93,7 +93,7 @@ def brokers_come(draft: Draft, brokers: Mapping[int, BrokerRegistration]) -> Non
     topic_deletion.resume_for(draft, {replica.partition.topic for replica in replicas})
 
 
-def weigh_restart(draft: Draft, replica: Replica) -> None:
+def weigh_restart(draft: DecisionDraft, replica: Replica) -> None:
     """After an unclean end the replica may lack what was committed (KIP-966)."""
     partition, broker_id = replica
     current = draft.state.leadership.get(partition)
@@ -106,13 +106,13 @@ def weigh_restart(draft: Draft, replica: Replica) -> None:
         draft.requests.tell_replicas(replicas, partition)
 
 
-def broker_moved(draft: Draft, broker_id: int, broker: BrokerRegistration) -> None:
+def broker_moved(draft: DecisionDraft, broker_id: int, broker: BrokerRegistration) -> None:
     """The same broker in the same life with other endpoints."""
     draft.state.brokers[broker_id] = broker
     draft.requests.introduce_brokers()
 
 
-def shut_down(draft: Draft, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+def shut_down(draft: DecisionDraft, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
     """The partitions that it still leads, for want of another replica in sync. Raises KafkaError.
 
     Partitions with one replica are left alone: nobody else could serve them.
@@ -141,7 +141,7 @@ def shut_down(draft: Draft, broker_id: int, broker_epoch: int) -> list[TopicPart
     return state.partitions_led_by(broker_id)
 
 
-def ask_again(draft: Draft, broker_ids: Collection[int]) -> None:
+def ask_again(draft: DecisionDraft, broker_ids: Collection[int]) -> None:
     replicas = draft.state.replicas_on(broker_ids)
     live = [r for r in replicas if r.broker_id in draft.state.brokers]
     replica_state_machine.move(
@@ -152,7 +152,7 @@ def ask_again(draft: Draft, broker_ids: Collection[int]) -> None:
 
 
 def hosting_answered(
-    draft: Draft, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]
+    draft: DecisionDraft, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]
 ) -> None:
     """The broker has said of these partitions whether it can host them."""
     if broker_id not in draft.state.brokers:

@@ -204,7 +204,7 @@ class Watchers(NamedTuple):
     topics: Watcher
     topic: Watcher
     deletions: Watcher
-    isr_changes: Watcher
+    isr_change_notifications: Watcher
     log_dir_events: Watcher
     config_changes: Watcher
     reassignments: Watcher
@@ -289,9 +289,11 @@ class ClusterReader:
             logger.error("the elections asked for make no sense", exc_info=error)
             return []
 
-    async def isr_changes(self) -> tuple[list[str], set[TopicPartition]]:
+    async def isr_change_notifications(self) -> tuple[list[str], set[TopicPartition]]:
         """Paths of the notifications, and the partitions that they name."""
-        paths, found = await self._notifications(znodes.ISR_CHANGES, self._watchers.isr_changes)
+        paths, found = await self._notifications(
+            znodes.ISR_CHANGE_NOTIFICATIONS, self._watchers.isr_change_notifications
+        )
         named: set[TopicPartition] = set()
         for data in found:
             try:

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from tidelog.clock import Timer, pause
+from tidelog.config.listeners import Endpoint
 from tidelog.controller.cluster.controller_broker_request_batch import ControlRequest, Request
 from tidelog.controller.cluster.controller_context import BrokerRegistration
-from tidelog.controller.znodes import Endpoint
 from tidelog.supervisor import attempt, attempted, report
 
 logger = logging.getLogger(__name__)

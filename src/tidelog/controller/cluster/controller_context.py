@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from tidelog.config.listeners import Endpoint
 from tidelog.controller import znodes
 from tidelog.controller.cluster.leader_and_isr import EPOCH_DURING_DELETE, LeaderAndIsr
 from tidelog.controller.cluster.partition_state_machine import PartitionState
@@ -162,7 +163,7 @@ class BrokerRegistration(NamedTuple):
     """A broker as it registered: another epoch is another life of the broker."""
 
     epoch: int  # the zxid that made its node
-    endpoints: tuple[znodes.Endpoint, ...]
+    endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     keeps_strict_min_isr: bool = False
     clean_shutdown: bool = False  # whether its life before ended cleanly
@@ -180,7 +181,7 @@ class BrokerRegistration(NamedTuple):
             broker.min_insync_replicas,
         )
 
-    def endpoint(self, listener_name: str) -> znodes.Endpoint:
+    def endpoint(self, listener_name: str) -> Endpoint:
         named = (e for e in self.endpoints if e.listener_name == listener_name)
         return next(named, self.endpoints[0])
 

@@ -23,7 +23,7 @@ from tidelog.controller.cluster.controller_broker_request_batch import Sender, c
 from tidelog.controller.cluster.controller_channel_manager import ControllerChannelManager
 from tidelog.controller.cluster.controller_context import ControllerContext, TopicNode
 from tidelog.controller.cluster.controller_store import Conflict, ControllerStore
-from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 from tidelog.controller.cluster.partition_state_machine import PartitionState
 from tidelog.types import TopicPartition
@@ -51,11 +51,11 @@ class DecisionExecutor:
         self._to_tell: set[TopicPartition] = set()
         self.is_half_done = False
 
-    async def carry_out(self, decide: Callable[[Draft], T]) -> T:
+    async def carry_out(self, decide: Callable[[DecisionDraft], T]) -> T:
         """What the decision returned; once it returns, the store has it and brokers are told."""
         gone: set[str] = set()
         while True:
-            draft = Draft(self._context, gone)
+            draft = DecisionDraft(self._context, gone)
             for partition in sorted(self._to_tell.intersection(self._context.leadership)):
                 draft.requests.tell_replicas(self._context.replicas_of(partition), partition)
             result = decide(draft)
@@ -80,10 +80,10 @@ class DecisionExecutor:
             self.is_half_done = False
             return result
 
-    def _nodes(self, draft: Draft) -> list[TopicNode | None]:
+    def _nodes(self, draft: DecisionDraft) -> list[TopicNode | None]:
         return [self._context.topics.get(name) for name in draft.topics_assigned]
 
-    async def _forget_gone(self, draft: Draft) -> set[str]:
+    async def _forget_gone(self, draft: DecisionDraft) -> set[str]:
         """The topics of a refused draft that the store has no more."""
         topics = {*draft.topics_assigned, *(tp.topic for tp in draft.partitions_led)}
         gone = {name for name in topics if not await self._store.exists(znodes.topic_path(name))}
@@ -91,7 +91,7 @@ class DecisionExecutor:
             self._context.remove_topic(name)
         return gone
 
-    def _tell(self, draft: Draft) -> None:
+    def _tell(self, draft: DecisionDraft) -> None:
         self._channels.reconcile(self._context.brokers)
         requests = control_requests(draft.requests, self._context, self._sender)
         for broker_id, in_order in requests.items():

@@ -23,14 +23,16 @@ from tidelog.controller.cluster.controller_context import (
     Replica,
     ReplicaAssignment,
 )
-from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.election import ElectionStrategy
 from tidelog.controller.cluster.replica_state_machine import ReplicaState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import TopicPartition
 
 
-def start_all(draft: Draft, targets: Mapping[TopicPartition, Sequence[int]]) -> set[TopicPartition]:
+def start_all(
+    draft: DecisionDraft, targets: Mapping[TopicPartition, Sequence[int]]
+) -> set[TopicPartition]:
     """Those of /admin/reassign_partitions; the ones that are new and could be started."""
     started = set()
     for partition, target in targets.items():
@@ -44,7 +46,11 @@ def start_all(draft: Draft, targets: Mapping[TopicPartition, Sequence[int]]) -> 
 
 
 def alter(
-    draft: Draft, partition: TopicPartition, target: Sequence[int] | None, *, same_factor: bool
+    draft: DecisionDraft,
+    partition: TopicPartition,
+    target: Sequence[int] | None,
+    *,
+    same_factor: bool,
 ) -> None:
     """What AlterPartitionReassignments asks for; no target cancels. Raises KafkaError."""
     state = draft.state
@@ -102,13 +108,13 @@ def _may_be_reassigned(state: ControllerContext, partition: TopicPartition) -> b
     )
 
 
-def resume(draft: Draft, partitions: Collection[TopicPartition]) -> None:
+def resume(draft: DecisionDraft, partitions: Collection[TopicPartition]) -> None:
     for partition in sorted(partitions):
         if partition in draft.state.leadership:
             reassign(draft, partition, draft.state.assignments[partition])
 
 
-def complete_where_possible(draft: Draft, partitions: Collection[TopicPartition]) -> None:
+def complete_where_possible(draft: DecisionDraft, partitions: Collection[TopicPartition]) -> None:
     """In-sync sets have changed: reassignments that waited for it are done."""
     for partition in sorted(draft.state.reassigning.intersection(partitions)):
         assignment = draft.state.assignments[partition]
@@ -116,7 +122,7 @@ def complete_where_possible(draft: Draft, partitions: Collection[TopicPartition]
             reassign(draft, partition, assignment)
 
 
-def reassign(draft: Draft, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
+def reassign(draft: DecisionDraft, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
     """Starts a reassignment or takes it further."""
     topic_deletion.halt(draft, [partition.topic])
     _update_assignment(draft, partition, wanted)
@@ -126,7 +132,9 @@ def reassign(draft: Draft, partition: TopicPartition, wanted: ReplicaAssignment)
         _wait_for_isr(draft, partition, wanted)
 
 
-def _update_assignment(draft: Draft, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
+def _update_assignment(
+    draft: DecisionDraft, partition: TopicPartition, wanted: ReplicaAssignment
+) -> None:
     state = draft.state
     current = state.assignments[partition]
     if current != wanted:
@@ -136,7 +144,9 @@ def _update_assignment(draft: Draft, partition: TopicPartition, wanted: ReplicaA
     state.reassigning.add(partition)
 
 
-def _is_complete(draft: Draft, partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
+def _is_complete(
+    draft: DecisionDraft, partition: TopicPartition, assignment: ReplicaAssignment
+) -> bool:
     if not assignment.is_being_reassigned:
         return True
     in_sync = draft.state.leadership[partition].isr
@@ -146,7 +156,9 @@ def _is_complete(draft: Draft, partition: TopicPartition, assignment: ReplicaAss
     )
 
 
-def _wait_for_isr(draft: Draft, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
+def _wait_for_isr(
+    draft: DecisionDraft, partition: TopicPartition, wanted: ReplicaAssignment
+) -> None:
     """The leader learns of its new followers with a new epoch, and those start to copy."""
     draft.lead(partition, draft.state.leadership[partition].next_epoch())
     draft.requests.tell_replicas(wanted.origin, partition)
@@ -156,7 +168,7 @@ def _wait_for_isr(draft: Draft, partition: TopicPartition, wanted: ReplicaAssign
     replica_state_machine.move(draft, unknown, ReplicaState.NEW)
 
 
-def _complete(draft: Draft, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
+def _complete(draft: DecisionDraft, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
     state = draft.state
     added = [Replica(partition, broker_id) for broker_id in wanted.adding]
     replica_state_machine.move(
@@ -170,7 +182,7 @@ def _complete(draft: Draft, partition: TopicPartition, wanted: ReplicaAssignment
     topic_deletion.resume_for(draft, [partition.topic])
 
 
-def _move_leader(draft: Draft, partition: TopicPartition, target: Sequence[int]) -> None:
+def _move_leader(draft: DecisionDraft, partition: TopicPartition, target: Sequence[int]) -> None:
     current = draft.state.leadership[partition]
     if current.leader in target and draft.state.is_online(current.leader, partition):
         draft.lead(partition, current.next_epoch())
@@ -179,7 +191,7 @@ def _move_leader(draft: Draft, partition: TopicPartition, target: Sequence[int])
         partition_state_machine.bring_online(draft, [partition], ElectionStrategy.REASSIGNED)
 
 
-def _remove(draft: Draft, partition: TopicPartition, broker_ids: Sequence[int]) -> None:
+def _remove(draft: DecisionDraft, partition: TopicPartition, broker_ids: Sequence[int]) -> None:
     """Stops and deletes replicas; whether they confirm is not waited for, as in Kafka."""
     replicas = [Replica(partition, broker_id) for broker_id in broker_ids]
     known = [r for r in replicas if r in draft.state.replica_states]

@@ -32,7 +32,7 @@ from tidelog.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.controller.cluster.controller_context import ControllerContext
-    from tidelog.controller.cluster.draft import Draft
+    from tidelog.controller.cluster.decision_draft import DecisionDraft
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ ALLOWED_FROM: Final[Mapping[PartitionState, frozenset[PartitionState]]] = {
 }
 
 
-def start(draft: Draft) -> None:
+def start(draft: DecisionDraft) -> None:
     """The states of all partitions, told from what the store says, and leaders where they lack."""
     state = draft.state
     for partition in state.assignments:
@@ -74,13 +74,15 @@ def start(draft: Draft) -> None:
     elect_where_missing(draft)
 
 
-def mark(draft: Draft, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
+def mark(
+    draft: DecisionDraft, partitions: Iterable[TopicPartition], target: PartitionState
+) -> None:
     """A move that is nothing but a move: to NEW, OFFLINE or NON_EXISTENT."""
     for partition in _allowed(draft, partitions, target):
         draft.state.partition_states[partition] = target
 
 
-def elect_where_missing(draft: Draft, topic: str | None = None) -> set[TopicPartition]:
+def elect_where_missing(draft: DecisionDraft, topic: str | None = None) -> set[TopicPartition]:
     """Tries to give a leader to every partition that is NEW or OFFLINE; those that got one."""
     waiting = draft.state.partitions_in((PartitionState.NEW, PartitionState.OFFLINE))
     wanted = [
@@ -92,7 +94,7 @@ def elect_where_missing(draft: Draft, topic: str | None = None) -> set[TopicPart
 
 
 def bring_online(
-    draft: Draft, partitions: Iterable[TopicPartition], strategy: ElectionStrategy
+    draft: DecisionDraft, partitions: Iterable[TopicPartition], strategy: ElectionStrategy
 ) -> set[TopicPartition]:
     """Elects leaders; the partitions for which there was somebody to elect."""
     elected, left = set(), []
@@ -114,7 +116,7 @@ def bring_online(
     return elected
 
 
-def _first_leader(draft: Draft, partition: TopicPartition) -> bool:
+def _first_leader(draft: DecisionDraft, partition: TopicPartition) -> bool:
     live = tuple(draft.state.online_replicas(partition))
     if not live:
         return False
@@ -123,7 +125,9 @@ def _first_leader(draft: Draft, partition: TopicPartition) -> bool:
     return True
 
 
-def _next_leader(draft: Draft, partition: TopicPartition, strategy: ElectionStrategy) -> bool:
+def _next_leader(
+    draft: DecisionDraft, partition: TopicPartition, strategy: ElectionStrategy
+) -> bool:
     elected = elect(strategy, candidates(draft, partition))
     if elected is None:
         return False
@@ -139,7 +143,7 @@ def _next_leader(draft: Draft, partition: TopicPartition, strategy: ElectionStra
     return True
 
 
-def candidates(draft: Draft, partition: TopicPartition) -> Candidates:
+def candidates(draft: DecisionDraft, partition: TopicPartition) -> Candidates:
     state = draft.state
     assignment = state.assignments[partition]
     return Candidates(
@@ -152,7 +156,7 @@ def candidates(draft: Draft, partition: TopicPartition) -> Candidates:
 
 
 def _allowed(
-    draft: Draft, partitions: Iterable[TopicPartition], target: PartitionState
+    draft: DecisionDraft, partitions: Iterable[TopicPartition], target: PartitionState
 ) -> list[TopicPartition]:
     allowed = []
     for partition in partitions:
@@ -167,14 +171,14 @@ def _allowed(
     return allowed
 
 
-def elect_preferred(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
+def elect_preferred(draft: DecisionDraft, partitions: Iterable[TopicPartition]) -> None:
     """What /admin/preferred_replica_election asks for; what needs no election is passed over."""
     wanted = [tp for tp in partitions if _refusal(draft.state, tp, PREFERRED_ELECTION) is None]
     bring_online(draft, wanted, ElectionStrategy.PREFERRED)
 
 
 def elect_leaders(
-    draft: Draft, partitions: Collection[TopicPartition], election_type: int
+    draft: DecisionDraft, partitions: Collection[TopicPartition], election_type: int
 ) -> dict[TopicPartition, KafkaError | None]:
     """What ElectLeaders asks for, with what went wrong. An unclean election always may be."""
     results = {tp: _refusal(draft.state, tp, election_type) for tp in partitions}
@@ -210,7 +214,7 @@ def _refusal(
     return None if needed else KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
 
 
-def rebalance(draft: Draft, imbalance_percentage: int) -> None:
+def elect_preferred_where_imbalanced(draft: DecisionDraft, imbalance_percentage: int) -> None:
     """Preferred elections for brokers that lead too few of the partitions that prefer them."""
     preferring: dict[int, list[TopicPartition]] = {}
     for partition in draft.state.leadership:

@@ -31,7 +31,7 @@ from tidelog.types import NO_LEADER
 
 if TYPE_CHECKING:
     from tidelog.controller.cluster.controller_context import Replica
-    from tidelog.controller.cluster.draft import Draft
+    from tidelog.controller.cluster.decision_draft import DecisionDraft
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ ALLOWED_FROM: Final[Mapping[ReplicaState, frozenset[ReplicaState]]] = {
 }
 
 
-def start(draft: Draft) -> None:
+def start(draft: DecisionDraft) -> None:
     """The states of all replicas, told from which brokers are there; those are told their part."""
     state = draft.state
     online, offline = [], []
@@ -84,7 +84,7 @@ def start(draft: Draft) -> None:
     move(draft, leaders_last(draft, offline), ReplicaState.OFFLINE)
 
 
-def leaders_last(draft: Draft, replicas: Iterable[Replica]) -> list[Replica]:
+def leaders_last(draft: DecisionDraft, replicas: Iterable[Replica]) -> list[Replica]:
     """In the order in which they are to leave in-sync sets.
 
     Where all members go at once, the one that led stays in the set: it knows no less than others.
@@ -97,7 +97,7 @@ def leaders_last(draft: Draft, replicas: Iterable[Replica]) -> list[Replica]:
     return sorted(replicas, key=leads)
 
 
-def move(draft: Draft, replicas: Iterable[Replica], target: ReplicaState) -> None:
+def move(draft: DecisionDraft, replicas: Iterable[Replica], target: ReplicaState) -> None:
     act = _ACTIONS.get(target)
     for replica in replicas:
         current = draft.state.replica_state(replica)
@@ -112,7 +112,7 @@ def move(draft: Draft, replicas: Iterable[Replica], target: ReplicaState) -> Non
         draft.state.replica_states[replica] = target
 
 
-def forget(draft: Draft, replicas: Iterable[Replica]) -> None:
+def forget(draft: DecisionDraft, replicas: Iterable[Replica]) -> None:
     """DELETION_SUCCESSFUL -> NON_EXISTENT; whether the store learns of it is up to the caller."""
     for replica in replicas:
         partition, broker_id = replica
@@ -121,18 +121,18 @@ def forget(draft: Draft, replicas: Iterable[Replica]) -> None:
         draft.state.replica_states.pop(replica, None)
 
 
-def _become_new(draft: Draft, replica: Replica) -> None:
+def _become_new(draft: DecisionDraft, replica: Replica) -> None:
     if replica.partition in draft.state.leadership:
         draft.requests.tell_replicas([replica.broker_id], replica.partition, is_new=True)
 
 
-def _become_online(draft: Draft, replica: Replica) -> None:
+def _become_online(draft: DecisionDraft, replica: Replica) -> None:
     was_told = draft.state.replica_state(replica) is ReplicaState.NEW
     if not was_told and replica.partition in draft.state.leadership:
         draft.requests.tell_replicas([replica.broker_id], replica.partition)
 
 
-def _become_offline(draft: Draft, replica: Replica) -> None:
+def _become_offline(draft: DecisionDraft, replica: Replica) -> None:
     partition, broker_id = replica
     draft.requests.stop([broker_id], partition)
     draft.requests.tell_everyone([partition])
@@ -141,7 +141,7 @@ def _become_offline(draft: Draft, replica: Replica) -> None:
         draft.requests.tell_replicas(others, partition)
 
 
-def leave_isr(draft: Draft, replica: Replica) -> bool:
+def leave_isr(draft: DecisionDraft, replica: Replica) -> bool:
     """Whether this has changed anything."""
     partition, broker_id = replica
     state = draft.state.leadership.get(partition)
@@ -155,11 +155,11 @@ def leave_isr(draft: Draft, replica: Replica) -> bool:
     return True
 
 
-def _start_deletion(draft: Draft, replica: Replica) -> None:
+def _start_deletion(draft: DecisionDraft, replica: Replica) -> None:
     draft.requests.stop([replica.broker_id], replica.partition, delete=True)
 
 
-_ACTIONS: Final[dict[ReplicaState, Callable[[Draft, Replica], None]]] = {
+_ACTIONS: Final[dict[ReplicaState, Callable[[DecisionDraft, Replica], None]]] = {
     ReplicaState.NEW: _become_new,
     ReplicaState.ONLINE: _become_online,
     ReplicaState.OFFLINE: _become_offline,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tidelog.controller.cluster import partition_state_machine, replica_state_machine
 from tidelog.controller.cluster.controller_context import ReplicaAssignment, TopicSettings
-from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.election import NOBODY, ElectionStrategy
 from tidelog.controller.cluster.partition_state_machine import PartitionState
 from tidelog.controller.cluster.replica_state_machine import ReplicaState
@@ -23,7 +23,9 @@ class StoredTopic(NamedTuple):
     settings: TopicSettings | None = None  # None if the defaults hold
 
 
-def topics_changed(draft: Draft, new: Mapping[str, StoredTopic], gone: Iterable[str]) -> None:
+def topics_changed(
+    draft: DecisionDraft, new: Mapping[str, StoredTopic], gone: Iterable[str]
+) -> None:
     """Topics whose nodes somebody else has taken away are forgotten."""
     for name in gone:
         draft.state.remove_topic(name)
@@ -36,7 +38,7 @@ def topics_changed(draft: Draft, new: Mapping[str, StoredTopic], gone: Iterable[
     create_partitions(draft, [tp for name in new for tp in draft.state.partitions_of(name)])
 
 
-def partitions_changed(draft: Draft, name: str, topic: StoredTopic) -> None:
+def partitions_changed(draft: DecisionDraft, name: str, topic: StoredTopic) -> None:
     """Takes in partitions that are new; those of a topic on its way out are taken back.
 
     What the store says of partitions that are known counts as the controller's own doing.
@@ -60,7 +62,7 @@ def partitions_changed(draft: Draft, name: str, topic: StoredTopic) -> None:
         draft.assign(partition, known[partition.partition])
 
 
-def create_partitions(draft: Draft, partitions: Collection[TopicPartition]) -> None:
+def create_partitions(draft: DecisionDraft, partitions: Collection[TopicPartition]) -> None:
     replicas = list(draft.state.replicas_of_all(partitions))
     partition_state_machine.mark(draft, partitions, PartitionState.NEW)
     replica_state_machine.move(draft, replicas, ReplicaState.NEW)
@@ -68,7 +70,7 @@ def create_partitions(draft: Draft, partitions: Collection[TopicPartition]) -> N
     replica_state_machine.move(draft, replicas, ReplicaState.ONLINE)
 
 
-def settings_changed(draft: Draft, settings: Mapping[str, TopicSettings | None]) -> None:
+def settings_changed(draft: DecisionDraft, settings: Mapping[str, TopicSettings | None]) -> None:
     """By topic; None where the defaults hold now."""
     for name, of_topic in settings.items():
         if of_topic is None:
@@ -79,13 +81,13 @@ def settings_changed(draft: Draft, settings: Mapping[str, TopicSettings | None])
         partition_state_machine.elect_where_missing(draft, name)
 
 
-def defaults_changed(draft: Draft) -> None:
+def defaults_changed(draft: DecisionDraft) -> None:
     """The defaults of all topics without settings of their own are others now."""
     end_stale_eligibility(draft, list(draft.state.leadership))
     partition_state_machine.elect_where_missing(draft)
 
 
-def end_stale_eligibility(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
+def end_stale_eligibility(draft: DecisionDraft, partitions: Iterable[TopicPartition]) -> None:
     """Ends the eligibility of replicas (KIP-966) where the in-sync set is large enough.
 
     It becomes so when min.insync.replicas is lowered: from then on the leader commits without

@@ -5,8 +5,8 @@ its replicas are stopped and then deleted. When the last broker has confirmed, t
 Deletion halts while a replica's broker is not there, or while a partition is being reassigned, and
 resumes when that is over; a broker that fails to delete is asked again when it comes back.
 
-`Draft.deleted_topics` names the topics that are done: their nodes and what is known of them are to
-be removed after the decision has been carried out.
+`DecisionDraft.deleted_topics` names the topics that are done: their nodes and what is known of them
+are to be removed after the decision has been carried out.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Collection, Iterable
 
 from tidelog.controller.cluster import partition_state_machine, replica_state_machine
 from tidelog.controller.cluster.controller_context import ControllerContext, Replica
-from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.partition_state_machine import PartitionState
 from tidelog.controller.cluster.replica_state_machine import ReplicaState
 
 logger = logging.getLogger(__name__)
 
 
-def recall(draft: Draft, topics: Collection[str]) -> None:
+def recall(draft: DecisionDraft, topics: Collection[str]) -> None:
     """A new controller learns which topics are on their way out, and which of them have to wait."""
     state = draft.state
     state.topics_to_delete.update(name for name in topics if name in state.topics)
@@ -34,19 +34,19 @@ def recall(draft: Draft, topics: Collection[str]) -> None:
             state.deletion_ineligible.add(name)
 
 
-def enqueue(draft: Draft, topics: Collection[str]) -> None:
+def enqueue(draft: DecisionDraft, topics: Collection[str]) -> None:
     state = draft.state
     state.topics_to_delete.update(topics)
     halt(draft, {partition.topic for partition in state.reassigning})
     resume(draft)
 
 
-def halt(draft: Draft, topics: Collection[str]) -> None:
+def halt(draft: DecisionDraft, topics: Collection[str]) -> None:
     """Of the topics to delete, these have to wait."""
     draft.state.deletion_ineligible.update(draft.state.topics_to_delete.intersection(topics))
 
 
-def resume_for(draft: Draft, topics: Collection[str]) -> None:
+def resume_for(draft: DecisionDraft, topics: Collection[str]) -> None:
     """Something that held up these topics is over."""
     waiting = draft.state.topics_to_delete.intersection(topics)
     if waiting:
@@ -54,7 +54,7 @@ def resume_for(draft: Draft, topics: Collection[str]) -> None:
         resume(draft)
 
 
-def replicas_deleted(draft: Draft, replicas: Iterable[Replica]) -> None:
+def replicas_deleted(draft: DecisionDraft, replicas: Iterable[Replica]) -> None:
     """Among them may be some that a reassignment had deleted: those do not count."""
     asked = [
         replica
@@ -65,7 +65,7 @@ def replicas_deleted(draft: Draft, replicas: Iterable[Replica]) -> None:
     resume(draft)
 
 
-def replicas_failed(draft: Draft, replicas: Iterable[Replica]) -> None:
+def replicas_failed(draft: DecisionDraft, replicas: Iterable[Replica]) -> None:
     """They were not deleted, or their broker is gone before it could."""
     failed = _under_deletion(draft, replicas)
     if not failed:
@@ -81,7 +81,7 @@ def replicas_failed(draft: Draft, replicas: Iterable[Replica]) -> None:
     resume(draft)
 
 
-def resume(draft: Draft) -> None:
+def resume(draft: DecisionDraft) -> None:
     """Goes on with every topic that can go on."""
     state = draft.state
     if not state.deletion_enabled:
@@ -97,7 +97,7 @@ def resume(draft: Draft) -> None:
         _delete(draft, ready)
 
 
-def _delete(draft: Draft, topics: Collection[str]) -> None:
+def _delete(draft: DecisionDraft, topics: Collection[str]) -> None:
     state = draft.state
     logger.info("deleting topics", extra={"topics": list(topics)})
     for name in topics:
@@ -110,7 +110,7 @@ def _delete(draft: Draft, topics: Collection[str]) -> None:
         _delete_replicas(draft, name)
 
 
-def _delete_replicas(draft: Draft, name: str) -> None:
+def _delete_replicas(draft: DecisionDraft, name: str) -> None:
     state = draft.state
     left = [
         replica
@@ -132,5 +132,5 @@ def _replicas(state: ControllerContext, name: str) -> list[Replica]:
     return state.replicas_of_topic(name)
 
 
-def _under_deletion(draft: Draft, replicas: Iterable[Replica]) -> list[Replica]:
+def _under_deletion(draft: DecisionDraft, replicas: Iterable[Replica]) -> list[Replica]:
     return [r for r in replicas if draft.state.is_to_be_deleted(r.partition.topic)]

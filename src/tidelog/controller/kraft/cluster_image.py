@@ -137,7 +137,7 @@ class ClusterImage:
                 what, step = COUNTED[record.type]
                 self.counts[what] += step
             elif record.type not in PASSED_OVER:
-                self._take(record, _decoded(record))
+                self._apply_or_hold(record, _decoded(record))
         self.unfinished = len(self._transaction or ())
         if self._migration_state == MIGRATION_NOT_BEGUN:
             raise UnreadableMetadata(
@@ -145,7 +145,7 @@ class ClusterImage:
                 "are in ZooKeeper: set zookeeper.connect, or let Kafka finish the migration"
             )
 
-    def _take(self, record: MetadataRecord, message: Message) -> None:
+    def _apply_or_hold(self, record: MetadataRecord, message: Message) -> None:
         if isinstance(message, BeginTransactionRecord):
             self._transaction = []
         elif isinstance(message, AbortTransactionRecord):

@@ -272,7 +272,7 @@ class ZooKeeperSession:
             self._end("closed by the server")
             return
         self._received += received
-        self._take_frames()
+        self._handle_frames()
 
     def writable(self) -> None:
         if self.socket is None:
@@ -398,7 +398,7 @@ class ZooKeeperSession:
         except OSError as error:
             self.drop(str(error))
 
-    def _take_frames(self) -> None:
+    def _handle_frames(self) -> None:
         try:
             while self._broken is None and self.socket is not None:
                 is_greeting = self.state is State.GREETING
@@ -409,14 +409,14 @@ class ZooKeeperSession:
                 if is_greeting:
                     self._greeted(frame)
                 else:
-                    self._take(frame)
+                    self._handle_frame(frame)
         except Malformed as error:
             logger.warning("what answers at %s is no ZooKeeper: %s", self._peer(), error)
             self._end(error)
         if self._broken is not None:
             self._end(self._broken)
 
-    def _take(self, frame: bytes) -> None:
+    def _handle_frame(self, frame: bytes) -> None:
         header, reader = jute.decode_answer_header(frame)
         self._attempts = 0
         self._heard_at = self._clock.monotonic()

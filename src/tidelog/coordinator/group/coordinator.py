@@ -2,9 +2,13 @@
 
 It finds the shard of a group, checks what Kafka checks before looking at the group (its id;
 loading; whether this broker looks after it), and hands on to the group itself (`group`), to
-`classic_membership` (members of classic groups), `consumer_membership` and `classic_members`
-(members of consumer groups), `removal` (expiry, deletion) or the shard's offsets. Refusals are
-KafkaErrors unless an answer has a place of its own for them.
+`removal` (expiry, deletion), to the shard's offsets, or to who answers members:
+
+    of classic groups                                 classic_group_membership
+    of consumer groups, by the consumer protocol      consumer_membership
+    of consumer groups, by the classic protocol       classic_protocol_members
+
+Refusals are KafkaErrors unless an answer has a place of its own for them.
 
 Records of one request are written as one batch (deletions: in batches of a bounded size); offset
 commits carry base sequence 0, as Kafka's do. See `runtime` for when an answer may leave.
@@ -15,12 +19,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.coordinator.group.classic.classic_membership import (
-    ClassicMembership,
+from tidelog.coordinator.group.classic.classic_group_membership import (
+    ClassicGroupMembership,
     JoinAnswer,
     Joining,
     SyncAnswer,
@@ -29,7 +32,7 @@ from tidelog.coordinator.group.classic.classic_membership import (
 from tidelog.coordinator.group.classic.rebalance import Rebalances
 from tidelog.coordinator.group.consumer.consumer_group import FIRST_VERSION_WITH_MEMBER_EPOCH
 from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID, GroupType, OffsetCommitter
-from tidelog.coordinator.group.offsets import offset_commit
+from tidelog.coordinator.group.offsets import OffsetRecords
 from tidelog.coordinator.group.removal import (
     LOOKS_MAX,
     TOMBSTONES_MAX,
@@ -47,9 +50,15 @@ from tidelog.coordinator.group.results import (
 )
 from tidelog.coordinator.group.settings import ConsumerGroupSettings, GroupSettings
 from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES, GroupShard
-from tidelog.coordinator.runtime import SLICE_BYTES_MAX, CoordinatorRuntime, partition_for
+from tidelog.coordinator.runtime import (
+    SLICE_BYTES_MAX,
+    CoordinatorRuntime,
+    partition_for,
+    unwritable,
+)
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
+from tidelog.protocol.errors import EncodeError
 from tidelog.record.batch import Codec
 from tidelog.slices import SlicedWork
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
@@ -58,14 +67,13 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.group import GroupConfig
-    from tidelog.coordinator.group.classic.classic_membership import Leaving, MemberRequests
+    from tidelog.coordinator.group.classic.classic_group_membership import Leaving, MemberRequests
     from tidelog.coordinator.group.consumer.assignors import Assignor
-    from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
+    from tidelog.coordinator.group.consumer.classic_protocol_members import ClassicProtocolMembers
     from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership, Sender
     from tidelog.coordinator.group.group import Group, TopicAndPartition, Topics
     from tidelog.coordinator.group.offsets import GroupOffsets, NewOffset
     from tidelog.coordinator.group.shard import G
-    from tidelog.coordinator.stored_record import PreparedRecords
     from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from tidelog.protocol.messages.heartbeat import HeartbeatRequest
     from tidelog.protocol.messages.sync_group import SyncGroupRequest
@@ -105,47 +113,54 @@ class GroupCoordinator:
         self.configure(config)
         self._group_configs: dict[str, GroupConfig] = {}  # of groups that have one of their own
         self._rebalances = Rebalances(self.runtime, clock, timer, lambda: self.settings)
-        self._membership = ClassicMembership(
+        self._membership = ClassicGroupMembership(
             self.runtime, self._rebalances, clock, lambda: self.settings, new_uuid
         )
-        # A row for each kind of group; the group that is asked for is of the row's own kind.
-        self._member_requests: Mapping[GroupType, Callable[[], MemberRequests[Any]]] = {
-            GroupType.CLASSIC: lambda: self._membership,
-            GroupType.CONSUMER: lambda: self._classic_members,  # imported when needed
-        }
         self._topics = topics
         self._topics_version = 0  # counts created topics: patterns may stand for more
         self._changed_topics: set[str] = set()  # of which subscribed groups are still to learn
         self._timer = timer
         self._new_uuid = new_uuid
+        # Imported and made when needed.
+        self._consumer_membership: ConsumerMembership | None = None
+        self._classic_members: ClassicProtocolMembers | None = None
 
-    @cached_property
+    @property
     def _consumers(self) -> ConsumerMembership:
-        from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership
+        if self._consumer_membership is None:
+            from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership
 
-        return ConsumerMembership(
-            self.runtime,
-            self._rebalances,
-            self._topics,
-            self._clock,
-            self._timer,
-            lambda: self.settings,
-            self._consumer_settings,
-            lambda: self._topics_version,
-            self._new_uuid,
-        )
+            self._consumer_membership = ConsumerMembership(
+                self.runtime,
+                self._rebalances,
+                self._topics,
+                self._clock,
+                self._timer,
+                lambda: self.settings,
+                self._consumer_settings,
+                lambda: self._topics_version,
+                self._new_uuid,
+            )
+        return self._consumer_membership
 
-    @cached_property
-    def _classic_members(self) -> ClassicMembers:
-        from tidelog.coordinator.group.consumer.classic_members import ClassicMembers
+    @property
+    def _classic_protocol_members(self) -> ClassicProtocolMembers:
+        if self._classic_members is None:
+            from tidelog.coordinator.group.consumer.classic_protocol_members import (
+                ClassicProtocolMembers,
+            )
 
-        return ClassicMembers(
-            self.runtime, self._membership, self._consumers, self._clock, self._new_uuid
-        )
+            self._classic_members = ClassicProtocolMembers(
+                self.runtime, self._membership, self._consumers, self._clock, self._new_uuid
+            )
+        return self._classic_members
 
     def _requests_to(self, group: Group) -> MemberRequests[Any]:
         """Who answers members of the classic protocol in a group of this kind."""
-        return self._member_requests[group.type]()
+        if group.type is GroupType.CLASSIC:
+            return self._membership
+        assert group.type is GroupType.CONSUMER, group.type
+        return self._classic_protocol_members
 
     def configure_group(self, group_id: str, config: GroupConfig | None) -> None:
         """What the group has of its own; it holds from each member's next heartbeat on."""
@@ -202,8 +217,9 @@ class GroupCoordinator:
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         try:
             group = self._group(request.group_id)
-            sender = (request.member_id, request.group_instance_id, request.generation_id)
-            return self._requests_to(group).heartbeat(group, *sender)
+            return self._requests_to(group).heartbeat(
+                group, request.member_id, request.group_instance_id, request.generation_id
+            )
         except KafkaError as error:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE  # sessions begin anew when the group is loaded
@@ -242,10 +258,10 @@ class GroupCoordinator:
         member_id: str,
         group_instance_id: str | None,
         version: int,
-        prepared: PreparedRecords | None = None,
+        records: OffsetRecords | None = None,
     ) -> Pending[ErrorCode] | None:
         """None: committed; else the outcome, for `commit_error`, comes later. `version` is that of
-        OffsetCommit; `prepared` are the records of all offsets, if they are many.
+        OffsetCommit; `records` are those of all offsets, if they are encoded already.
         """
         shard = self.runtime.shard_for(group_id)
         group = shard.groups.get(group_id)
@@ -258,7 +274,7 @@ class GroupCoordinator:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND if is_modern else ErrorCode.ILLEGAL_GENERATION
             )
-        return self._write_offsets(shard, group_id, offsets, prepared)
+        return self._write_offsets(shard, group_id, offsets, records)
 
     def commit_transactional_offsets(
         self,
@@ -270,7 +286,7 @@ class GroupCoordinator:
         generation_id: int,
         member_id: str,
         group_instance_id: str | None,
-        prepared: PreparedRecords | None = None,
+        records: OffsetRecords | None = None,
     ) -> Pending[ErrorCode] | None:
         """They count when the producer's transaction is committed; see `commit_offsets`.
 
@@ -287,30 +303,37 @@ class GroupCoordinator:
         if group is not None and names_member:
             committer = OffsetCommitter(member_id, group_instance_id, generation_id, None)
             group.require_commit(committer, offsets, self._topics)
-        return self._write_offsets(shard, group_id, offsets, prepared, producer_id, producer_epoch)
+        return self._write_offsets(shard, group_id, offsets, records, producer_id, producer_epoch)
 
     def _write_offsets(
         self,
         shard: GroupShard,
         group_id: str,
         offsets: Sequence[NewOffset],
-        prepared: PreparedRecords | None,
+        records: OffsetRecords | None,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> Pending[ErrorCode] | None:
-        assert prepared is None or len(prepared) == len(offsets)
-        batch = prepared or [
-            offset_commit(group_id, topic, partition, committed)
-            for topic, partition, committed in offsets
-        ]
+        if not offsets:
+            return None
+        if records is None:
+            records = OffsetRecords(group_id)
+            for topic, partition, committed in offsets:
+                records.add(topic, partition, committed)
         try:
-            return self.runtime.write(
+            encoded = records.encoded()
+            assert len(encoded) == len(offsets)
+            return self.runtime.write_encoded(
                 shard.index,
-                batch,
+                encoded,
+                lambda shard, offset: shard.replay_commit(group_id, offsets, offset, producer_id),
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 base_sequence=0,
             )
+        except EncodeError as error:
+            refusal = unwritable(error)
+            raise KafkaError(commit_error(refusal.code), refusal.message) from error
         except KafkaError as error:
             raise KafkaError(commit_error(error.code), error.message) from error
 

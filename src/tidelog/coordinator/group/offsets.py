@@ -11,10 +11,14 @@ Offsets are written as version 3, or as version 1 where the commit named its own
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from struct import Struct
+from typing import Final
 
-from tidelog.coordinator.stored_record import CoordinatorRecord
+from tidelog.coordinator.stored_record import CoordinatorRecord, EncodedRecord
+from tidelog.protocol.errors import EncodeError
+from tidelog.protocol.message import ENCODE_FAILURES
 from tidelog.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
+from tidelog.protocol.primitives import encode_string
 
 NO_EXPIRY: Final = -1
 PIECE: Final = 50
@@ -22,15 +26,73 @@ NOT_WRITTEN: Final = -1  # log_offset of an offset that is being decided on
 
 _RECORD_VERSION: Final = 3
 _RECORD_VERSION_WITH_EXPIRY: Final = 1
+_RECORD_TYPE: Final = OffsetCommitKey.RECORD_TYPE.to_bytes(2, "big")
+_PARTITION: Final = Struct(">i")
+_VALUE_START: Final = Struct(">hqi")  # version, offset, leader epoch; then the metadata
+_VALUE_END: Final = Struct(">q")  # commit timestamp
+_VALUE_WITHOUT_METADATA: Final = Struct(">hqihq")
 
 
-class CommittedOffset(NamedTuple):
-    offset: int
-    leader_epoch: int  # -1 if the client did not say
-    metadata: str
-    commit_timestamp_ms: int
-    expire_timestamp_ms: int = NO_EXPIRY  # only old clients (v2-v4) set it
-    log_offset: int = NOT_WRITTEN  # where its record lies: the later one of two counts
+class CommittedOffset:
+    """Never changed. No NamedTuple, because a commit makes two for each partition."""
+
+    __slots__ = (
+        "commit_timestamp_ms",
+        "expire_timestamp_ms",
+        "leader_epoch",
+        "log_offset",
+        "metadata",
+        "offset",
+    )
+
+    def __init__(
+        self,
+        offset: int,
+        leader_epoch: int,
+        metadata: str,
+        commit_timestamp_ms: int,
+        expire_timestamp_ms: int = NO_EXPIRY,
+        log_offset: int = NOT_WRITTEN,
+    ) -> None:
+        self.offset = offset
+        self.leader_epoch = leader_epoch  # -1 if the client did not say
+        self.metadata = metadata
+        self.commit_timestamp_ms = commit_timestamp_ms
+        self.expire_timestamp_ms = expire_timestamp_ms  # only old clients (v2-v4) set it
+        self.log_offset = log_offset  # where its record lies: the later one of two counts
+
+    def _fields(self) -> tuple[int, int, str, int, int, int]:
+        return (
+            self.offset,
+            self.leader_epoch,
+            self.metadata,
+            self.commit_timestamp_ms,
+            self.expire_timestamp_ms,
+            self.log_offset,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CommittedOffset):
+            return NotImplemented
+        return self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return f"CommittedOffset{self._fields()}"
+
+    def written_at(self, log_offset: int) -> CommittedOffset:
+        """As its record tells it."""
+        expire_timestamp_ms = self.expire_timestamp_ms
+        return CommittedOffset(
+            self.offset,
+            self.leader_epoch if expire_timestamp_ms == NO_EXPIRY else -1,  # v1 has none
+            self.metadata,
+            self.commit_timestamp_ms,
+            expire_timestamp_ms,
+            log_offset,
+        )
 
 
 NewOffset = tuple[str, int, CommittedOffset]  # topic, partition
@@ -179,6 +241,62 @@ def offset_commit(
     )
     key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
     return CoordinatorRecord(key, value, version)
+
+
+class OffsetRecords:
+    """The records of one commit as bytes, encoded as they come: thousands take longer than the loop
+    may be held. They are those of `offset_commit`, made without its messages, and with what the
+    keys of a topic have in common encoded once. An EncodeError waits for whoever asks for the
+    bytes.
+    """
+
+    __slots__ = ("_encoded", "_error", "_group_id", "_key_start", "_topic")
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._topic: str | None = None  # of the last record
+        self._key_start = b""  # of the records of that topic
+        self._encoded: list[EncodedRecord] = []
+        self._error: EncodeError | None = None
+
+    def add(self, topic: str, partition: int, committed: CommittedOffset) -> None:
+        try:
+            if committed.expire_timestamp_ms != NO_EXPIRY:
+                record = offset_commit(self._group_id, topic, partition, committed)
+                self._encoded.append(record.encoded())
+                return
+            if topic != self._topic:
+                self._begin_topic(topic)
+            if committed.metadata:
+                out = bytearray(
+                    _VALUE_START.pack(_RECORD_VERSION, committed.offset, committed.leader_epoch)
+                )
+                encode_string(out, committed.metadata)
+                value = bytes(out + _VALUE_END.pack(committed.commit_timestamp_ms))
+            else:
+                value = _VALUE_WITHOUT_METADATA.pack(
+                    _RECORD_VERSION,
+                    committed.offset,
+                    committed.leader_epoch,
+                    0,
+                    committed.commit_timestamp_ms,
+                )
+            self._encoded.append((self._key_start + _PARTITION.pack(partition), value))
+        except EncodeError as error:
+            self._error = error
+        except ENCODE_FAILURES as error:
+            self._error = EncodeError(f"an offset of {topic}-{partition}: {error}")
+
+    def _begin_topic(self, topic: str) -> None:
+        out = bytearray(_RECORD_TYPE)
+        encode_string(out, self._group_id)
+        encode_string(out, topic)
+        self._key_start, self._topic = bytes(out), topic
+
+    def encoded(self) -> list[EncodedRecord]:
+        if self._error is not None:
+            raise self._error
+        return self._encoded
 
 
 def committed_offset(value: OffsetCommitValue, log_offset: int) -> CommittedOffset:

@@ -10,7 +10,7 @@ the same for all kinds, and stay when a group becomes one of another kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
@@ -28,6 +28,7 @@ from tidelog.types import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
+    from tidelog.coordinator.group.offsets import NewOffset
     from tidelog.coordinator.stored_record import CoordinatorRecord
 
 
@@ -131,19 +132,39 @@ class GroupShard:
     def _replay_offset(
         self, key: OffsetCommitKey, value: OffsetCommitValue, log_offset: int, producer_id: int
     ) -> None:
-        group_id = key.group
+        offsets = self._offsets_or_new(key.group)
+        committed = committed_offset(value, log_offset)
+        if producer_id == NO_PRODUCER_ID:
+            if offsets.put(key.topic, key.partition, committed):
+                self._has_topic(key.group, key.topic)
+        else:
+            offsets.stage(producer_id, key.topic, key.partition, committed)
+            self._groups_of_producer.setdefault(producer_id, set()).add(key.group)
+
+    def replay_commit(
+        self, group_id: str, commit: Sequence[NewOffset], log_offset: int, producer_id: int
+    ) -> None:
+        """The same as `replay` of the records of the commit, the first of them at `log_offset`."""
+        offsets = self._offsets_or_new(group_id)
+        if producer_id == NO_PRODUCER_ID:
+            for topic, partition, new in commit:
+                if offsets.put(topic, partition, new.written_at(log_offset)):
+                    self._has_topic(group_id, topic)
+                log_offset += 1
+        else:
+            for topic, partition, new in commit:
+                offsets.stage(producer_id, topic, partition, new.written_at(log_offset))
+                log_offset += 1
+            self._groups_of_producer.setdefault(producer_id, set()).add(group_id)
+
+    def _offsets_or_new(self, group_id: str) -> GroupOffsets:
+        """For an offset that follows."""
         offsets = self.offsets.get(group_id)
         if offsets is None:
             self.offsets[group_id] = offsets = GroupOffsets()
             if group_id not in self.groups:
                 self.groups[group_id] = ClassicGroup(group_id, self.index, self._clock.time_ms())
-        committed = committed_offset(value, log_offset)
-        if producer_id == NO_PRODUCER_ID:
-            if offsets.put(key.topic, key.partition, committed):
-                self._has_topic(group_id, key.topic)
-        else:
-            offsets.stage(producer_id, key.topic, key.partition, committed)
-            self._groups_of_producer.setdefault(producer_id, set()).add(group_id)
+        return offsets
 
     def _replay_offset_tombstone(self, key: OffsetCommitKey, producer_id: int) -> None:
         offsets = self.offsets.get(key.group)

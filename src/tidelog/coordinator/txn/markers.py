@@ -121,7 +121,7 @@ class MarkerWriter:
             if leader_id is None:
                 written = self._append_here(markers, topic_partition)
                 if written is not None:
-                    begun.append(written.map(partial(markers.settle, topic_partition)))
+                    begun.append(written.map(partial(markers.note_outcome, topic_partition)))
             elif leader_id == NO_LEADER:
                 markers.failed()
             else:
@@ -155,10 +155,10 @@ class MarkerWriter:
                 committed=markers.committed,
             )
         except KafkaError as error:
-            markers.settle(topic_partition, error.code)
+            markers.note_outcome(topic_partition, error.code)
             return None
         if written is None:
-            markers.settle(topic_partition, ErrorCode.NONE)
+            markers.note_outcome(topic_partition, ErrorCode.NONE)
         return written
 
 
@@ -182,7 +182,7 @@ class _Markers:
     def failed(self) -> None:
         self.are_good = False
 
-    def settle(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+    def note_outcome(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
         if code in _OVERTAKEN:
             logger.warning(
                 "a partition has seen a newer epoch than that of its transaction's end",
@@ -221,13 +221,15 @@ class _Markers:
             for row in topic.partitions
         }
         for topic_partition in partitions:
-            self._settle_elsewhere(topic_partition, codes.get(topic_partition))
+            self._note_outcome_elsewhere(topic_partition, codes.get(topic_partition))
 
-    def _settle_elsewhere(self, topic_partition: TopicPartition, error_code: int | None) -> None:
+    def _note_outcome_elsewhere(
+        self, topic_partition: TopicPartition, error_code: int | None
+    ) -> None:
         """A broker that does not know the partition may not have heard of it yet. None: it has
         said nothing of it.
         """
         if error_code is None or error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self.failed()
         else:
-            self.settle(topic_partition, ErrorCode.of(error_code))
+            self.note_outcome(topic_partition, ErrorCode.of(error_code))

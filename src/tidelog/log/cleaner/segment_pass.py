@@ -180,7 +180,7 @@ class SegmentPass(ABC):
         self._verdicts = self._judge(kernel.list_transactional(self._buffer, 0, end))
         position = 0
         while True:
-            position, why = self._take(position, end)
+            position, why = self._take_batches(position, end)
             if why != kernel.NEEDS_INFLATION:
                 return position, why
             size = size_at(self._buffer, position)
@@ -205,7 +205,7 @@ class SegmentPass(ABC):
         """A verdict for each, in their order."""
 
     @abstractmethod
-    def _take(self, position: int, end: int) -> tuple[int, int]:
+    def _take_batches(self, position: int, end: int) -> tuple[int, int]:
         """Batches from `position` on: (where it stopped, why)."""
 
     @abstractmethod
@@ -242,7 +242,7 @@ class MapPass(SegmentPass):
     def _judge(self, batches: Sequence[TransactionalBatch]) -> bytes:
         return self._tracker.mapping_verdicts(batches)
 
-    def _take(self, position: int, end: int) -> tuple[int, int]:
+    def _take_batches(self, position: int, end: int) -> tuple[int, int]:
         mapped = self._map_keys(
             kernel.BatchWalk(
                 self._buffer, self._verdicts, position, end, self._next_offset, verify_crc=True
@@ -307,7 +307,7 @@ class FilterPass(SegmentPass):
     def _judge(self, batches: Sequence[TransactionalBatch]) -> bytes:
         return self._retention.verdicts(batches)
 
-    def _take(self, position: int, end: int) -> tuple[int, int]:
+    def _take_batches(self, position: int, end: int) -> tuple[int, int]:
         while True:
             began_at = position
             filtered = kernel.filter_batches(

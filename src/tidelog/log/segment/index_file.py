@@ -18,7 +18,7 @@ import errno
 import mmap
 import os
 from abc import ABC, abstractmethod
-from typing import Final
+from typing import ClassVar, Final
 
 RESERVE_STEP_BYTES: Final = 16384
 
@@ -38,7 +38,7 @@ class IndexFile(ABC):
         "path",
     )
 
-    ENTRY_BYTES: int
+    ENTRY_BYTES: ClassVar[int]
 
     def __init__(self, path: str, base_offset: int, entries: int) -> None:
         self.path = path
@@ -178,7 +178,8 @@ class IndexFile(ABC):
         try:
             view = memoryview(content)
             while view:
-                view = view[os.write(descriptor, view) :]
+                written = os.write(descriptor, view)
+                view = view[written:]
         finally:
             os.close(descriptor)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from tidelog.config.topic import LogConfig
@@ -33,6 +33,7 @@ from tidelog.record.batch import HEADER_SIZE, max_timestamp_of
 from tidelog.record.errors import CorruptRecords
 
 if TYPE_CHECKING:
+    from tidelog.log.log_validator import ValidBatch
     from tidelog.log.segment.segment_verification import SegmentVerification
     from tidelog.record.kernel import LogScan
 
@@ -188,15 +189,37 @@ class LogSegment:
         if index_due:
             self._append_index_entries(last_offset, position, index_bytes_max)
 
+    def append_all(
+        self, batches: Sequence[ValidBatch], entries_due: int, index_bytes_max: int
+    ) -> None:
+        """As `append` of each, in one write, to a segment that is not empty. So many index entries
+        are due, and there is room for them. After an OSError the segment is as it was.
+
+        The batches are small: to copy them together costs less than a vector of them.
+        """
+        if self.max_timestamp == UNKNOWN:
+            self.load_max_timestamp()
+        if entries_due:
+            self._reserve_index_entries(index_bytes_max, entries_due)
+        self.file.write_at(self.size, b"".join([batch.data for batch in batches]))
+        for batch in batches:
+            position = self.size
+            self.size = position + batch.size
+            if batch.max_timestamp > self.max_timestamp:
+                self.max_timestamp = batch.max_timestamp
+                self.offset_of_max_timestamp = batch.last_offset
+            if position - self.indexed_position > self.index_interval_bytes:
+                self._append_index_entries(batch.last_offset, position, index_bytes_max)
+
     def _create_index_files(self) -> None:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
             os.close(os.open(self.path(suffix), flags, 0o644))
 
-    def _reserve_index_entries(self, index_bytes_max: int) -> None:
+    def _reserve_index_entries(self, index_bytes_max: int, count: int = 1) -> None:
         self.indexes_synced = False
-        self._with_indexes(lambda: self.offset_index.reserve(index_bytes_max))
-        self._with_indexes(lambda: self.time_index.reserve(index_bytes_max))
+        self._with_indexes(lambda: self.offset_index.reserve(index_bytes_max, count))
+        self._with_indexes(lambda: self.time_index.reserve(index_bytes_max, count))
 
     def _append_index_entries(self, last_offset: int, position: int, index_bytes_max: int) -> None:
         self.offset_index.append(last_offset, position)
@@ -205,9 +228,13 @@ class LogSegment:
         self._note_index_full(index_bytes_max)
 
     def _note_index_full(self, index_bytes_max: int) -> None:
-        self.index_full = (
-            self.offset_index.entries >= index_bytes_max // OffsetIndex.ENTRY_BYTES
-            or self.time_index.entries >= index_bytes_max // TimeIndex.ENTRY_BYTES - 1
+        self.index_full = self.index_room(index_bytes_max) <= 0
+
+    def index_room(self, index_bytes_max: int) -> int:
+        """How many entries more make one of the indexes full."""
+        return min(
+            index_bytes_max // OffsetIndex.ENTRY_BYTES - self.offset_index.entries,
+            index_bytes_max // TimeIndex.ENTRY_BYTES - 1 - self.time_index.entries,
         )
 
     def scan_for_append(self, data: memoryview, next_offset: int, leader_epoch: int) -> LogScan:
@@ -267,16 +294,24 @@ class LogSegment:
             rolling = self.first_timestamp()
         return max_timestamp - rolling if rolling >= 0 else now_ms - self.created_ms
 
-    def must_roll(
-        self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
+    def should_roll(
+        self,
+        size: int,
+        last_offset: int,
+        max_timestamp: int,
+        now_ms: int,
+        segment_bytes: int,
+        max_segment_ms: int,
     ) -> bool:
         """Whether so many bytes more, up to that offset and timestamp, belong to a new segment."""
-        waited_ms = self.waited_for_roll_ms(now_ms, max_timestamp)
         return (
-            size > config.segment_bytes - self.size
+            size > segment_bytes - self.size
             or self.index_full
-            or not self.has_room_for(last_offset)
-            or (self.size > 0 and waited_ms > config.max_segment_ms - self.jitter_ms)
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or (
+                self.size > 0
+                and self.waited_for_roll_ms(now_ms, max_timestamp) > max_segment_ms - self.jitter_ms
+            )
         )
 
     def first_timestamp(self) -> int:

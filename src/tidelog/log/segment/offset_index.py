@@ -18,7 +18,7 @@ from itertools import islice
 from operator import ge
 from struct import Struct
 from sys import byteorder
-from typing import Final
+from typing import ClassVar, Final
 
 from tidelog.log.segment.index_file import CorruptIndex, IndexFile
 
@@ -30,7 +30,7 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 class OffsetIndex(IndexFile):
     __slots__ = ()
 
-    ENTRY_BYTES = 8
+    ENTRY_BYTES: ClassVar[int] = 8
 
     def append(self, offset: int, position: int) -> None:
         """`reserve` comes first; it makes the room."""

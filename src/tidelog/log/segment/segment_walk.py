@@ -1,8 +1,8 @@
 """Walks over large segments, made in a thread.
 
 A walk over a large segment takes seconds if it is not in memory. So whoever asks on the event loop
-for what takes one gets `WalkDue` instead of an answer, has a thread `run` the walk, calls `settle`
-on the loop, and asks again.
+for what takes one gets `WalkDue` instead of an answer, has a thread `run` the walk, calls
+`note_result` on the loop, and asks again.
 
     walk             is due
     SegmentWalk      before a read_committed reader sees transactional batches of a segment that
@@ -65,7 +65,7 @@ class Walk(ABC):
     def _walk(self) -> bool:
         """In the thread; whether nothing was unusual."""
 
-    def settle(self) -> None:  # noqa: B027
+    def note_result(self) -> None:  # noqa: B027
         """On the loop, after `run`; nothing for a walk whose asker takes what it found."""
 
 

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from itertools import islice
 from operator import ge, gt
 from struct import Struct
-from typing import Final
+from typing import ClassVar, Final
 
 from tidelog.log.segment.index_file import CorruptIndex, IndexFile
 
@@ -29,7 +29,7 @@ _TIMESTAMP = Struct(">q")
 class TimeIndex(IndexFile):
     __slots__ = ()
 
-    ENTRY_BYTES = 12
+    ENTRY_BYTES: ClassVar[int] = 12
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """`reserve` comes first. Nothing happens unless the timestamp is a new maximum."""

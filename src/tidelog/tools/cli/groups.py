@@ -42,17 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bootstrap_server(parser)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     listing = verbs.add_parser("list", help="list groups")
-    for name in ("state", "type"):
-        listing.add_argument(
-            f"--{name}", nargs="?", const="", metavar="A,B", help=f"show the {name}, or only these"
-        )
+    for flag in ("--state", "--type"):
+        of_what = f"show the {flag[2:]}, or only these"
+        listing.add_argument(flag, nargs="?", const="", metavar="A,B", help=of_what)
     describe = verbs.add_parser("describe", help="offsets and lag, members or state")
     which = describe.add_mutually_exclusive_group(required=True)
     which.add_argument("--group", action="append", metavar="ID")
     which.add_argument("--all-groups", action="store_true")
     what = describe.add_mutually_exclusive_group()
-    for name in ("offsets", "members", "state"):
-        what.add_argument(f"--{name}", action="store_true")
+    for flag in ("--offsets", "--members", "--state"):
+        what.add_argument(flag, action="store_true")
     describe.add_argument("--verbose", action="store_true", help="members with their partitions")
     reset = verbs.add_parser("reset-offsets", help="where a group goes on reading")
     reset.add_argument("--group", required=True, metavar="ID")
@@ -78,8 +77,8 @@ def _add_topics(parser: argparse.ArgumentParser, *, all_topics: bool) -> None:
 
 def _add_targets(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
-    for name in ("earliest", "latest", "current"):
-        where.add_argument(f"--to-{name}", action="store_true")
+    for flag in ("--to-earliest", "--to-latest", "--to-current"):
+        where.add_argument(flag, action="store_true")
     where.add_argument("--to-offset", type=int, metavar="N")
     where.add_argument("--shift-by", type=int, metavar="N")
     where.add_argument("--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss")

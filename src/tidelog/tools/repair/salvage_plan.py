@@ -163,7 +163,7 @@ class SalvagePlanner:
                 segments.append(_as_it_is(each))
             else:
                 around = _epochs_around(walked, number)
-                segments.append(self._settle(each, sources[number], magics, around))
+                segments.append(self._plan_segment(each, sources[number], magics, around))
         segments = [
             segment._replace(losses=list(self._losses(segments, number)))
             if segment.is_changed
@@ -241,7 +241,7 @@ class SalvagePlanner:
             self._indexed(base_offset),
         )
 
-    def _settle(
+    def _plan_segment(
         self, walked: _Walked, source: str, magics: frozenset[int], around: tuple[int, int | None]
     ) -> PlannedSegment:
         content = _read(source)

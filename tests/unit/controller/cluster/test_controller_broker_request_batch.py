@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog.config.listeners import Endpoint
 from tidelog.controller.cluster.controller_broker_request_batch import (
     ControllerBrokerRequestBatch,
     Sender,
@@ -12,7 +13,6 @@ from tidelog.controller.cluster.controller_context import (
     ControllerContext,
     TopicSettings,
 )
-from tidelog.controller.znodes import Endpoint
 from tidelog.types import TopicPartition
 
 

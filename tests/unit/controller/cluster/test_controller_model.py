@@ -58,7 +58,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.committed = dict.fromkeys(PARTITIONS, 0)
         self.held = {(tp, b): 0 for tp in PARTITIONS for b in BROKERS}
         self.data_was_lost = False
-        self.states: dict[TopicPartition, znodes.PartitionState] = {}
+        self.states: dict[TopicPartition, znodes.LeaderIsrAndControllerEpoch] = {}
         self.leaders: dict[tuple[TopicPartition, int], int] = {}
         self.checked = 0
         self.run(self.begin())
@@ -207,7 +207,9 @@ class ClusterMachine(RuleBasedStateMachine):
                     self.check_state(partition, znodes.decode_state(operation.data))
         self.checked = len(written)
 
-    def check_state(self, partition: TopicPartition, state: znodes.PartitionState) -> None:
+    def check_state(
+        self, partition: TopicPartition, state: znodes.LeaderIsrAndControllerEpoch
+    ) -> None:
         before = self.states.get(partition)
         self.states[partition] = state
         assert state.isr, state

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.fake_cluster import FakeCluster
 from tests.support.metadata import encode_partitions, in_loop
+from tidelog.config.listeners import Endpoint
 from tidelog.controller import znodes
 from tidelog.controller.cluster import (
     broker_changes,
@@ -21,7 +22,7 @@ from tidelog.controller.cluster import (
     topic_deletion,
 )
 from tidelog.controller.cluster.cluster_reader import ClusterReader
-from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.metadata_store import SessionState
 from tidelog.controller.placement import PlacementBroker, place_new_topic
 from tidelog.errors import ErrorCode
@@ -331,16 +332,16 @@ async def test_a_balance_check_that_fails_is_followed_by_the_next_one_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks = 0
-    rebalance = partition_state_machine.rebalance
+    elect_preferred = partition_state_machine.elect_preferred_where_imbalanced
 
     def check(*args: Any) -> None:
         nonlocal checks
         checks += 1
         if checks == 1:
             raise KeyError("a bug")
-        rebalance(*args)
+        elect_preferred(*args)
 
-    monkeypatch.setattr(partition_state_machine, "rebalance", check)
+    monkeypatch.setattr(partition_state_machine, "elect_preferred_where_imbalanced", check)
     settings = {
         "auto.leader.rebalance.enable": "true",
         "leader.imbalance.check.interval.seconds": "10",
@@ -400,7 +401,7 @@ async def test_the_last_replica_in_sync_stays_so_and_leads_again_when_it_is_back
         await cluster.create_topic("t", [[2, 3]])
         await cluster.kill(3)
         await cluster.kill(2)
-        assert (await cluster.state("t")) == znodes.PartitionState(-1, 2, 1, [2])
+        assert (await cluster.state("t")) == znodes.LeaderIsrAndControllerEpoch(-1, 2, 1, [2])
         assert cluster.brokers[1].metadata[T0].leader == -1
         await cluster.start(3)
         assert (await cluster.state("t")).leader == -1, "3 was not in sync"
@@ -496,7 +497,7 @@ async def test_what_a_dead_broker_was_to_be_told_is_dropped(tmp_path: Path) -> N
 @in_loop
 async def test_brokers_learn_of_a_broker_that_moves(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, 1, 2) as cluster:
-        endpoint = znodes.Endpoint("PLAINTEXT", "127.0.0.1", 9999, "PLAINTEXT")
+        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9999, "PLAINTEXT")
         moved = znodes.encode_broker([endpoint], timestamp_ms=0)
         await cluster.store.set("/brokers/ids/2", moved)
         await cluster.settle()
@@ -632,7 +633,7 @@ async def test_when_all_replicas_go_at_once_the_leader_stays_in_sync(tmp_path: P
     await cluster.start(1, 2, 3, 4, strict_min_isr=True)
     await cluster.create_topic("t", [[3, 2, 4]], {"min.insync.replicas": "2"})
     assert cluster.active._active is not None
-    draft = Draft(cluster.active._active.context)
+    draft = DecisionDraft(cluster.active._active.context)
     broker_changes.brokers_gone(draft, [2, 3, 4])
     state = draft.state.leadership[T0]
     assert (state.leader, state.isr, state.elr) == (-1, (3,), (4,))
@@ -713,7 +714,7 @@ async def test_a_leader_that_has_just_gone_still_says_what_is_enough(
     await cluster.start(1, 2, 3, 4, strict_min_isr=True, min_insync_replicas=least)
     await cluster.create_topic("t", [[3, 2, 4]])
     assert cluster.active._active is not None
-    draft = Draft(cluster.active._active.context)
+    draft = DecisionDraft(cluster.active._active.context)
     broker_changes.brokers_gone(draft, [2, 3, 4])
     state = draft.state.leadership[T0]
     assert (state.leader, state.isr, state.elr) == (-1, (3,), elr)
@@ -877,8 +878,8 @@ async def test_the_election_node_of_old_tools_elects_preferred_leaders_and_goes(
 async def test_a_new_topic_gets_leaders_and_all_its_live_replicas_in_sync(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, 1, 2) as cluster:
         topic_id = await cluster.create_topic("t", [[1, 2], [3, 2], [3]])
-        assert await cluster.state("t", 0) == znodes.PartitionState(1, 0, 1, [1, 2])
-        assert await cluster.state("t", 1) == znodes.PartitionState(2, 0, 1, [2])
+        assert await cluster.state("t", 0) == znodes.LeaderIsrAndControllerEpoch(1, 0, 1, [1, 2])
+        assert await cluster.state("t", 1) == znodes.LeaderIsrAndControllerEpoch(2, 0, 1, [2])
         assert await cluster.store.exists(znodes.state_path("t", 2)) is None
         request = cluster.brokers[2].of_kind(LeaderAndIsrRequest)[-1]
         assert request.topic_states[0].topic_id == topic_id

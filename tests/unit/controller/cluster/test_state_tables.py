@@ -11,7 +11,7 @@ from tidelog.controller.cluster.controller_context import (
     ReplicaAssignment,
     TopicSettings,
 )
-from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.partition_state_machine import ALLOWED_FROM as PARTITION_MOVES
 from tidelog.controller.cluster.partition_state_machine import PartitionState
 from tidelog.controller.cluster.replica_state_machine import ALLOWED_FROM as REPLICA_MOVES
@@ -21,10 +21,10 @@ from tidelog.types import TopicPartition, Uuid
 T0 = TopicPartition("t", 0)
 
 
-def draft() -> Draft:
+def draft() -> DecisionDraft:
     context = ControllerContext(1, TopicSettings())
     context.put_topic("t", Uuid.random(), 0, {0: ReplicaAssignment((1, 2))})
-    return Draft(context)
+    return DecisionDraft(context)
 
 
 def test_every_state_has_its_row() -> None:

@@ -44,7 +44,7 @@ def after_walks(log: PartitionLog, offset: int) -> list[AbortedTxn]:
                 return aborted_at(log, offset)
             except WalkDue as due:
                 thread.submit(due.walk.run).result()
-                due.walk.settle()
+                due.walk.note_result()
 
 
 def a_history(log: PartitionLog, dice: Random, count: int = 60) -> None:
@@ -135,7 +135,7 @@ def test_what_is_appended_during_the_walk_is_seen(tmp_path: Path) -> None:
     walk = due.value.walk
     walk.run()
     end_txn(log, ABORT, producer_id=7)
-    walk.settle()
+    walk.note_result()
     [aborted] = after_walks(log, 0)
     assert (aborted.first_offset, aborted.last_offset) == (0, 1)
 
@@ -156,7 +156,7 @@ def test_a_walk_over_what_has_been_cut_meanwhile_counts_for_nothing(tmp_path: Pa
     log.truncate_to(1)
     produce(log, producer_id=8, producer_epoch=0, sequence=0, transactional=True)
     end_txn(log, ABORT, producer_id=8)
-    due.value.walk.settle()
+    due.value.walk.note_result()
     assert [entry.producer_id for entry in after_walks(log, 0)] == [8]
 
 
@@ -201,13 +201,13 @@ def test_readers_that_come_together_share_one_walk(
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(Walk.run, waiting))
     assert len(scans) == 1
-    waiting[0].settle()
+    waiting[0].note_result()
     first = log.segments[0].verification
     assert first is not None
     assert first.walk is waiting[0]
     after_walks(log, 0)
     for walk in waiting[1:]:
-        walk.settle()
+        walk.note_result()
     assert first.walk is None  # and holds no memory
 
 

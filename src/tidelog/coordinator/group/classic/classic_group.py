@@ -12,8 +12,8 @@
 The log has a record of type 2: GroupMetadataKey (group) -> GroupMetadataValue, which is written as
 version 3, as Kafka 3.9 does.
 
-`rebalance` and `classic_membership` answer members and set timers. The group itself answers only
-those that it removes, or leaves behind when it dies.
+`rebalance` and `classic_group_membership` answer members and set timers. The group itself answers
+only those that it removes, or leaves behind when it dies.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     member_epoch  the target epoch that a member has reached
 
 All of it is in the log and changed by `replay` alone, so that heartbeats are decided on a copy
-(`draft`), by the same code that replays what was decided. In memory only: timers, and whether the
-group has to look at its topics or patterns again.
+(`consumer_group_draft`), by the same code that replays what was decided. In memory only: timers,
+and whether the group has to look at its topics or patterns again.
 
 The state of a group is not stored; it is what its epochs and members say:
 

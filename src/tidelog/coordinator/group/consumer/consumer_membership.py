@@ -20,6 +20,7 @@ from tidelog.coordinator.group.classic.classic_group import ClassicGroup
 from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.assignors import Assignor, assignors_of
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedPattern
+from tidelog.coordinator.group.consumer.consumer_group_draft import ConsumerGroupDraft
 from tidelog.coordinator.group.consumer.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -35,7 +36,6 @@ from tidelog.coordinator.group.consumer.consumer_member import (
     is_within,
 )
 from tidelog.coordinator.group.consumer.conversion import downgrade_records, upgraded
-from tidelog.coordinator.group.consumer.draft import Draft
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.coordinator.group.settings import MigrationPolicy
@@ -125,7 +125,7 @@ class ConsumerMembership:
         return answer, flushed
 
     def _member(
-        self, draft: Draft, member_id: str, request: ConsumerGroupHeartbeatRequest
+        self, draft: ConsumerGroupDraft, member_id: str, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupMember:
         """Who sends it, known or new."""
         group, joins = draft.group, request.member_epoch == JOIN_EPOCH
@@ -139,7 +139,7 @@ class ConsumerMembership:
 
     def _static_member(
         self,
-        draft: Draft,
+        draft: ConsumerGroupDraft,
         member_id: str,
         instance_id: str,
         request: ConsumerGroupHeartbeatRequest,
@@ -172,7 +172,9 @@ class ConsumerMembership:
                 f"The consumer group has reached its maximum capacity of {max_size} members.",
             )
 
-    def update(self, draft: Draft, before: ConsumerGroupMember, after: ConsumerGroupMember) -> None:
+    def update(
+        self, draft: ConsumerGroupDraft, before: ConsumerGroupMember, after: ConsumerGroupMember
+    ) -> None:
         """What the member now says of itself, and the epoch if that calls for another."""
         group, regex = draft.group, after.subscribed_topic_regex
         if regex not in (NO_REGEX, before.subscribed_topic_regex):
@@ -201,17 +203,17 @@ class ConsumerMembership:
 
     # Groups
 
-    def _draft(self, shard: GroupShard, group_id: str, may_create: bool) -> Draft:
+    def _draft(self, shard: GroupShard, group_id: str, may_create: bool) -> ConsumerGroupDraft:
         known = shard.of_kind(ConsumerGroup, group_id)
         if known is not None:
-            return Draft(known)
+            return ConsumerGroupDraft(known)
         group = shard.groups.get(group_id)
         if group is None:
             if may_create:
-                return Draft.of_new_group(group_id, shard.index)
+                return ConsumerGroupDraft.of_new_group(group_id, shard.index)
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if may_create and group.is_empty:
-            return Draft.of_new_group(group_id, shard.index, group.tombstones())
+            return ConsumerGroupDraft.of_new_group(group_id, shard.index, group.tombstones())
         classic = shard.of_kind(ClassicGroup, group_id)
         if may_create and classic is not None and self._may_upgrade(classic):
             try:
@@ -232,7 +234,7 @@ class ConsumerMembership:
             and len(group.members) <= settings.max_size
         )
 
-    def write(self, shard: GroupShard, draft: Draft) -> Pending[ErrorCode] | None:
+    def write(self, shard: GroupShard, draft: ConsumerGroupDraft) -> Pending[ErrorCode] | None:
         """Makes the draft the group."""
         replaced = shard.of_kind(ClassicGroup, draft.group.group_id)
         flushed = self._runtime.write(shard.index, draft.records)
@@ -301,7 +303,7 @@ class ConsumerMembership:
             flushed = self._runtime.write(group.shard_index, making)
             self.downgraded(before, gone)
             return flushed
-        draft = Draft(group)
+        draft = ConsumerGroupDraft(group)
         draft.remove(leaving)
         draft.refresh(self.topics, raise_epoch=True)
         return self._runtime.write(group.shard_index, draft.records)
@@ -419,7 +421,7 @@ class ConsumerMembership:
             return
         now_ms = self._clock.time_ms()
         wanted = group.regexes
-        draft = Draft(group)
+        draft = ConsumerGroupDraft(group)
         for regex, topics in resolved.items():
             known = group.patterns.get(regex)
             if regex in wanted and (known is None or known.topics != topics):

@@ -24,6 +24,7 @@ from tidelog.coordinator.group.classic.classic_group import (
     group_tombstone,
 )
 from tidelog.coordinator.group.consumer import records
+from tidelog.coordinator.group.consumer.consumer_group_draft import ConsumerGroupDraft
 from tidelog.coordinator.group.consumer.consumer_member import (
     NOTHING,
     ClassicSide,
@@ -32,7 +33,6 @@ from tidelog.coordinator.group.consumer.consumer_member import (
     Partitions,
     held_in_epoch,
 )
-from tidelog.coordinator.group.consumer.draft import Draft
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Topics
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
@@ -117,10 +117,10 @@ def _by_id(rows: Iterable[NamedPartitions], topics: Topics) -> dict[Uuid, frozen
 # Upgrade
 
 
-def upgraded(group: ClassicGroup, topics: Topics) -> Draft:
+def upgraded(group: ClassicGroup, topics: Topics) -> ConsumerGroupDraft:
     """The classic group as a consumer group; DecodeError if its members' metadata is no use."""
     tombstone = group_tombstone(group.group_id)
-    draft = Draft.of_new_group(group.group_id, group.shard_index, [tombstone])
+    draft = ConsumerGroupDraft.of_new_group(group.group_id, group.shard_index, [tombstone])
     converted = [_converted(group, member, topics) for member in group.members.values()]
     group_id, epoch = group.group_id, group.generation_id
     for member, _ in converted:

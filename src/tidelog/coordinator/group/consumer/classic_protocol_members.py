@@ -1,4 +1,4 @@
-"""Members that use the classic protocol in a consumer group.
+"""Members of consumer groups that speak the classic protocol.
 
 The broker assigns for them too. Nobody leads: JoinGroup is answered at once, with the member's
 epoch as the generation; SyncGroup brings the partitions it holds, in the embedded ConsumerProtocol;
@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group.classic.classic_membership import JoinAnswer, Joining, Leaving
+from tidelog.coordinator.group.classic.classic_group_membership import JoinAnswer, Joining, Leaving
+from tidelog.coordinator.group.consumer.consumer_group_draft import ConsumerGroupDraft
 from tidelog.coordinator.group.consumer.consumer_member import (
     NO_REGEX,
     ClassicSide,
@@ -31,7 +32,6 @@ from tidelog.coordinator.group.consumer.conversion import (
     owned_rows,
     read_subscription,
 )
-from tidelog.coordinator.group.consumer.draft import Draft
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, UNKNOWN_MEMBER_ID
 from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult, member_error
 from tidelog.errors import ErrorCode, KafkaError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.clock import Clock
-    from tidelog.coordinator.group.classic.classic_membership import ClassicMembership
+    from tidelog.coordinator.group.classic.classic_group_membership import ClassicGroupMembership
     from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
     from tidelog.coordinator.group.shard import GroupShard
     from tidelog.coordinator.runtime import CoordinatorRuntime
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
 
-class ClassicMembers:
+class ClassicProtocolMembers:
     """Those of all consumer groups; touched only on the broker loop."""
 
     def __init__(
         self,
         runtime: CoordinatorRuntime[GroupShard],
-        classic: ClassicMembership,
+        classic: ClassicGroupMembership,
         membership: ConsumerMembership,
         clock: Clock,
         new_uuid: Callable[[], str],
@@ -106,7 +106,7 @@ class ClassicMembers:
         if joining.is_for_an_id:
             return JoinGroupResult.failed(ErrorCode.MEMBER_ID_REQUIRED, member_id), None
         joining.require_distinct_protocols()
-        draft = Draft(group)
+        draft = ConsumerGroupDraft(group)
         before = self._member(draft, member_id, joining, is_unknown)
         subscription = _subscription_of(joining)
         after = _told_by(before, joining, subscription)
@@ -124,7 +124,7 @@ class ClassicMembers:
         return _joined(reached, reached.member_epoch), flushed
 
     def _member(
-        self, draft: Draft, member_id: str, joining: Joining, is_unknown: bool
+        self, draft: ConsumerGroupDraft, member_id: str, joining: Joining, is_unknown: bool
     ) -> ConsumerGroupMember:
         group, instance_id = draft.group, joining.group_instance_id
         if instance_id is None:
@@ -137,7 +137,7 @@ class ClassicMembers:
         )
 
     def _join_downgraded(
-        self, draft: Draft, reached: ConsumerGroupMember
+        self, draft: ConsumerGroupDraft, reached: ConsumerGroupMember
     ) -> tuple[JoinGroupResult, Pending[ErrorCode] | None]:
         """A static member came back with the classic protocol, and was the last to use the other.
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 FIRST_EPOCH: Final = 1  # of a new group: a member is never in epoch 0
 
 
-class Draft:
+class ConsumerGroupDraft:
     __slots__ = ("_is_copy", "group", "records")
 
     def __init__(self, group: ConsumerGroup) -> None:
@@ -51,7 +51,7 @@ class Draft:
     @classmethod
     def of_new_group(
         cls, group_id: str, shard_index: int, before: Iterable[CoordinatorRecord] = ()
-    ) -> Draft:
+    ) -> ConsumerGroupDraft:
         """A group that is not there yet; `before` ends what has its name so far."""
         draft = cls(ConsumerGroup(group_id, shard_index))
         draft._is_copy = True

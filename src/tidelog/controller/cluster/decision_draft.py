@@ -22,7 +22,7 @@ from tidelog.controller.metadata_store import Check, Create, Operation, SetData
 from tidelog.types import NO_LEADER, TopicPartition
 
 
-class Draft:
+class DecisionDraft:
     def __init__(self, context: ControllerContext, gone_topics: Collection[str] = ()) -> None:
         self._context = context
         self.gone_topics = gone_topics  # not in the store any more, whatever was read before

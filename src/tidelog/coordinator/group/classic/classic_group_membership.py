@@ -1,4 +1,4 @@
-"""What members ask of their group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""What members of classic groups ask: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
 The rules are those of Kafka's classic protocol, with KIP-345 (static members: an instance id keeps
 its place over restarts; whoever used the instance id last holds it, the others are fenced),
@@ -102,7 +102,7 @@ def random_uuid() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-class ClassicMembership:
+class ClassicGroupMembership:
     """That of all classic groups; touched only on the broker loop."""
 
     def __init__(
@@ -151,9 +151,9 @@ class ClassicMembership:
             if not joining.is_for_an_id:
                 joining.require_distinct_protocols()
             shard.keep(group)
-            answer = self._join_anew(group, joining)
+            answer = self._join_new_member(group, joining)
         else:
-            answer = self._rejoin(group, joining)
+            answer = self._join_existing_member(group, joining)
         self._rebalances.maybe_complete_join(group)
         return answer
 
@@ -167,13 +167,13 @@ class ClassicMembership:
             return has_joined or group.awaiting_join_count < max_size
         return member is not None or len(group.members) < max_size
 
-    def _join_anew(self, group: ClassicGroup, joining: Joining) -> JoinAnswer:
+    def _join_new_member(self, group: ClassicGroup, joining: Joining) -> JoinAnswer:
         instance_id = joining.group_instance_id
         if instance_id is not None:
             member_id = f"{instance_id}-{self._new_uuid()}"
             holder = group.static_members.get(instance_id)
             if holder is not None:
-                return self._take_over(group, group.members[holder], member_id, joining)
+                return self._replace_static_member(group, group.members[holder], member_id, joining)
             return self._admit(group, member_id, joining)
         member_id = f"{joining.client_id}-{self._new_uuid()}"
         if joining.is_for_an_id:
@@ -195,7 +195,7 @@ class ClassicMembership:
         self._rebalances.add(group, member, joining.protocol_type)
         return pending
 
-    def _rejoin(self, group: ClassicGroup, joining: Joining) -> JoinAnswer:
+    def _join_existing_member(self, group: ClassicGroup, joining: Joining) -> JoinAnswer:
         member_id = joining.member_id
         if member_id in group.pending_members and joining.group_instance_id is None:
             joining.require_distinct_protocols()
@@ -224,7 +224,7 @@ class ClassicMembership:
 
     # Static members that restart
 
-    def _take_over(
+    def _replace_static_member(
         self, group: ClassicGroup, member: ClassicGroupMember, new_member_id: str, joining: Joining
     ) -> JoinAnswer:
         """The instance id goes on under a new member id; who had it before is fenced."""
@@ -232,7 +232,7 @@ class ClassicMembership:
             group.state is ClassicGroupState.STABLE
             and group.protocol_if(member, joining.protocols) == group.protocol_name
         ):
-            return self._take_over_quietly(group, member, new_member_id, joining)
+            return self._replace_without_rebalance(group, member, new_member_id, joining)
         was_stable = group.state is ClassicGroupState.STABLE
         self._fence(member)
         group.replace_static_member(member.member_id, new_member_id)
@@ -243,13 +243,13 @@ class ClassicMembership:
             self._rebalances.prepare(group, f"{joining.group_instance_id} restarted")
         return pending
 
-    def _take_over_quietly(
+    def _replace_without_rebalance(
         self, group: ClassicGroup, member: ClassicGroupMember, new_member_id: str, joining: Joining
     ) -> JoinAnswer:
         """No rebalance: the assignment stays, and a record says who holds the instance id."""
         old_leader_id = group.leader_id
         record = group_metadata(
-            group.group_id, self._taken_over(group, member, new_member_id, joining)
+            group.group_id, self._metadata_with_replaced(group, member, new_member_id, joining)
         )
         try:
             flushed = self._runtime.write(group.shard_index, [record])
@@ -277,7 +277,7 @@ class ClassicMembership:
             )
         )
 
-    def _taken_over(
+    def _metadata_with_replaced(
         self, group: ClassicGroup, member: ClassicGroupMember, new_member_id: str, joining: Joining
     ) -> GroupMetadataValue:
         rows = []

@@ -58,7 +58,7 @@ Send = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
 Proposal = tuple["Partition", frozenset[int]]
 
 
-class IsrAlterations:
+class AlterPartitionManager:
     """Touched only on the broker loop."""
 
     def __init__(
@@ -106,7 +106,7 @@ class IsrAlterations:
             nonlocal delay_s
             try:
                 if asked:
-                    delay_s = self._take(asked, await self._send(self._request(asked)))
+                    delay_s = self._handle_response(asked, await self._send(self._request(asked)))
             except (OSError, KafkaError) as error:
                 logger.warning("the controller cannot be asked for ISR changes: %s", error)
 
@@ -168,7 +168,7 @@ class IsrAlterations:
             if broker_id in epochs
         ]
 
-    def _take(
+    def _handle_response(
         self, asked: dict[tuple[Uuid, int], Proposal], response: AlterPartitionResponse
     ) -> float:
         """The delay after which what is left is asked for again."""
@@ -183,12 +183,14 @@ class IsrAlterations:
                     continue
                 leadership = partition.leadership
                 if leadership is not None and leadership.proposed_isr is proposed:
-                    self._settle(partition, row)
+                    self._commit_or_withdraw(partition, row)
                     if row.error_code in _WAIT_FOR_NEWS:
                         del asked[topic.topic_id, row.partition_index]
         return RETRY_S
 
-    def _settle(self, partition: Partition, row: AlterPartitionResponsePartitionData) -> None:
+    def _commit_or_withdraw(
+        self, partition: Partition, row: AlterPartitionResponsePartitionData
+    ) -> None:
         assert partition.leadership is not None
         if row.error_code == ErrorCode.NONE:
             partition.isr_altered(row.isr, row.leader_epoch, row.partition_epoch)

@@ -18,9 +18,9 @@ from tidelog.protocol.messages.alter_partition import (
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
-from tidelog.replication.isr_alterations import IsrAlterations
+from tidelog.replication.alter_partition_manager import AlterPartitionManager
 from tidelog.replication.leadership import Leadership
-from tidelog.replication.partition import Partition, PartitionState
+from tidelog.replication.partition import Partition, PartitionRegistration
 from tidelog.replication.partition_host import PartitionHost
 
 
@@ -33,11 +33,11 @@ class Stage:
         self.requests: list[AlterPartitionRequest] = []
         self.answers: list[AlterPartitionResponse | Exception] = []
         self.before_answer: Callable[[], object] = lambda: None
-        self.alterations = IsrAlterations(
+        self.manager = AlterPartitionManager(
             self._answer, lambda: 70, loop=asyncio.get_running_loop(), timer=self.clock
         )
-        self.host = self.alterations.host = PartitionHost(
-            1, self.clock, self.alterations, replica_lag_time_max_ms=10_000
+        self.host = self.manager.host = PartitionHost(
+            1, self.clock, self.manager.submit, replica_lag_time_max_ms=10_000
         )
         self.partition = Partition(
             TOPIC_PARTITION,
@@ -49,7 +49,7 @@ class Stage:
             isr=(),
             is_leader=False,
         )
-        self.partition.make_leader(PartitionState(1, 5, (1, 2, 3), (1, 3), 8), self.host)
+        self.partition.make_leader(PartitionRegistration(1, 5, (1, 2, 3), (1, 3), 8), self.host)
 
     async def _answer(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         self.requests.append(request)
@@ -69,10 +69,10 @@ class Stage:
         remote = self.leadership.remotes[2]
         remote.log_end_offset = 0
         assert self.leadership.propose_to_add(remote)
-        self.alterations.submit(self.partition)
+        self.manager.submit(self.partition)
 
     def order(self, *, leader: int, isr: tuple[int, ...], epoch: int = 6) -> None:
-        state = PartitionState(leader, epoch, (1, 2, 3), isr, 10)
+        state = PartitionRegistration(leader, epoch, (1, 2, 3), isr, 10)
         if leader == 1:
             self.partition.make_leader(state, self.host)
         else:

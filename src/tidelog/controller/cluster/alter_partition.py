@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tidelog.controller.cluster.controller_context import ControllerContext
-from tidelog.controller.cluster.draft import Draft
+from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.leader_and_isr import RECOVERED, RECOVERING, LeaderAndIsr
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.alter_partition import (
@@ -54,7 +54,7 @@ class _Wish(NamedTuple):
 
 
 def alter_partitions(
-    draft: Draft, request: AlterPartitionRequest, version: int
+    draft: DecisionDraft, request: AlterPartitionRequest, version: int
 ) -> AlterPartitionResponse:
     broker = draft.state.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
@@ -104,7 +104,7 @@ def _wish(broker_id: int, row: AlterPartitionRequestPartitionData, version: int)
 
 
 def _answer(
-    draft: Draft,
+    draft: DecisionDraft,
     topic: str | None,
     wish: _Wish,
     row: AlterPartitionRequestPartitionData,
@@ -128,7 +128,9 @@ def _answer(
     )
 
 
-def _altered(draft: Draft, partition: TopicPartition, wish: _Wish, version: int) -> LeaderAndIsr:
+def _altered(
+    draft: DecisionDraft, partition: TopicPartition, wish: _Wish, version: int
+) -> LeaderAndIsr:
     current = draft.state.leadership.get(partition)
     if current is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

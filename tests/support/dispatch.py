@@ -1,0 +1,73 @@
+"""The dispatcher without a network: frames go in, answers are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from tests.support.handlers import FakeConnection, HandlerStage
+from tidelog.broker.dispatcher import Authenticate, Authorise, RequestDispatcher
+from tidelog.protocol.header import encode_request_header
+
+
+class ClosableConnection(FakeConnection):
+    def __init__(self) -> None:
+        super().__init__()
+        self.callbacks: list[Callable[[Any], object]] = []
+        self.half_closed = False
+
+    def add_close_callback(self, callback: Callable[[Any], object]) -> None:
+        self.callbacks.append(callback)
+
+    def vanish(self) -> None:
+        for callback in self.callbacks:
+            callback(self)
+
+
+class RecordedRequest:
+    """Stands in for IncomingRequest: keeps what it was answered."""
+
+    def __init__(self, frame: bytes | bytearray, connection: ClosableConnection) -> None:
+        self.frame = memoryview(bytearray(frame))
+        self.connection = connection
+        self.answered = asyncio.Event()
+        self.answer: bytes | None = None
+        self.closed: str | None = None
+        self.lets_others_pass = False
+
+    def let_others_pass(self) -> None:
+        self.lets_others_pass = True
+
+    def respond(self, parts: Any) -> None:
+        self.answer = b"".join(bytes(part) for part in parts)
+        self.answered.set()
+
+    def respond_nothing(self) -> None:
+        self.answer = b""
+        self.answered.set()
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+        self.answered.set()
+
+
+class Dispatch:
+    def __init__(
+        self,
+        stage: HandlerStage,
+        authenticate: Authenticate | None = None,
+        authorise: Authorise | None = None,
+    ) -> None:
+        self.dispatcher = RequestDispatcher(
+            stage.broker, authenticate=authenticate, authorise=authorise
+        )
+        self.connection = ClosableConnection()
+
+    def __call__(self, frame: bytes | bytearray) -> RecordedRequest:
+        request = RecordedRequest(frame, self.connection)
+        self.dispatcher.handle(cast(Any, request))
+        return request
+
+    def message(self, key: int, version: int, body: bytes | bytearray) -> RecordedRequest:
+        return self(encode_request_header(key, version, 77, "test") + body)

@@ -47,7 +47,7 @@ from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.fetcher import Fetcher, FetchRange
-    from tidelog.client.producer import Producer
+    from tidelog.client.column_producer import Producer
 
 __all__ = [
     "EARLIEST",
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(fetcher, name)
     if name == "Producer":
-        from tidelog.client.producer import Producer
+        from tidelog.client.column_producer import Producer
 
         return Producer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -31,7 +31,7 @@ from tidelog.client.errors import (
     UnsupportedByBroker,
 )
 from tidelog.client.groups import commit_offsets
-from tidelog.client.metadata import ClusterView, PartitionView, TopicView
+from tidelog.client.network.metadata import ClusterView, PartitionView, TopicView
 from tidelog.client.offsets import (
     EARLIEST,
     LATEST,
@@ -46,8 +46,8 @@ from tidelog.config.client import ClientConfig
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.client.fetcher import Fetcher, FetchRange
     from tidelog.client.column_producer import Producer
+    from tidelog.client.fetcher import Fetcher, FetchRange
 
 __all__ = [
     "EARLIEST",

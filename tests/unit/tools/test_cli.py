@@ -226,6 +226,6 @@ def test_the_command_line_alone_imports_no_part_of_the_broker() -> None:
     )
     assert done.stdout.splitlines() == [
         "['tidelog._compiled', 'tidelog.errors', 'tidelog.tools', 'tidelog.tools.cli', "
-        "'tidelog.tools.cli.main']",
+        "'tidelog.tools.cli.frame', 'tidelog.tools.cli.main', 'tidelog.tools.cli.session']",
         "False",
     ]

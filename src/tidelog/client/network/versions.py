@@ -14,10 +14,13 @@ LAST_BY_NAME: later versions name topics by id alone, so without an id these are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tidelog.client.errors import UnsupportedByBroker
 from tidelog.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from tidelog.protocol.messages.api_versions import ApiVersionsResponse
 
 SPOKEN: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.API_VERSIONS: (0, 4),
@@ -98,21 +101,38 @@ class _Range(Protocol):
 
 
 class BrokerVersions:
-    """What one broker offers; `broker` is its name in errors."""
+    """What one broker offers; `broker` is its name in errors.
 
-    __slots__ = ("broker", "ranges")
+    `features` are the finalized ones by name, each with its level (KIP-584): what the cluster as a
+    whole has agreed on. Brokers before 2.7 have none.
+    """
+
+    __slots__ = ("broker", "features", "features_epoch", "ranges")
 
     def __init__(
         self,
         broker: str,
         ranges: Mapping[int, tuple[int, int]] | Mapping[ApiKey, tuple[int, int]],
+        features: Mapping[str, int] | None = None,
+        features_epoch: int = -1,
     ) -> None:
         self.broker = broker
         self.ranges: dict[int, tuple[int, int]] = {int(key): row for key, row in ranges.items()}
+        self.features: dict[str, int] = dict(features or {})
+        self.features_epoch = features_epoch
 
     @classmethod
     def of_answer(cls, broker: str, rows: Iterable[_Range]) -> BrokerVersions:
         return cls(broker, {row.api_key: (row.min_version, row.max_version) for row in rows})
+
+    @classmethod
+    def of_response(cls, broker: str, response: ApiVersionsResponse) -> BrokerVersions:
+        return cls(
+            broker,
+            {row.api_key: (row.min_version, row.max_version) for row in response.api_keys},
+            {row.name: row.max_version_level for row in response.finalized_features},
+            response.finalized_features_epoch,
+        )
 
     def offers(self, api_key: ApiKey) -> bool:
         return api_key in self.ranges

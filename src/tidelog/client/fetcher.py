@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from tidelog.client.arrow import BatchAssembler, Run
-from tidelog.client.batch_selection import (
+from tidelog.client.columns.arrow import BatchAssembler, Run
+from tidelog.client.columns.batch_selection import (
     Part,
     Selection,
     parts_of,

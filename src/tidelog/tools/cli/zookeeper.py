@@ -88,7 +88,8 @@ def command(port: int, data: Path, myid: int | None, server: tuple[Member, ...])
 def settings_of(
     port: int, data: Path, myid: int | None, members: tuple[Member, ...]
 ) -> ServerSettings:
-    from tidelog.tools.zookeeper_server import ServerSettings, free_port
+    from tidelog.tools.free_ports import free_port
+    from tidelog.tools.zookeeper_server import ServerSettings
 
     if (myid is None) != (not members):
         raise click.UsageError("--myid and --server go together: an ensemble needs both")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterable
 from typing import Final
 
 from tidelog.errors import StartupError
@@ -25,7 +26,7 @@ def free_port() -> int:
 def free_ports(first: int, count: int) -> list[int]:
     """The first ports from `first` on that nobody listens on; 0: any such ports."""
     if first:
-        candidates = range(first, min(first + PORTS_TRIED, 65_536))
+        candidates: Iterable[int] = range(first, min(first + PORTS_TRIED, 65_536))
     else:
         candidates = random.sample(range(FIRST_ANY, EPHEMERAL_FROM), PORTS_TRIED)
     found: list[int] = []

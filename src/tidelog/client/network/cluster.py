@@ -119,9 +119,13 @@ class Cluster:
         return self._surroundings
 
     def patience(
-        self, what: str, limit_key: str = "default.api.timeout.ms", timeout_s: float | None = None
+        self, what: str, limit_key: str | None = None, timeout_s: float | None = None
     ) -> Patience:
-        """For work that may take as long as the key says, or `timeout_s`."""
+        """For work that may take `timeout_s`, or as long as the key says: unless it is given,
+        default.api.timeout.ms, or max.block.ms of a producer."""
+        if limit_key is None:
+            has_own = "default.api.timeout.ms" in self.config
+            limit_key = "default.api.timeout.ms" if has_own else "max.block.ms"
         limit_s = self.config.seconds(limit_key) if timeout_s is None else timeout_s
         return Patience(
             what,
@@ -261,10 +265,25 @@ class Cluster:
         if peer is None:
             if self.is_closed:
                 raise Closed("the client is closed")
-            find = partial(self._node, node_id)
-            peer = Peer(find, self._around, partial(self._on_lost, node_id))
+            find, on_lost = partial(self._node, node_id), partial(self._on_lost, node_id)
+            peer = self._bootstrap_peer_or_none(node_id, purpose)
+            if peer is None:
+                peer = Peer(find, self._around, on_lost)
+            else:
+                peer.become(self._node(node_id), find, on_lost)
             self._peers[node_id, purpose] = peer
         return peer
+
+    def _bootstrap_peer_or_none(self, node_id: int, purpose: Purpose) -> Peer | None:
+        """Metadata came over a connection to one of the brokers: it need not be made twice."""
+        node = self.metadata.brokers.get(node_id)
+        if node is None or purpose is not Purpose.DATA:
+            return None
+        for first_id, first in self._bootstrap.items():
+            peer = self._peers.get((first_id, purpose))
+            if first.address == node.address and peer is not None and peer.is_connected:
+                return self._peers.pop((first_id, purpose))
+        return None
 
     def _node(self, node_id: int) -> Node:
         node = (
@@ -335,7 +354,7 @@ class Cluster:
         name: str,
         *,
         may_create: bool = False,
-        limit_key: str = "max.block.ms",
+        limit_key: str | None = None,
         timeout_s: float | None = None,
     ) -> TopicView:
         """A view, from memory if there is one. Retries until the limit.

@@ -14,6 +14,7 @@ asked. A request whose future was cancelled stays in the order, and its answer i
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from struct import Struct
@@ -456,7 +457,8 @@ async def _connect(name: str, address: Address, around: Surroundings, setup_s: f
             sock.close()
         except OSError as failure:
             problem = ConnectionFailed(
-                f"broker {name}: cannot connect to {where[0]} port {where[1]}: {failure}"
+                f"broker {name}: cannot connect to {where[0]} port {where[1]}: "
+                f"{os.strerror(failure.errno) if failure.errno else failure}"
             )
             sock.close()
         except BaseException:

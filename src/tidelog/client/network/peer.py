@@ -59,6 +59,16 @@ class Peer:
         self._idle: TimerHandle | None = None
         self._is_closed = False
 
+    def become(
+        self, node: Node, find: Callable[[], Node], on_lost: Callable[[ClientError], object]
+    ) -> None:
+        """A bootstrap server turned out to be this broker."""
+        self._find = find
+        self._on_lost = on_lost
+        if self.connection is not None:
+            self.connection.broker = str(node)
+            self.connection.versions.broker = str(node)
+
     @property
     def is_connected(self) -> bool:
         return self.connection is not None and self.connection.is_open

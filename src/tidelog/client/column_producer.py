@@ -43,8 +43,8 @@ from tidelog.client.errors import (
 )
 from tidelog.client.network.backoff import Backoff, may_pass
 from tidelog.client.network.versions import LAST_BY_NAME
-from tidelog.client.partitioner import TopicPartitioner
-from tidelog.client.produce_columns import (
+from tidelog.client.columns.partitioner import TopicPartitioner
+from tidelog.client.columns.produce_columns import (
     KernelColumns,
     ProduceRows,
     by_partition,
@@ -166,7 +166,7 @@ class Producer:
                 leader.connection = None
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Sends the rows; columns as in tidelog.client.produce_columns."""
+        """Sends the rows; columns as in tidelog.client.columns.produce_columns."""
         self._resume()
         batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
         for rows in batches:

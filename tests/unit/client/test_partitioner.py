@@ -9,7 +9,7 @@ import pytest
 
 from tidelog.client.errors import InvalidRow
 from tidelog.client.network.metadata import PartitionView, TopicView
-from tidelog.client.partitioner import TopicPartitioner
+from tidelog.client.columns.partitioner import TopicPartitioner
 from tidelog.types import NO_LEADER, ZERO_UUID
 
 

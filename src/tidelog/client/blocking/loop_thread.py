@@ -75,9 +75,14 @@ class LoopThread:
         cls._shared = None
         cls._making = threading.Lock()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is in this thread, where nobody may wait for it."""
+        return threading.current_thread() is self._thread
+
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """What the coroutine returns or raises. Not for the loop's own thread."""
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             work.close()
             raise IllegalState("a blocking call inside a callback of the client would wait forever")
         if self._process_id != os.getpid():

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 NO_TIMESTAMP_TYPE: Final = -1  # of magic 0, which knows no timestamps
 
 _BATCHES_MAX = 1 << 31
+# Plain numbers, because rows show them.
+_CREATE_TIME = int(TimestampType.CREATE_TIME)
+_LOG_APPEND_TIME = int(TimestampType.LOG_APPEND_TIME)
 
 
 class Part(NamedTuple):
@@ -172,7 +175,7 @@ def parts_of_batch(
     return [
         Part(
             (payload, records_count, base_offset, base_timestamp, append_time),
-            TimestampType.CREATE_TIME if append_time is None else TimestampType.LOG_APPEND_TIME,
+            _CREATE_TIME if append_time is None else _LOG_APPEND_TIME,
             None if leader_epoch == NO_LEADER_EPOCH else leader_epoch,
         )
     ]

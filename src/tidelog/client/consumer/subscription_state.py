@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidelog.client.consumer.rebalance_listener import RebalanceListener
+    from tidelog.client.network.metadata import LeaderAndEpoch
     from tidelog.config.client import OffsetResetPolicy
 
 
@@ -58,21 +59,15 @@ class Position(NamedTuple):
     offset_epoch: int = NO_LEADER_EPOCH
 
 
-class KnownLeader(NamedTuple):
-    """The leader and its epoch as metadata last said."""
-
-    leader_id: int
-    leader_epoch: int = NO_LEADER_EPOCH
-
-
 class PartitionState:
     """One assigned partition; made anew with each assignment."""
 
     __slots__ = (
-        "buffered",
         "fetch_position",
+        "fetched_count",
         "high_watermark",
         "is_awaiting_callback",
+        "is_halted",
         "is_paused",
         "is_pending_revocation",
         "last_stable_offset",
@@ -87,6 +82,7 @@ class PartitionState:
         "size_min",
         "state",
         "stretch",
+        "taken_count",
     )
 
     def __init__(self, partition: TopicPartition) -> None:
@@ -96,9 +92,12 @@ class PartitionState:
         self.position: Position | None = None
         # Same stretch and at or after `position`.
         self.fetch_position: Position | None = None
-        self.leader: KnownLeader | None = None
+        self.leader: LeaderAndEpoch | None = None
         self.stretch = 0
-        self.buffered = 0  # fetched answers of this stretch that are not consumed yet
+        # Answers of this stretch: counted up by the fetcher, and by whoever gives them out.
+        self.fetched_count = 0
+        self.taken_count = 0
+        self.is_halted = False  # an answer awaits a decision: nothing is fetched before
         self.size_min = 0  # bytes that the next batch takes, where one was cut off
         self.reset: OffsetResetPolicy = NONE  # set in AWAIT_RESET only
         self.retry_at = 0.0
@@ -118,6 +117,11 @@ class PartitionState:
         )
 
     @property
+    def buffered(self) -> int:
+        """Fetched answers of this stretch that are not given out yet."""
+        return self.fetched_count - self.taken_count
+
+    @property
     def has_valid_position(self) -> bool:
         return self.state is FetchState.FETCHING
 
@@ -125,7 +129,7 @@ class PartitionState:
         """Reads go on there, unvalidated."""
         self._begin_stretch(FetchState.FETCHING, position)
 
-    def seek_validated(self, position: Position, leader: KnownLeader | None) -> None:
+    def seek_validated(self, position: Position, leader: LeaderAndEpoch | None) -> None:
         """Reads go on there once the leader has confirmed the epoch, if there is one."""
         self.leader = leader
         self.seek(position)
@@ -136,7 +140,7 @@ class PartitionState:
         self._begin_stretch(FetchState.AWAIT_RESET, None)
         self.reset = reset
 
-    def leader_changed(self, leader: KnownLeader, *, may_validate: bool) -> None:
+    def leader_changed(self, leader: LeaderAndEpoch, *, may_validate: bool) -> None:
         """Metadata names a leader; a position of another epoch is validated against it."""
         if self.leader == leader or self.position is None:
             self.leader = leader
@@ -174,7 +178,8 @@ class PartitionState:
         self.state = state
         self.position = self.fetch_position = position
         self.stretch += 1
-        self.buffered = 0
+        self.fetched_count = self.taken_count = 0
+        self.is_halted = False
         self.size_min = 0
         self.reset = NONE
         self.retry_at = 0.0
@@ -233,7 +238,7 @@ class SubscriptionState:
     def topics_match(self, names: Iterable[str]) -> bool:
         """The topics that the pattern selects now; whether they differ from those before."""
         assert self.pattern is not None
-        matches = self.pattern.search
+        matches = self.pattern.fullmatch
         return self._change_topics(frozenset(name for name in names if matches(name)))
 
     def topics_came_assigned(self, names: Iterable[str]) -> None:
@@ -272,7 +277,7 @@ class SubscriptionState:
     def matches(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the group's assignment fits the subscription."""
         if self.pattern is not None:
-            return all(self.pattern.search(partition.topic) for partition in partitions)
+            return all(self.pattern.fullmatch(partition.topic) for partition in partitions)
         return all(partition.topic in self.topics for partition in partitions)
 
     @property

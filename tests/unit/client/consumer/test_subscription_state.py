@@ -8,12 +8,12 @@ from tidelog.client.consumer.offset_and_metadata import OffsetAndMetadata
 from tidelog.client.consumer.offset_reset import EARLIEST, LATEST, NONE, reset_timestamp
 from tidelog.client.consumer.subscription_state import (
     FetchState,
-    KnownLeader,
     PartitionState,
     Position,
     SubscriptionState,
 )
 from tidelog.client.errors import IllegalState, NoOffsetForPartition
+from tidelog.client.network.metadata import LeaderAndEpoch
 from tidelog.config.client import OffsetResetPolicy
 from tidelog.types import TopicPartition
 
@@ -101,7 +101,7 @@ def test_consumed_offsets_carry_the_epoch_of_the_last_record() -> None:
 def test_a_seek_begins_a_new_stretch() -> None:
     state = at(5)
     state.fetched_to(Position(100))
-    state.buffered = 1
+    state.fetched_count = 1
     before = state.stretch
     state.seek(Position(2))
     assert state.fetch_position == Position(2)
@@ -111,9 +111,9 @@ def test_a_seek_begins_a_new_stretch() -> None:
 
 def test_a_new_leader_has_to_confirm_a_position_with_an_epoch() -> None:
     state = at(5, epoch=1)
-    state.leader = KnownLeader(1, 1)
+    state.leader = LeaderAndEpoch(1, 1)
     state.fetched_to(Position(9, 1))
-    state.leader_changed(KnownLeader(2, 2), may_validate=True)
+    state.leader_changed(LeaderAndEpoch(2, 2), may_validate=True)
     assert state.state is FetchState.AWAIT_VALIDATION
     assert not state.is_fetchable
     assert state.fetch_position == Position(5, 1)
@@ -129,24 +129,24 @@ def test_a_position_is_not_validated_without_epochs_or_a_broker_that_can(
     position_epoch: int, leader_epoch: int, may_validate: bool
 ) -> None:
     state = at(5, epoch=position_epoch)
-    state.leader = KnownLeader(1, 1)
-    state.leader_changed(KnownLeader(2, leader_epoch), may_validate=may_validate)
+    state.leader = LeaderAndEpoch(1, 1)
+    state.leader_changed(LeaderAndEpoch(2, leader_epoch), may_validate=may_validate)
     assert state.state is FetchState.FETCHING
 
 
 def test_the_same_leader_again_changes_nothing() -> None:
     state = at(5, epoch=1)
-    state.leader = KnownLeader(1, 1)
+    state.leader = LeaderAndEpoch(1, 1)
     before = state.stretch
-    state.leader_changed(KnownLeader(1, 1), may_validate=True)
+    state.leader_changed(LeaderAndEpoch(1, 1), may_validate=True)
     assert (state.state, state.stretch) == (FetchState.FETCHING, before)
 
 
 def test_a_new_leader_ends_the_preference_for_a_follower() -> None:
     state = at(5)
-    state.leader = KnownLeader(1, 1)
+    state.leader = LeaderAndEpoch(1, 1)
     state.prefer_replica(3, until=10.0)
-    state.leader_changed(KnownLeader(2, 2), may_validate=True)
+    state.leader_changed(LeaderAndEpoch(2, 2), may_validate=True)
     assert state.preferred_replica_or_none(0.0) is None
 
 

@@ -120,6 +120,13 @@ class RandomGroup:
             elif member.generation > 0:
                 member.generation -= 1
 
+    def come_and_go(self) -> None:
+        """A member more or less, nothing else."""
+        if self._random.random() < 0.5 or len(self.members) == 1:
+            self._join()
+        else:
+            del self.members[self._random.choice(list(self.members))]
+
     def _claim(self, member: Member, other: Member) -> None:
         """A member that was cut off believes in what another has meanwhile."""
         member.owned = sorted({*member.owned, *other.owned[:2]})
@@ -141,10 +148,11 @@ class RandomGroup:
             for member, row in self.subscriptions().items()
         }
 
-    def settle(self, assignments: dict[str, Assignment]) -> None:
+    def settle(self, assignments: dict[str, Assignment], *, losing: float = 0.05) -> None:
+        """`losing`: how many of the members do not hear of their assignment."""
         self.generation += 1
         for member_id, assignment in assignments.items():
-            if self._random.random() < 0.05:
+            if self._random.random() < losing:
                 continue
             member = self.members[member_id]
             member.owned = list(assignment.partitions)

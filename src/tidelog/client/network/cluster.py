@@ -265,12 +265,12 @@ class Cluster:
         if peer is None:
             if self.is_closed:
                 raise Closed("the client is closed")
-            find, on_lost = partial(self._node, node_id), partial(self._on_lost, node_id)
+            find, on_lost = partial(self.node, node_id), partial(self._on_lost, node_id)
             peer = self._bootstrap_peer_or_none(node_id, purpose)
             if peer is None:
                 peer = Peer(find, self._around, on_lost)
             else:
-                peer.become(self._node(node_id), find, on_lost)
+                peer.become(self.node(node_id), find, on_lost)
             self._peers[node_id, purpose] = peer
         return peer
 
@@ -285,7 +285,8 @@ class Cluster:
                 return self._peers.pop((first_id, purpose))
         return None
 
-    def _node(self, node_id: int) -> Node:
+    def node(self, node_id: int) -> Node:
+        """Where a broker is that metadata or a coordinator's lookup named."""
         node = (
             self.metadata.brokers.get(node_id)
             or self._coordinator_nodes.get(node_id)

@@ -1,0 +1,96 @@
+"""An accumulator on a stage: a fake clock, leaders as the test says, no brokers."""
+
+from __future__ import annotations
+
+from tests.support.clock import FakeClock
+from tidelog.client.network.metadata import LeaderAndEpoch
+from tidelog.client.producer.accumulator import AccumulatorSettings, RecordAccumulator
+from tidelog.client.producer.batch import ProducerBatch
+from tidelog.client.producer.delivery import Delivery, OnDelivery
+from tidelog.client.producer.partitioners import Partitioner, TopicPartitions
+from tidelog.client.producer.sequences import ProducerIdAndEpoch
+from tidelog.client.producer.transaction_manager import TransactionManager
+from tidelog.types import TopicPartition
+
+PARTITIONS = 3
+
+
+class ProducerStage:
+    """Topic `t` has three partitions, led by the nodes 0, 1 and 2."""
+
+    def __init__(
+        self,
+        *,
+        transactions: TransactionManager | None = None,
+        partitioner: Partitioner | None = None,
+        **settings: object,
+    ) -> None:
+        self.clock = FakeClock()
+        self.news = 0
+        self.leaders = {
+            TopicPartition("t", index): LeaderAndEpoch(index, 0) for index in range(PARTITIONS)
+        }
+        self.transactions = transactions
+        values: dict[str, object] = {
+            "batch_bytes": 1000,
+            "linger_s": 0.005,
+            "delivery_timeout_s": 10.0,
+            "buffer_bytes": 10_000,
+            "request_bytes_max": 5000,
+            "retry_backoff_s": 0.1,
+            "retry_backoff_max_s": 1.0,
+            **settings,
+        }
+        self.accumulator = RecordAccumulator(
+            AccumulatorSettings(**values),  # type: ignore[arg-type]
+            transactions=transactions,
+            partitioner=partitioner,
+            leader_or_none=self.leaders.get,
+            on_news=self._noted,
+            monotonic=self.clock.monotonic,
+        )
+        available = tuple(range(PARTITIONS))
+        self.accumulator.set_partitions("t", TopicPartitions(PARTITIONS, available))
+
+    def _noted(self) -> None:
+        self.news += 1
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    def append(
+        self,
+        value: bytes = b"v",
+        *,
+        partition: int | None = 0,
+        key: bytes | None = None,
+        on_delivery: OnDelivery | None = None,
+        reserved_bytes: int = 0,
+    ) -> Delivery:
+        delivery = self.accumulator.append(
+            "t", partition, key, value, (), 0, 1000, on_delivery, reserved_bytes
+        )
+        assert delivery is not None
+        return delivery
+
+    def ready_nodes(self) -> set[int]:
+        return self.accumulator.ready(self.now).nodes
+
+    def drain(self, *node_ids: int) -> list[ProducerBatch]:
+        drained = self.accumulator.drain(node_ids or tuple(range(PARTITIONS)), self.now)
+        return [batch for batches in drained.values() for batch in batches]
+
+    def drain_one(self) -> ProducerBatch:
+        (batch,) = self.drain()
+        return batch
+
+
+def idempotent_manager(producer_id: int = 7, producer_epoch: int = 0) -> TransactionManager:
+    """One that has its producer id."""
+    manager = TransactionManager(None, 60_000)
+    manager.maybe_renew_idempotent_producer()
+    request = manager.next_request(has_incomplete_batches=False)
+    assert request is not None
+    manager.initialized(ProducerIdAndEpoch(producer_id, producer_epoch), is_bump=False)
+    return manager

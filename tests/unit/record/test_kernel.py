@@ -667,6 +667,16 @@ class TestRows:
                 module.records_to_tuples([good, (bad, 0, None)], "topic", 0, 0)
 
     @both
+    @pytest.mark.parametrize("count", [1, 8, 9, 300])
+    @pytest.mark.parametrize("kind", [tuple, list])
+    def test_any_number_of_headers_comes_back(self, module: Any, count: int, kind: Any) -> None:
+        headers = kind((f"name-{n}", b"%d" % n if n % 3 else None) for n in range(count))
+        encoded, base_timestamp, _ = module.encode_records([(None, None, headers, NOW)] * 2, 0)
+        part = (encoded, 2, 0, base_timestamp, None)
+        one, two = module.records_to_tuples([(part, 0, 0)], "topic", 0, 0)
+        assert one.headers == two.headers == tuple(headers)
+
+    @both
     def test_no_parts_give_no_rows(self, module: Any) -> None:
         assert module.records_to_tuples([], "topic", 0, 0) == []
 

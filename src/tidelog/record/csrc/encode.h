@@ -191,13 +191,14 @@ typedef struct {
     Lent key, value;
 } LentHeader;
 
+enum { FEW_HEADERS = 8 };
+
 static void give_headers_back(LentHeader *headers, Py_ssize_t count)
 {
     for (Py_ssize_t index = 0; index < count; index++) {
         give_back(&headers[index].key);
         give_back(&headers[index].value);
     }
-    free(headers);
 }
 
 static int borrow_header(PyObject *pair, LentHeader *header)
@@ -215,24 +216,19 @@ static int borrow_header(PyObject *pair, LentHeader *header)
     return 1;
 }
 
-/* `list` must outlive the headers: their bytes are not copied. */
-static LentHeader *borrow_headers(PyObject *list, Py_ssize_t count, int64_t *size)
+/* `tuple` must outlive the headers: their bytes are not copied. */
+static int borrow_headers(PyObject *tuple, Py_ssize_t count, LentHeader *headers, int64_t *size)
 {
-    LentHeader *headers = calloc((size_t)count + 1, sizeof *headers);
     *size = 0;
-    if (headers == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
     for (Py_ssize_t index = 0; index < count; index++) {
-        if (!borrow_header(PyList_GetItem(list, index), &headers[index])) {
+        if (!borrow_header(PyTuple_GetItem(tuple, index), &headers[index])) {
             give_headers_back(headers, index);
-            return NULL;
+            return 0;
         }
         *size += content_size(&headers[index].key.content) +
                  content_size(&headers[index].value.content);
     }
-    return headers;
+    return 1;
 }
 
 static int write_record(Output *output, int64_t timestamp_delta, int64_t offset_delta,
@@ -257,18 +253,25 @@ static int write_record(Output *output, int64_t timestamp_delta, int64_t offset_
 static int encode_with_headers(Output *output, int64_t timestamp_delta, int64_t offset_delta,
                                const Content *key, const Content *value, PyObject *sequence)
 {
-    Py_ssize_t count;
+    LentHeader few[FEW_HEADERS], *headers = few;
     int64_t size;
-    PyObject *list = PySequence_List(sequence);
-    if (list == NULL)
+    int written = 0;
+    PyObject *tuple = PySequence_Tuple(sequence); /* of a tuple, the same */
+    if (tuple == NULL)
         return 0;
-    count = PyList_Size(list);
-    LentHeader *headers = borrow_headers(list, count, &size);
-    int written = headers != NULL && write_record(output, timestamp_delta, offset_delta, key,
-                                                  value, headers, count, size);
-    if (headers != NULL)
+    Py_ssize_t count = PyTuple_Size(tuple);
+    if (count > FEW_HEADERS)
+        headers = calloc((size_t)count, sizeof *headers);
+    if (headers == NULL) {
+        PyErr_NoMemory();
+    } else if (borrow_headers(tuple, count, headers, &size)) {
+        written = write_record(output, timestamp_delta, offset_delta, key, value, headers, count,
+                               size);
         give_headers_back(headers, count);
-    Py_DECREF(list);
+    }
+    if (headers != few)
+        free(headers);
+    Py_DECREF(tuple);
     return written;
 }
 

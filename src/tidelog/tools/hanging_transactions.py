@@ -15,21 +15,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.client.errors import BrokerRefused
-from tidelog.client.transactions import (
-    NO_OFFSET,
-    ActiveProducer,
-    describe_producers,
-    describe_transaction,
-    list_transactions,
-)
+from tidelog.client.admin.transactions import NO_TXN_OFFSET, ActiveProducer
 from tidelog.errors import ErrorCode
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidelog.client.cluster import Cluster
+    from tidelog.client.blocking.admin import Admin
 
 
 class OpenTransaction(NamedTuple):
@@ -38,7 +31,7 @@ class OpenTransaction(NamedTuple):
 
 
 def find_hanging(
-    cluster: Cluster,
+    admin: Admin,
     partitions: Iterable[TopicPartition],
     *,
     broker_id: int | None = None,
@@ -47,14 +40,16 @@ def find_hanging(
 ) -> list[OpenTransaction]:
     candidates = [
         OpenTransaction(partition, producer)
-        for partition, producers in describe_producers(cluster, partitions, broker_id).items()
-        for producer in producers
-        if producer.txn_start_offset != NO_OFFSET
+        for partition, producers in admin.describe_producers(
+            partitions, broker_id=broker_id
+        ).items()
+        for producer in producers.get()
+        if producer.txn_start_offset != NO_TXN_OFFSET
         and now_ms - producer.last_timestamp > older_than_ms
     ]
     if not candidates:
         return []
-    expected = _expected_to_end(cluster, {each.producer.producer_id for each in candidates})
+    expected = _expected_to_end(admin, {each.producer.producer_id for each in candidates})
     return [
         each
         for each in candidates
@@ -62,34 +57,35 @@ def find_hanging(
     ]
 
 
-def _expected_to_end(
-    cluster: Cluster, producer_ids: set[int]
-) -> dict[int, tuple[TopicPartition, ...]]:
+def _expected_to_end(admin: Admin, producer_ids: set[int]) -> dict[int, tuple[TopicPartition, ...]]:
     """By producer id: partitions to which a coordinator will write a marker."""
     expected: dict[int, tuple[TopicPartition, ...]] = {}
-    for listing in list_transactions(cluster, producer_ids=producer_ids):
-        try:
-            described = describe_transaction(cluster, listing.transactional_id)
-        except BrokerRefused as refusal:
-            if refusal.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise
+    listed = admin.list_transactions(producer_ids=producer_ids)
+    described = admin.describe_transactions([each.transactional_id for each in listed])
+    for listing in listed:
+        result = described[listing.transactional_id]
+        if result.error is not None and result.error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             continue  # it has expired since
-        expected[listing.producer_id] = described.partitions
+        expected[listing.producer_id] = result.get().partitions
     return expected
 
 
 def partitions_of(
-    cluster: Cluster, topic: str | None, partition: int | None, broker_id: int | None
+    admin: Admin, topic: str | None, partition: int | None, broker_id: int | None
 ) -> list[TopicPartition]:
     """Where to look: the partition named, those of the topic, or all of the cluster; of a broker
     only those it has a replica of.
     """
     if topic is not None and partition is not None:
         return [TopicPartition(topic, partition)]
-    views = cluster.topics(None) if topic is None else {topic: cluster.topic(topic)}
+    names = (
+        [topic]
+        if topic is not None
+        else [listing.name for listing in admin.list_topics(include_internal=True)]
+    )
     return [
-        TopicPartition(name, index)
-        for name, view in sorted(views.items())
-        for index, row in sorted(view.partitions.items())
+        TopicPartition(result.get().name, row.partition)
+        for result in admin.describe_topics(names).values()
+        for row in sorted(result.get().partitions)
         if broker_id is None or broker_id in row.replicas
     ]

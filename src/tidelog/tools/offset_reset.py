@@ -13,12 +13,12 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.client.offsets import NO_OFFSET, earliest_offsets, latest_offsets, list_offsets
+from tidelog.client.admin.offsets import EARLIEST, LATEST, NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tidelog.client.cluster import Cluster
+    from tidelog.client.blocking.admin import Admin
     from tidelog.types import TopicPartition
 
 _DURATION: Final = re.compile(
@@ -58,19 +58,26 @@ def duration_ms(text: str) -> int:
     return round(sum(float(given[name]) * each for name, each in _SECONDS.items()) * 1000)
 
 
+def offsets_at(
+    admin: Admin, partitions: Sequence[TopicPartition], when: int
+) -> dict[TopicPartition, int]:
+    """At the end `when` stands for, or at that time; raises the first refusal."""
+    found = admin.list_offsets(dict.fromkeys(partitions, when))
+    return {each: result.get().offset for each, result in found.items()}
+
+
 def plan(
-    cluster: Cluster,
+    admin: Admin,
     target: Target,
     partitions: Sequence[TopicPartition],
     committed: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    first = earliest_offsets(cluster, partitions)
-    last = latest_offsets(cluster, partitions)
+    first = offsets_at(admin, partitions, EARLIEST)
+    last = offsets_at(admin, partitions, LATEST)
     if target.kind == "timestamp":
-        found = list_offsets(cluster, dict.fromkeys(partitions, target.value))
+        found = offsets_at(admin, partitions, target.value)
         return {
-            each: last[each] if row.offset == NO_OFFSET else row.offset
-            for each, row in found.items()
+            each: last[each] if offset == NO_OFFSET else offset for each, offset in found.items()
         }
     return {each: _planned(target, each, first[each], last[each], committed) for each in partitions}
 

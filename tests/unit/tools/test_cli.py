@@ -101,12 +101,14 @@ def test_a_reader_that_goes_is_no_error(command: list[str]) -> None:
 
 @pytest.mark.parametrize("verb", ["groups", "transactions"])
 def test_a_command_waits_for_a_broker_as_long_as_it_is_told_and_says_so(
-    verb: str, capsys: pytest.CaptureFixture[str]
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main([verb, "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "60"]) == 1
+    monkeypatch.setattr("tidelog.tools.cli.session.SILENCE_MAX_S", 0.01)
+    assert main([verb, "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "200"]) == 1
     waiting, failed = capsys.readouterr().err.splitlines()
-    assert waiting.startswith("tidelog: waiting up to 60 ms for the brokers: broker 127.0.0.1:1: ")
-    assert failed.startswith("tidelog: error: the brokers: gave up after 60 ms")
+    assert waiting == "tidelog: waiting up to 200 ms for 127.0.0.1:1"
+    assert failed.startswith("tidelog: error: the brokers: gave up after 200 ms")
+    assert failed.endswith("Is a broker running at 127.0.0.1:1? -b names another one.")
 
 
 @pytest.mark.parametrize(

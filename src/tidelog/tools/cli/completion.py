@@ -20,7 +20,7 @@ from tidelog.tools.cli.frame import Command, CommandFailed
 from tidelog.tools.cli.session import Session, session_of
 
 if TYPE_CHECKING:
-    from tidelog.client import Admin
+    from tidelog.client.blocking.admin import Admin
 
 SHELLS: Final = ("bash", "zsh", "fish")
 TIMEOUT_MS: Final = 1_000

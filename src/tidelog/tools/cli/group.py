@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidelog.clock import SystemClock
-from tidelog.tools.cli.cluster_command import with_cluster
 from tidelog.tools.cli.completion import complete_groups, complete_topics
 from tidelog.tools.cli.frame import CommandFailed, one_of, together
 from tidelog.tools.cli.output import (
@@ -37,9 +36,13 @@ from tidelog.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.groups import GroupDescription
+    from tidelog.client.admin.groups import GroupDescription
+    from tidelog.client.blocking.admin import Admin
     from tidelog.tools.offset_reset import Target
+
+
+EMPTY: Final = "Empty"
+DEAD: Final = "Dead"
 
 
 @click.group("group", cls=ClusterGroup, aliases={"reset-offsets": "reset"})
@@ -91,25 +94,20 @@ def _the_group(name: str | None, named: str | None) -> str:
 @pass_session
 def list_command(session: Session, state: str | None, kind: str | None) -> int:
     """List groups."""
-
-    def show(cluster: Cluster) -> int:
-        from tidelog.client.groups import list_groups
-
+    with session.admin() as admin:
         rows = [
             {"group": each.group_id, "type": each.type.capitalize(), "state": each.state}
-            for each in list_groups(cluster, states=_words(state), types=_words(kind))
+            for each in admin.list_groups(states=_words(state), types=_words(kind))
         ]
-        if session.output_format not in (None, "table"):
-            show_data(session.output_format, rows)
-        elif state is None and kind is None:
-            for row in rows:
-                print(printable(row["group"]))
-        else:
-            fields = ["group", *(["type"] if kind is not None else [])]
-            show_rows(None, rows, columns(*fields, *(["state"] if state is not None else [])))
-        return 0
-
-    return with_cluster(session, show)
+    if session.output_format not in (None, "table"):
+        show_data(session.output_format, rows)
+    elif state is None and kind is None:
+        for row in rows:
+            print(printable(row["group"]))
+    else:
+        fields = ["group", *(["type"] if kind is not None else [])]
+        show_rows(None, rows, columns(*fields, *(["state"] if state is not None else [])))
+    return 0
 
 
 def _words(text: str | None) -> list[str]:
@@ -144,34 +142,56 @@ def describe(
     one_of({"GROUP": names, "--group": named, "--all-groups": all_groups})
     one_of({"--offsets": offsets, "--members": members, "--state": state}, required=False)
     view = "members" if members else "state" if state else "offsets"
-
-    def show(cluster: Cluster) -> int:
-        return _describe(cluster, session, (*names, *named), view, verbose=verbose)
-
-    return with_cluster(session, lambda cluster: watched(watch, interval, lambda: show(cluster)))
+    with session.admin() as admin:
+        return watched(
+            watch,
+            interval,
+            lambda: _describe(admin, session, (*names, *named), view, verbose=verbose),
+        )
 
 
 def _describe(
-    cluster: Cluster, session: Session, names: tuple[str, ...], view: str, *, verbose: bool
+    admin: Admin, session: Session, names: tuple[str, ...], view: str, *, verbose: bool
 ) -> int:
-    from tidelog.client.groups import DEAD, EMPTY, describe_group, list_groups
-
-    wanted = names or [listing.group_id for listing in list_groups(cluster)]
-    described = [describe_group(cluster, name) for name in wanted]
-    gone = [group.group_id for group in described if group.state == DEAD]
-    for group in described:
+    wanted = names or [listing.group_id for listing in admin.list_groups()]
+    present, problems = described_groups(admin, wanted)
+    for group in present:
         if group.state == EMPTY and session.output_format in (None, "table"):
             say(f"Group {group.group_id} has no active members.")
-    present = [group for group in described if group.state != DEAD]
     if view == "members":
         shown = MEMBER_COLUMNS if verbose else MEMBER_COLUMNS[:-1]
         show_rows(session.output_format, _member_rows(present), shown)
     elif view == "state":
         show_rows(session.output_format, _state_rows(present), STATE_COLUMNS)
     else:
-        rows = [row for group in present for row in _offset_rows(cluster, group)]
+        rows = [row for group in present for row in offset_rows(admin, group)]
         show_rows(session.output_format, rows, OFFSET_COLUMNS)
-    return failures(f"group {name} does not exist" for name in gone)
+    return failures(problems)
+
+
+def described_groups(
+    admin: Admin, names: Sequence[str]
+) -> tuple[list[GroupDescription], list[str]]:
+    """Those that are there, and what is wrong with the others."""
+    from tidelog.errors import ErrorCode
+
+    found, problems = [], []
+    for name, result in admin.describe_groups(names).items():
+        if result.error is None and result.get().state != DEAD:
+            found.append(result.get())
+        elif result.error is None or result.error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            problems.append(f"group {name} does not exist")
+        else:
+            problems.append(str(result.error))
+    return found, problems
+
+
+def state_of(admin: Admin, name: str) -> str:
+    """DEAD where there is no such group."""
+    found, problems = described_groups(admin, [name])
+    if not found and problems != [f"group {name} does not exist"]:
+        raise CommandFailed(problems[0])
+    return found[0].state if found else DEAD
 
 
 MEMBER_COLUMNS: Final = columns(
@@ -190,15 +210,20 @@ def _member_rows(groups: list[GroupDescription]) -> list[dict[str, object]]:
         {
             "group": group.group_id,
             "consumer_id": member.member_id,
-            "group_instance_id": member.instance_id or None,
+            "group_instance_id": member.group_instance_id or None,
             "host": member.host,
             "client_id": member.client_id,
-            "partition_count": len(member.partitions),
-            "assignment": [str(each) for each in sorted(member.partitions)],
+            "partition_count": len(member.assignment),
+            "assignment": [str(each) for each in sorted(member.assignment)],
         }
         for group in groups
         for member in group.members
     ]
+
+
+def _address(group: GroupDescription) -> str:
+    node = group.coordinator
+    return f"{node.host}:{node.port} ({node.id})"
 
 
 def _style_of_state(value: object) -> str:
@@ -216,7 +241,7 @@ def _state_rows(groups: list[GroupDescription]) -> list[dict[str, object]]:
     return [
         {
             "group": group.group_id,
-            "coordinator": f"{group.coordinator.address} ({group.coordinator.node_id})",
+            "coordinator": _address(group),
             "assignment_strategy": group.assignor or None,
             "state": group.state,
             "member_count": len(group.members),
@@ -236,16 +261,23 @@ OFFSET_COLUMNS: Final = [
 ]
 
 
-def _offset_rows(cluster: Cluster, group: GroupDescription) -> list[dict[str, object]]:
-    from tidelog.client.groups import committed_offsets
-    from tidelog.client.offsets import latest_offsets
+def committed_offsets(admin: Admin, group_id: str) -> dict[TopicPartition, int]:
+    found = admin.list_group_offsets(group_id)
+    return {each: row.offset for each, row in found.items() if row is not None}
 
-    committed = committed_offsets(cluster, group.group_id)
-    owners = {partition: member for member in group.members for partition in member.partitions}
+
+def offset_rows(admin: Admin, group: GroupDescription) -> list[dict[str, object]]:
+    """By partition: what is committed, where the log ends, who owns it."""
+    from tidelog.client.admin.offsets import LATEST
+
+    committed = committed_offsets(admin, group.group_id)
+    owners = {partition: member for member in group.members for partition in member.assignment}
     places = sorted(committed.keys() | owners.keys())
-    topics = cluster.topics({partition.topic for partition in places}) if places else {}
-    there = [each for each in places if each.partition in topics[each.topic].partitions]
-    ends = latest_offsets(cluster, there)
+    ends = {
+        each: result.get().offset
+        for each, result in admin.list_offsets(dict.fromkeys(places, LATEST)).items()
+        if result.error is None
+    }
     rows: list[dict[str, object]] = []
     for partition in places:
         offset, end = committed.get(partition), ends.get(partition)
@@ -301,21 +333,18 @@ def reset(
     one_of({"--dry-run": dry_run, "--execute": execute}, required=False)
     chosen = one_of({f"--{key.replace('_', '-')}": value for key, value in targets.items()})
     assert chosen is not None
+    from tidelog.tools.offset_reset import BadPlan
 
-    def do(cluster: Cluster) -> int:
-        from tidelog.tools.offset_reset import BadPlan
-
-        try:
-            target = _target(chosen, targets[chosen[2:].replace("-", "_")])
-            return _reset(cluster, session, group_id, topics, target, execute=execute)
-        except BadPlan as problem:
-            raise CommandFailed(str(problem)) from problem
-
-    return with_cluster(session, do)
+    try:
+        target = reset_target(chosen, targets[chosen[2:].replace("-", "_")])
+        with session.admin() as admin:
+            return _reset(admin, session, group_id, topics, target, execute=execute)
+    except BadPlan as problem:
+        raise CommandFailed(str(problem)) from problem
 
 
 def _reset(
-    cluster: Cluster,
+    admin: Admin,
     session: Session,
     group_id: str,
     topics: tuple[str, ...],
@@ -323,23 +352,16 @@ def _reset(
     *,
     execute: bool,
 ) -> int:
-    from tidelog.client.groups import (
-        DEAD,
-        EMPTY,
-        commit_offsets,
-        committed_offsets,
-        describe_group,
-    )
     from tidelog.tools.offset_reset import plan
 
-    state = describe_group(cluster, group_id).state
+    state = state_of(admin, group_id)
     if state not in (EMPTY, DEAD):
         raise CommandFailed(
             f"offsets can only be reset if group {group_id} is inactive, but its state is {state}"
         )
-    committed = committed_offsets(cluster, group_id)
-    places = _chosen_partitions(cluster, topics) if topics else sorted(committed)
-    planned = plan(cluster, target, places, committed)
+    committed = committed_offsets(admin, group_id)
+    places = chosen_partitions(admin, topics) if topics else sorted(committed)
+    planned = plan(admin, target, places, committed)
     rows = [
         {
             "group": group_id,
@@ -351,13 +373,14 @@ def _reset(
     ]
     show_rows(session.output_format, rows, columns("group", "topic", "partition>", "new_offset>"))
     if execute and planned:
-        commit_offsets(cluster, group_id, planned)
+        for result in admin.alter_group_offsets(group_id, planned).values():
+            result.get()
     elif not execute:
         say("Nothing is changed without --execute.")
     return 0
 
 
-def _target(flag: str, value: Any) -> Target:
+def reset_target(flag: str, value: Any) -> Target:
     from tidelog.tools.offset_reset import Target, datetime_ms, duration_ms
 
     if flag == "--to-offset":
@@ -371,12 +394,14 @@ def _target(flag: str, value: Any) -> Target:
     return Target(flag.removeprefix("--to-"))
 
 
-def _chosen_partitions(cluster: Cluster, choices: Sequence[str]) -> list[TopicPartition]:
+def chosen_partitions(admin: Admin, choices: Sequence[str]) -> list[TopicPartition]:
     """By `NAME:0,1,2`, or all of `NAME`. Raises UnknownTopic."""
+    names = [choice.partition(":")[0] for choice in choices]
+    topics = admin.describe_topics(names)
     found: list[TopicPartition] = []
     for choice in choices:
         name, colon, indexes = choice.partition(":")
-        there = cluster.topic(name).partitions
+        there = {row.partition for row in topics[name].get().partitions}
         if not colon:
             found += [TopicPartition(name, index) for index in sorted(there)]
             continue
@@ -394,33 +419,22 @@ def _chosen_partitions(cluster: Cluster, choices: Sequence[str]) -> list[TopicPa
 def delete(session: Session, names: tuple[str, ...], named: tuple[str, ...], dry_run: bool) -> int:
     """Delete groups that have no members."""
     one_of({"GROUP": names, "--group": named})
-
-    def do(cluster: Cluster) -> int:
-        return _delete(cluster, (*names, *named), dry_run=dry_run)
-
-    return with_cluster(session, do)
-
-
-def _delete(cluster: Cluster, names: tuple[str, ...], *, dry_run: bool) -> int:
-    from tidelog.client import BrokerRefused
-    from tidelog.client.groups import DEAD, EMPTY, delete_group, describe_group
-
-    problems = []
-    for name in names:
+    wanted = (*names, *named)
+    problems: list[str] = []
+    with session.admin() as admin:
         if dry_run:
-            state = describe_group(cluster, name).state
-            if state == EMPTY:
-                say(f"group {name} would be deleted")
+            found, problems = described_groups(admin, wanted)
+            for group in found:
+                if group.state == EMPTY:
+                    say(f"group {group.group_id} would be deleted")
+                else:
+                    problems.append(f"group {group.group_id} is {group.state}, not Empty")
+            return failures(problems)
+        for name, result in admin.delete_groups(wanted).items():
+            if result.error is not None:
+                problems.append(str(result.error))
             else:
-                reason = "does not exist" if state == DEAD else f"is {state}, not Empty"
-                problems.append(f"group {name} {reason}")
-            continue
-        try:
-            delete_group(cluster, name)
-        except BrokerRefused as refusal:
-            problems.append(str(refusal))
-        else:
-            print(f"Deletion of group {name} was successful.")
+                print(f"Deletion of group {name} was successful.")
     return failures(problems)
 
 
@@ -435,25 +449,21 @@ def delete_offsets(
     """Forget what a group has committed for some topics."""
     group_id = _the_group(name, named)
     one_of({"--topic": topics})
-
-    def do(cluster: Cluster) -> int:
-        from tidelog.client.groups import committed_offsets, delete_offsets
-        from tidelog.errors import ErrorCode
-
-        places = _chosen_partitions(cluster, topics)
+    with session.admin() as admin:
+        places = chosen_partitions(admin, topics)
         if dry_run:
-            committed = committed_offsets(cluster, group_id)
+            committed = committed_offsets(admin, group_id)
             rows = [_outcome(place, "Would be deleted") for place in places if place in committed]
         else:
-            outcome = delete_offsets(cluster, group_id, places)
             rows = [
-                _outcome(place, "Successful" if code is ErrorCode.NONE else f"Error: {code.name}")
-                for place, code in sorted(outcome.items())
+                _outcome(
+                    place,
+                    "Successful" if result.error is None else f"Error: {result.error.code.name}",
+                )
+                for place, result in sorted(admin.delete_group_offsets(group_id, places).items())
             ]
-        show_rows(session.output_format, rows, columns("topic", "partition>", "status"))
-        return int(any(str(row["status"]).startswith("Error") for row in rows))
-
-    return with_cluster(session, do)
+    show_rows(session.output_format, rows, columns("topic", "partition>", "status"))
+    return int(any(str(row["status"]).startswith("Error") for row in rows))
 
 
 def _outcome(place: TopicPartition, status: str) -> dict[str, object]:

@@ -34,14 +34,22 @@ SECTIONS: Final = {
             f"{HERE}.demo", "see it all work: a broker, a shop's events, a pipeline, a check"
         ),
     },
-    "Data": {
+    "Topics and records": {
+        "topic": Lazy(f"{HERE}.topic", "list, create, describe, alter, delete and trim topics"),
+        "produce": Lazy(f"{HERE}.produce", "write records from lines, JSON lines or files"),
+        "consume": Lazy(f"{HERE}.consume", "print records: ranges, filters, formats, following"),
+        "perf": Lazy(f"{HERE}.perf", "measure producing, consuming and latency"),
         "pipeline": Lazy(f"{HERE}.pipeline", "make, check and run data pipelines on Spark"),
     },
     "Clusters": {
+        "cluster": Lazy(f"{HERE}.cluster", "brokers, health, log directories and features"),
         "group": Lazy(f"{HERE}.group", "list, describe, reset and delete consumer groups"),
+        "config": Lazy(f"{HERE}.config", "settings of topics, brokers, groups and clients"),
         "txn": Lazy(
             f"{HERE}.transactions", "list, describe and abort transactions, find those that hang"
         ),
+        "reassign": Lazy(f"{HERE}.reassign", "move replicas between brokers"),
+        "elect": Lazy(f"{HERE}.elect", "elect leaders of partitions"),
     },
     "Files of a broker": {
         "dump-log": Lazy(f"{HERE}.dump_log", "show what is in segment, index and snapshot files"),

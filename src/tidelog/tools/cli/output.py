@@ -237,6 +237,10 @@ def human_bytes(count: int) -> str:
     raise AssertionError
 
 
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def say(message: str, *, style: str = "") -> None:
     """A remark for the person at the terminal; never a part of the output."""
     text = printable(message)

@@ -12,8 +12,9 @@ client gets those it knows. A key that none of the three knows is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,16 +23,23 @@ import click
 from tidelog.tools.cli.frame import Command, CommandFailed, Group, KeyValue, Parsed, SectionOption
 
 if TYPE_CHECKING:
+    from tidelog.client.blocking.admin import Admin
+    from tidelog.client.blocking.consumer import Consumer
+    from tidelog.client.blocking.loop_thread import LoopThread
+    from tidelog.client.blocking.producer import Producer
     from tidelog.client.errors import ClientError
     from tidelog.config.client import KafkaConfig
 
 DEFAULT_SERVER: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_MS: Final = 5_000
+SILENCE_MAX_S: Final = 1.0
 FORMATS: Final = ("table", "json", "jsonl", "yaml")
 UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 BOOTSTRAP: Final = "bootstrap.servers"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+R = TypeVar("R")
+Client = TypeVar("Client", bound="Admin | Consumer | Producer")
 
 
 class Session:
@@ -75,25 +83,34 @@ class Session:
 
         return {each.key: each.value for each in load_properties(self.config_file)}
 
-    def admin(self) -> Any:
-        """An Admin in a `with` block; a refusal in the block becomes CommandFailed."""
-        from tidelog.client import Admin
+    def admin(self) -> AbstractContextManager[Admin]:
+        """For a `with` block; a refusal in the block becomes CommandFailed, with the next step."""
+        return self._explained(self.plain_admin())
+
+    def plain_admin(self) -> Admin:
+        """Its errors are the client's own."""
+        from tidelog.client.blocking.admin import Admin
         from tidelog.config.client import AdminConfig
 
-        return self._client(Admin, self.settings(AdminConfig, self._time_limits()))
+        admin = Admin(self.settings(AdminConfig, self._time_limits()))
+        servers = self.client_properties()[BOOTSTRAP]
+        waits = f"{self.timeout_ms} ms for {servers}"
+        admin.thread = _Announcing(admin.thread, waits)  # type: ignore[assignment]
+        return admin
 
-    def consumer(self, extra: Mapping[str, str] | None = None) -> Any:
-        from tidelog.client import Consumer
+    def consumer(self, extra: Mapping[str, str] | None = None) -> AbstractContextManager[Consumer]:
+        from tidelog.client.blocking.consumer import Consumer
         from tidelog.config.client import ConsumerConfig
 
         limits = {**self._time_limits(), **(extra or {})}
-        return self._client(Consumer, self.settings(ConsumerConfig, limits))
+        return self._explained(Consumer(self.settings(ConsumerConfig, limits)))
 
-    def producer(self, extra: Mapping[str, str] | None = None) -> Any:
-        from tidelog.client import Producer
+    def producer(self, extra: Mapping[str, str] | None = None) -> AbstractContextManager[Producer]:
+        from tidelog.client.blocking.producer import Producer
         from tidelog.config.client import ProducerConfig
 
-        return self._client(Producer, self.settings(ProducerConfig, extra or {}))
+        limits = {"max.block.ms": str(self.timeout_ms), **(extra or {})}
+        return self._explained(Producer(self.settings(ProducerConfig, limits)))
 
     def _time_limits(self) -> dict[str, str]:
         limit = str(self.timeout_ms)
@@ -115,14 +132,40 @@ class Session:
         return {**defaults, **given}
 
     @contextmanager
-    def _client(self, kind: type[Any], settings: dict[str, str]) -> Iterator[Any]:
+    def _explained(self, client: Client) -> Iterator[Client]:
         from tidelog.client.errors import ClientError
 
         try:
-            with kind(settings) as client:
+            with client:
                 yield client
         except ClientError as error:
-            raise CommandFailed(with_next_step(error, settings[BOOTSTRAP])) from error
+            servers = self.client_properties()[BOOTSTRAP]
+            raise CommandFailed(with_next_step(error, servers)) from error
+
+
+class _Announcing:
+    """Runs the calls of an Admin, and says once, on standard error, that one takes a while."""
+
+    def __init__(self, thread: LoopThread, waits: str) -> None:
+        self._thread = thread
+        self._waits = waits
+        self._has_spoken = False
+
+    def run(self, work: Coroutine[Any, Any, R], timeout_s: float | None = None) -> R:
+        import threading
+
+        timer = threading.Timer(SILENCE_MAX_S, self._speak)
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._thread.run(work, timeout_s)
+        finally:
+            timer.cancel()
+
+    def _speak(self) -> None:
+        if not self._has_spoken:
+            self._has_spoken = True
+            print(f"tidelog: waiting up to {self._waits}", file=sys.stderr, flush=True)
 
 
 def unknown_key_or_none(key: str) -> str | None:
@@ -142,13 +185,23 @@ def with_next_step(error: ClientError, servers: str) -> str:
     from tidelog.client import errors
 
     message = str(error).rstrip(".")
-    if isinstance(error, errors.ConnectionFailed | errors.RequestTimedOut):
+    if _is_caused_by(error, errors.ConnectionFailed):
         return f"{message}. Is a broker running at {servers}? -b names another one."
+    if isinstance(error, errors.RequestTimedOut):
+        return f"{message}. --timeout waits longer."
     if isinstance(error, errors.UnknownTopic):
         return f"{message}. `tidelog topic list` shows the topics."
     if isinstance(error, errors.NotAuthorized):
         return f"{message}. -X and --config take the client's credentials."
     return message
+
+
+def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+    while error is not None:
+        if isinstance(error, kind):
+            return True
+        error = error.__cause__
+    return False
 
 
 def milliseconds(text: str) -> int:

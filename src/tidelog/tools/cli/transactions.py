@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tidelog.clock import SystemClock
-from tidelog.tools.cli.cluster_command import with_cluster
 from tidelog.tools.cli.completion import complete_topics
 from tidelog.tools.cli.frame import CommandFailed, together
 from tidelog.tools.cli.output import Column, say, show_rows
@@ -25,8 +24,8 @@ from tidelog.tools.cli.session import ClusterGroup, Session, pass_session
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.transactions import ActiveProducer
+    from tidelog.client.admin.transactions import ActiveProducer, TransactionDescription
+    from tidelog.client.blocking.admin import Admin
 
 MINUTE_MS: Final = 60_000
 
@@ -96,21 +95,17 @@ def list_command(
     session: Session, duration_filter: int | None, transactional_id_pattern: str | None
 ) -> int:
     """List transactional ids."""
+    from tidelog.client.admin.transactions import NO_DURATION
 
-    def do(cluster: Cluster) -> int:
-        from tidelog.client.transactions import NO_DURATION, list_transactions
-
-        found = list_transactions(
-            cluster,
+    with session.admin() as admin:
+        found = admin.list_transactions(
             duration_ms=NO_DURATION if duration_filter is None else duration_filter,
             pattern=transactional_id_pattern,
         )
-        fields = [column.field for column in LISTED]
-        rows = [dict(zip(fields, each, strict=True)) for each in found]
-        show_rows(session.output_format, rows, LISTED)
-        return 0
-
-    return with_cluster(session, do)
+    fields = [column.field for column in LISTED]
+    rows = [dict(zip(fields, each, strict=True)) for each in found]
+    show_rows(session.output_format, rows, LISTED)
+    return 0
 
 
 @command.command("describe")
@@ -118,27 +113,27 @@ def list_command(
 @pass_session
 def describe(session: Session, transactional_id: str) -> int:
     """Show the state of a transactional id."""
+    with session.admin() as admin:
+        found = admin.describe_transactions([transactional_id])[transactional_id].get()
+    show_rows(session.output_format, [described_row(found)], DESCRIBED)
+    return 0
 
-    def do(cluster: Cluster) -> int:
-        from tidelog.client.transactions import NO_TIMESTAMP, describe_transaction
 
-        found = describe_transaction(cluster, transactional_id)
-        runs = found.start_time_ms != NO_TIMESTAMP
-        row = {
-            "coordinator_id": found.coordinator_id,
-            "transactional_id": found.transactional_id,
-            "producer_id": found.producer_id,
-            "producer_epoch": found.producer_epoch,
-            "state": found.state,
-            "timeout_ms": found.timeout_ms,
-            "start_time_ms": found.start_time_ms if runs else None,
-            "duration_ms": SystemClock().time_ms() - found.start_time_ms if runs else None,
-            "partitions": [str(each) for each in sorted(found.partitions)],
-        }
-        show_rows(session.output_format, [row], DESCRIBED)
-        return 0
+def described_row(found: TransactionDescription) -> dict[str, object]:
+    from tidelog.client.admin.transactions import NO_TIMESTAMP
 
-    return with_cluster(session, do)
+    runs = found.start_time_ms != NO_TIMESTAMP
+    return {
+        "coordinator_id": found.coordinator_id,
+        "transactional_id": found.transactional_id,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "state": found.state,
+        "timeout_ms": found.timeout_ms,
+        "start_time_ms": found.start_time_ms if runs else None,
+        "duration_ms": SystemClock().time_ms() - found.start_time_ms if runs else None,
+        "partitions": [str(each) for each in sorted(found.partitions)],
+    }
 
 
 @command.command("describe-producers")
@@ -147,20 +142,18 @@ def describe(session: Session, transactional_id: str) -> int:
 @pass_session
 def describe_producers(session: Session, topic: str, partition: int, broker_id: int | None) -> int:
     """Show who writes to a partition."""
+    from tidelog.client.admin.transactions import NO_TXN_OFFSET
 
-    def do(cluster: Cluster) -> int:
-        from tidelog.client.transactions import NO_OFFSET
-
-        rows = []
-        for producer in _producers_of(cluster, TopicPartition(topic, partition), broker_id):
-            start = producer.txn_start_offset
-            values = (*producer[:5], None if start == NO_OFFSET else start)
-            fields = [column.field for column in PRODUCERS]
-            rows.append(dict(zip(fields, values, strict=True)))
-        show_rows(session.output_format, rows, PRODUCERS)
-        return 0
-
-    return with_cluster(session, do)
+    fields = [column.field for column in PRODUCERS]
+    with session.admin() as admin:
+        found = producers_of(admin, TopicPartition(topic, partition), broker_id)
+    rows = []
+    for producer in found:
+        start = producer.txn_start_offset
+        values = (*producer[:5], None if start == NO_TXN_OFFSET else start)
+        rows.append(dict(zip(fields, values, strict=True)))
+    show_rows(session.output_format, rows, PRODUCERS)
+    return 0
 
 
 @command.command("find-hanging")
@@ -186,35 +179,32 @@ def find_hanging_command(
     """Find transactions that nobody will end."""
     if partition is not None and topic is None:
         raise CommandFailed("--partition needs --topic")
+    from tidelog.tools.hanging_transactions import find_hanging, partitions_of
 
-    def do(cluster: Cluster) -> int:
-        from tidelog.tools.hanging_transactions import find_hanging, partitions_of
-
-        now_ms = SystemClock().time_ms()
+    now_ms = SystemClock().time_ms()
+    with session.admin() as admin:
         found = find_hanging(
-            cluster,
-            partitions_of(cluster, topic, partition, broker_id),
+            admin,
+            partitions_of(admin, topic, partition, broker_id),
             broker_id=broker_id,
             older_than_ms=max_transaction_timeout * MINUTE_MS,
             now_ms=now_ms,
         )
-        rows = [
-            {
-                "topic": each.partition.topic,
-                "partition": each.partition.partition,
-                "producer_id": each.producer.producer_id,
-                "producer_epoch": each.producer.producer_epoch,
-                "coordinator_epoch": each.producer.coordinator_epoch,
-                "start_offset": each.producer.txn_start_offset,
-                "last_timestamp": each.producer.last_timestamp,
-                "duration_minutes": (now_ms - each.producer.last_timestamp) // MINUTE_MS,
-            }
-            for each in found
-        ]
-        show_rows(session.output_format, rows, HANGING)
-        return 0
-
-    return with_cluster(session, do)
+    rows = [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "producer_id": each.producer.producer_id,
+            "producer_epoch": each.producer.producer_epoch,
+            "coordinator_epoch": each.producer.coordinator_epoch,
+            "start_offset": each.producer.txn_start_offset,
+            "last_timestamp": each.producer.last_timestamp,
+            "duration_minutes": (now_ms - each.producer.last_timestamp) // MINUTE_MS,
+        }
+        for each in found
+    ]
+    show_rows(session.output_format, rows, HANGING)
+    return 0
 
 
 @command.command("abort")
@@ -240,33 +230,24 @@ def abort(
     """End a hanging transaction in a partition."""
     place = TopicPartition(topic, partition)
     given = (producer_id, producer_epoch, coordinator_epoch)
-
-    def do(cluster: Cluster) -> int:
-        from tidelog.client.transactions import abort_transaction
-
+    with session.admin() as admin:
         if start_offset is not None:
-            named = _open_transaction(cluster, place, start_offset)
+            named = open_transaction(admin, place, start_offset)
         else:
             named = _all_three(given)
         if dry_run:
             say(f"the transaction of producer {named[0]} in {place} would be aborted")
             return 0
-        abort_transaction(
-            cluster,
-            place,
-            producer_id=named[0],
-            producer_epoch=named[1],
-            coordinator_epoch=named[2],
+        admin.abort_transaction(
+            place, producer_id=named[0], producer_epoch=named[1], coordinator_epoch=named[2]
         )
-        return 0
-
-    return with_cluster(session, do)
+    return 0
 
 
-def _open_transaction(
-    cluster: Cluster, place: TopicPartition, start_offset: int
+def open_transaction(
+    admin: Admin, place: TopicPartition, start_offset: int
 ) -> tuple[int, int, int]:
-    for producer in _producers_of(cluster, place):
+    for producer in producers_of(admin, place):
         if producer.txn_start_offset == start_offset:
             return producer[:3]
     raise CommandFailed(
@@ -284,9 +265,7 @@ def _all_three(given: tuple[int | None, int | None, int | None]) -> tuple[int, i
     return producer_id, producer_epoch, coordinator_epoch
 
 
-def _producers_of(
-    cluster: Cluster, partition: TopicPartition, broker_id: int | None = None
+def producers_of(
+    admin: Admin, partition: TopicPartition, broker_id: int | None = None
 ) -> list[ActiveProducer]:
-    from tidelog.client.transactions import describe_producers
-
-    return describe_producers(cluster, [partition], broker_id)[partition]
+    return admin.describe_producers([partition], broker_id=broker_id)[partition].get()

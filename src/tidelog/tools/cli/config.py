@@ -1,0 +1,277 @@
+"""`tidelog config get|set|unset TYPE NAME`: settings of topics, brokers, groups and clients.
+
+    tidelog config get topic orders
+    tidelog config get broker 1 --all
+    tidelog config set broker --default log.cleaner.threads=2
+    tidelog config set client my-app producer_byte_rate=1048576
+    tidelog config unset topic orders retention.ms
+
+TYPE is topic, broker, logger (of a broker), group, client-metrics, client, user or ip. The last
+three have quotas. `get` shows what was set; --all shows defaults too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tidelog.tools.cli.frame import CommandFailed, KeyValue
+from tidelog.tools.cli.output import columns, failures, show_data, show_rows
+from tidelog.tools.cli.session import ClusterGroup, Session, pass_session
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.configs import ConfigEntry, ConfigResource
+    from tidelog.client.blocking.admin import Admin
+
+RESOURCES: Final = {
+    "topic": "TOPIC",
+    "broker": "BROKER",
+    "logger": "BROKER_LOGGER",
+    "group": "GROUP",
+    "client-metrics": "CLIENT_METRICS",
+}
+QUOTAS: Final = {"client": "client-id", "user": "user", "ip": "ip"}
+TYPES: Final = (*RESOURCES, *QUOTAS)
+WITH_DEFAULT: Final = ("broker", "client", "user", "ip")
+HIDDEN: Final = "(hidden)"
+
+
+def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from tidelog.tools.cli.completion import complete_groups, complete_topics
+
+    kind = ctx.params.get("kind")
+    if kind == "topic":
+        return complete_topics(ctx, param, incomplete)
+    return complete_groups(ctx, param, incomplete) if kind == "group" else []
+
+
+kind_argument = click.argument("kind", type=click.Choice(TYPES), metavar="TYPE")
+default_option = click.option(
+    "--default", "is_default", is_flag=True, help="Of all brokers, clients, users or addresses."
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
+
+
+@click.group("config", cls=ClusterGroup)
+def command() -> None:
+    """Show and change settings of topics, brokers, groups and clients."""
+
+
+def _name_and_rest(
+    kind: str, words: Sequence[str], *, is_default: bool
+) -> tuple[str, tuple[str, ...]]:
+    """With --default there is no NAME."""
+    if is_default:
+        if kind not in WITH_DEFAULT:
+            raise click.UsageError(f"a {kind} has no --default")
+        return "", tuple(words)
+    if not words:
+        raise click.UsageError("missing argument 'NAME'")
+    return words[0], tuple(words[1:])
+
+
+def _resource(kind: str, name: str) -> ConfigResource:
+    from tidelog.client.admin.configs import ConfigResource, ConfigResourceType
+
+    if kind in ("broker", "logger") and name and not name.isdigit():
+        raise CommandFailed(f"a broker has a number, not the name {name}")
+    return ConfigResource(ConfigResourceType[RESOURCES[kind]], name)
+
+
+# get
+
+
+@command.command("get")
+@kind_argument
+@click.argument("words", nargs=-1, metavar="NAME [KEY]...", shell_complete=_complete_names)
+@default_option
+@click.option("--all", "all_entries", is_flag=True, help="Defaults too.")
+@click.option("--docs", is_flag=True, help="What the settings mean.")
+@pass_session
+def get(
+    session: Session,
+    kind: str,
+    words: tuple[str, ...],
+    is_default: bool,
+    all_entries: bool,
+    docs: bool,
+) -> int:
+    """Show settings of NAME, or only those of the KEYs."""
+    name, keys = _name_and_rest(kind, words, is_default=is_default)
+    if kind in QUOTAS:
+        return _get_quotas(session, kind, name, keys, is_default=is_default)
+    resource = _resource(kind, name)
+    with session.admin() as admin:
+        result = admin.describe_configs(
+            {resource: list(keys) or None}, include_synonyms=False, include_documentation=docs
+        )[resource]
+        entries = result.get()
+    missing = [f"{key} is no setting of {resource}" for key in keys if key not in entries]
+    rows = [
+        _row(entry, docs=docs)
+        for key, entry in sorted(entries.items())
+        if key in keys or all_entries or _is_set(entry, kind)
+    ]
+    shown = columns("key", "value", "source", *(["documentation"] if docs else []))
+    show_rows(
+        session.output_format,
+        rows,
+        shown,
+        empty=f"Nothing is set for {resource}; --all shows the defaults.",
+    )
+    return failures(missing)
+
+
+def _is_set(entry: ConfigEntry, kind: str) -> bool:
+    """By somebody, for this resource: a broker's file counts, defaults do not."""
+    from tidelog.client.admin.configs import ConfigSource
+
+    sources = {
+        "topic": {ConfigSource.DYNAMIC_TOPIC},
+        "group": {ConfigSource.GROUP},
+        "client-metrics": {ConfigSource.CLIENT_METRICS},
+        "broker": {
+            ConfigSource.DYNAMIC_BROKER,
+            ConfigSource.DYNAMIC_DEFAULT_BROKER,
+            ConfigSource.STATIC_BROKER,
+        },
+        "logger": {ConfigSource.DYNAMIC_BROKER_LOGGER},
+    }
+    return entry.source in sources[kind]
+
+
+def _row(entry: ConfigEntry, *, docs: bool) -> dict[str, object]:
+    row: dict[str, object] = {
+        "key": entry.name,
+        "value": HIDDEN if entry.is_sensitive else entry.value,
+        "source": entry.source.name.lower().replace("_", "-"),
+        "read_only": entry.is_read_only,
+    }
+    if docs:
+        row["documentation"] = entry.documentation
+    return row
+
+
+# set and unset
+
+
+@command.command("set")
+@kind_argument
+@click.argument("words", nargs=-1, metavar="NAME KEY=VALUE...", shell_complete=_complete_names)
+@default_option
+@dry_run_option
+@pass_session
+def set_command(
+    session: Session, kind: str, words: tuple[str, ...], is_default: bool, dry_run: bool
+) -> int:
+    """Set KEYs of NAME."""
+    name, pairs = _name_and_rest(kind, words, is_default=is_default)
+    if not pairs:
+        raise click.UsageError("missing argument 'KEY=VALUE'")
+    settings: dict[str, str | None] = dict(KeyValue().convert(pair, None, None) for pair in pairs)
+    return _change(session, kind, name, settings, is_default=is_default, dry_run=dry_run)
+
+
+@command.command("unset")
+@kind_argument
+@click.argument("words", nargs=-1, metavar="NAME KEY...", shell_complete=_complete_names)
+@default_option
+@dry_run_option
+@pass_session
+def unset(
+    session: Session, kind: str, words: tuple[str, ...], is_default: bool, dry_run: bool
+) -> int:
+    """Let KEYs of NAME go back to their defaults."""
+    name, keys = _name_and_rest(kind, words, is_default=is_default)
+    if not keys:
+        raise click.UsageError("missing argument 'KEY'")
+    nothing: dict[str, str | None] = dict.fromkeys(keys)
+    return _change(session, kind, name, nothing, is_default=is_default, dry_run=dry_run)
+
+
+def _change(
+    session: Session,
+    kind: str,
+    name: str,
+    settings: dict[str, str | None],
+    *,
+    is_default: bool,
+    dry_run: bool,
+) -> int:
+    with session.admin() as admin:
+        if kind in QUOTAS:
+            _change_quotas(admin, kind, name, settings, is_default=is_default, dry_run=dry_run)
+            what = f"{kind} {name or '(default)'}"
+        else:
+            resource = _resource(kind, name)
+            _change_resource(admin, resource, settings, dry_run=dry_run)
+            what = str(resource)
+    change = "would be changed" if dry_run else "changed"
+    if session.output_format in (None, "table"):
+        print(f"{what} {change}: {', '.join(settings)}")
+    else:
+        show_data(session.output_format, {"what": what, "change": change, "keys": list(settings)})
+    return 0
+
+
+def _change_resource(
+    admin: Admin, resource: ConfigResource, settings: dict[str, str | None], *, dry_run: bool
+) -> None:
+    from tidelog.client.admin.configs import AlterConfig, AlterOp
+
+    changes = [
+        AlterConfig(key, value, AlterOp.DELETE if value is None else AlterOp.SET)
+        for key, value in settings.items()
+    ]
+    results = admin.incremental_alter_configs({resource: changes}, validate_only=dry_run)
+    results[resource].get()
+
+
+# Quotas
+
+
+def _get_quotas(
+    session: Session, kind: str, name: str, keys: tuple[str, ...], *, is_default: bool
+) -> int:
+    from tidelog.client.admin.quotas import QuotaFilter, QuotaMatch
+
+    match = QuotaMatch.DEFAULT if is_default else QuotaMatch.EXACT
+    wanted = QuotaFilter(QUOTAS[kind], match, None if is_default else name)
+    with session.admin() as admin:
+        found = admin.describe_client_quotas([wanted])
+    rows = [
+        {"entity": str(entity), "key": key, "value": value}
+        for entity, quotas in sorted(found.items(), key=str)
+        for key, value in sorted(quotas.items())
+        if not keys or key in keys
+    ]
+    show_rows(
+        session.output_format,
+        rows,
+        columns("entity", "key", "value>"),
+        empty=f"Nothing is set for {kind} {name or '(default)'}.",
+    )
+    return 0
+
+
+def _change_quotas(
+    admin: Admin,
+    kind: str,
+    name: str,
+    settings: dict[str, str | None],
+    *,
+    is_default: bool,
+    dry_run: bool,
+) -> None:
+    from tidelog.client.admin.quotas import QuotaEntity
+
+    quotas: dict[str, float | None] = {}
+    for key, text in settings.items():
+        try:
+            quotas[key] = None if text is None else float(text)
+        except ValueError:
+            raise CommandFailed(f"{key}={text}: a quota is a number") from None
+    entity = QuotaEntity.of({QUOTAS[kind]: None if is_default else name})
+    admin.alter_client_quotas({entity: quotas}, validate_only=dry_run)[entity].get()

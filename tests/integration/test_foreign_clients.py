@@ -1,4 +1,5 @@
-"""Unmodified clients of other people write and read everything, and read what the others wrote."""
+"""Tidelog's client and unmodified ones of other people write and read everything, and read what the
+others wrote."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Other people's Kafka clients behind one small interface: confluent-kafka, kafka-python, aiokafka
-and kcat.
+"""Kafka clients behind one small interface: other people's (confluent-kafka, kafka-python, aiokafka
+and kcat), and tidelog's own.
 
 Each writes messages with a codec and reads partitions from their start (by assignment, without a
 group). What a client cannot carry (headers before 0.11, timestamps before 0.10, zstd before 2.1)
@@ -22,6 +22,11 @@ import aiokafka.errors
 import confluent_kafka
 import kafka
 import kafka.errors
+
+from tidelog.client.blocking.consumer import Consumer
+from tidelog.client.blocking.producer import Producer
+from tidelog.client.errors import BrokerRefused
+from tidelog.types import TopicPartition
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DEADLINE_S = 30.0
@@ -158,6 +163,54 @@ class ConfluentKafka:
                 )
         finally:
             consumer.close()
+        check_complete(self.name, found, counts)
+        return found
+
+
+class Tidelog:
+    name = "tidelog"
+    codecs = CODECS
+    carries_headers = carries_timestamps = sets_timestamps = writes_null_headers = True
+
+    def produce(
+        self, bootstrap: str, topic: str, partition: int, codec: str, messages: Sequence[Message]
+    ) -> None:
+        with Producer(
+            bootstrap_servers=bootstrap,
+            compression_type=codec,
+            max_request_size=REQUEST_BYTES_MAX,
+            linger_ms=20,
+        ) as producer:
+            deliveries = [
+                producer.send(
+                    topic,
+                    message.value,
+                    message.key,
+                    partition=partition,
+                    timestamp=message.timestamp_ms,
+                    headers=message.headers,
+                )
+                for message in messages
+            ]
+            try:
+                for delivery in deliveries:
+                    delivery.result(DEADLINE_S)
+            except BrokerRefused as error:
+                raise Refused(error.code) from error
+
+    def consume(
+        self, bootstrap: str, topic: str, counts: Mapping[int, int]
+    ) -> dict[int, list[Message]]:
+        found: dict[int, list[Message]] = {partition: [] for partition in counts}
+        deadline = time.monotonic() + DEADLINE_S
+        with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none") as consumer:
+            partitions = [TopicPartition(topic, partition) for partition in counts]
+            consumer.assign(partitions)
+            for partition in partitions:
+                consumer.seek(partition, 0)
+            while _incomplete(found, counts) and time.monotonic() < deadline:
+                for record in consumer.poll(0.2):
+                    found[record.partition].append(_from_python_record(record))
         check_complete(self.name, found, counts)
         return found
 
@@ -412,7 +465,7 @@ def _incomplete(found: Mapping[int, list[Message]], counts: Mapping[int, int]) -
 
 
 def _from_python_record(record: Any) -> Message:
-    """kafka-python and aiokafka share one record type; -1 stands for no timestamp."""
+    """kafka-python, aiokafka and tidelog name these alike; -1 stands for no timestamp."""
     no_timestamp = record.timestamp is None or record.timestamp < 0
     return Message(
         record.value,
@@ -428,7 +481,7 @@ OLD_RELEASES = ((0, 8, 2), (0, 9), (0, 10), (0, 11), (1, 0))
 
 
 def all_clients() -> list[ForeignClient]:
-    clients: list[ForeignClient] = [ConfluentKafka(), KafkaPython()]
+    clients: list[ForeignClient] = [Tidelog(), ConfluentKafka(), KafkaPython()]
     clients += [KafkaPython(release) for release in OLD_RELEASES]
     clients.append(Aiokafka())
     if Kcat.is_installed():

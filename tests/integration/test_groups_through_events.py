@@ -31,6 +31,27 @@ def test_no_partition_is_shared_and_no_record_is_skipped_through_random_events(
     assert harness.events.total() == 18
 
 
+@pytest.mark.skipif(EXTERNAL_BOOTSTRAP is not None, reason="needs a broker of its own")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        GroupKind("tidelog+tidelog-async+confluent", "cooperative-sticky"),
+        GroupKind("tidelog+tidelog-async+confluent", "range", is_static=True),
+        GroupKind("tidelog+tidelog-async+confluent", "uniform", protocol="consumer"),
+    ],
+    ids=str,
+)
+def test_tidelogs_members_share_groups_with_confluents_through_random_events(
+    tmp_path: Path, kind: GroupKind
+) -> None:
+    harness = GroupHarness(tmp_path, [kind], seed=3)
+    try:
+        harness.run(6)
+    finally:
+        harness.close()
+    assert harness.events.total() == 6
+
+
 def member(pid: int, *events: tuple[float, str, Any]) -> MemberProcess:
     """One partition, 0; an event's last item is its offset, if it has one."""
     rows = []
@@ -41,7 +62,9 @@ def member(pid: int, *events: tuple[float, str, Any]) -> MemberProcess:
         elif what.startswith("commit"):
             row["offsets"] = [[0, offset]]
         rows.append(row)
-    made = SimpleNamespace(process=SimpleNamespace(pid=pid), events=rows, killed_at=None)
+    made = SimpleNamespace(
+        process=SimpleNamespace(pid=pid), events=rows, killed_at=None, evicted_at=[]
+    )
     return cast(MemberProcess, made)
 
 
@@ -84,3 +107,10 @@ class TestTheJudge:
         second = member(2, (1.9, "assigned", None))
         (found,) = overlaps([member(1, *self.FIRST), second])
         assert "partition 0" in found
+
+    def test_who_is_stopped_for_longer_than_its_session_owns_nothing_after_that(self) -> None:
+        first = member(1, *self.FIRST)
+        first.evicted_at.append(1.7)
+        second = member(2, (1.9, "assigned", None), (2.2, "record", 2))
+        assert overlaps([first, second]) == []
+        assert misdeliveries([first, second]) == []

@@ -1,8 +1,9 @@
 """Groups of real clients in processes of their own, through random events.
 
-A group has 1 to 8 members of one library with one assignor. Members join, leave, are killed and
-come back (in a static group under the name they had), while records keep coming. Each group takes
-its share of the events; several groups live at once.
+A group has 1 to 8 members of one library, or of several, with one assignor. Members join, leave,
+are killed and come back (in a static group under the name they had), or are stopped for a while,
+shorter or longer than their session, while records keep coming. Each group takes its share of the
+events; several groups live at once.
 
 What must hold:
 - no partition is two members' at one time;
@@ -10,11 +11,15 @@ What must hold:
   is skipped and no answered commit is lost (`group_process.misdeliveries`);
 - whenever the group is left in peace, all partitions are shared out evenly and everything is read.
 
-With --protocol consumer the members (confluent-kafka's) use the new protocol (KIP-848) with the
-assignors of the broker. There the name of a static member that was killed is not free before its
-session is over (UNRELEASED_INSTANCE_ID ends who tries); the classic protocol gives it away at once.
+With --protocol consumer the members (tidelog's and confluent-kafka's) use the new protocol
+(KIP-848) with the assignors of the broker. There the name of a static member that was killed is not
+free before its session is over (UNRELEASED_INSTANCE_ID ends who tries); the classic protocol gives
+it away at once.
 
-    python -m tests.support.group_harness --events 200 [--seed 7] [--protocol consumer]
+With --protocol mixed the members of each group are tidelog's, confluent-kafka's and Java's, and the
+groups are of either protocol.
+
+    python -m tests.support.group_harness --events 200 [--seed 7] [--protocol consumer|mixed]
 """
 
 from __future__ import annotations
@@ -63,7 +68,7 @@ BROKER_OVERRIDES = {
 
 @dataclass(frozen=True)
 class GroupKind:
-    client: str
+    client: str  # several, joined by +, for a group of which each member is one of them
     strategy: str
     is_static: bool = False
     protocol: str = "classic"
@@ -89,13 +94,28 @@ CLASSIC_KINDS = (
     GroupKind("aiokafka", "range"),
     GroupKind("aiokafka", "roundrobin", is_static=True),
     GroupKind("aiokafka", "sticky"),
+    GroupKind("tidelog", "range"),
+    GroupKind("tidelog-async", "sticky", is_static=True),
+    GroupKind("tidelog+confluent", "roundrobin"),
+    GroupKind("tidelog+tidelog-async+confluent", "cooperative-sticky"),
 )
 CONSUMER_KINDS = tuple(
-    GroupKind("confluent", strategy, is_static, "consumer")
+    GroupKind(client, strategy, is_static, "consumer")
+    for client in ("confluent", "tidelog+confluent")
     for strategy in ("range", "uniform")
     for is_static in (False, True)
 )
-KINDS = {"classic": CLASSIC_KINDS, "consumer": CONSUMER_KINDS}
+# Java's members need the jars of Kafka.
+MIXED = "tidelog+tidelog-async+confluent+java"
+MIXED_KINDS = (
+    GroupKind(MIXED, "range"),
+    GroupKind(MIXED, "roundrobin", is_static=True),
+    GroupKind("tidelog+tidelog-async+java", "sticky"),
+    GroupKind(MIXED, "cooperative-sticky"),
+    GroupKind(MIXED, "uniform", protocol="consumer"),
+    GroupKind(MIXED, "range", is_static=True, protocol="consumer"),
+)
+KINDS = {"classic": CLASSIC_KINDS, "consumer": CONSUMER_KINDS, "mixed": MIXED_KINDS}
 
 
 class GroupLife:
@@ -143,11 +163,14 @@ class GroupLife:
         choices = ["join"] * 3 if len(self.live) < MEMBERS_MAX else []
         if len(self.live) > 1:
             choices += ["leave", "leave", "kill"]
-        choices += ["restart", "kill and restart"]
+        choices += ["restart", "kill and restart", "pause", "long pause"]
         event = self._dice.choice(choices)
         self.events[event] += 1
         if event == "join":
             self._join()
+            return
+        if "pause" in event:
+            self._pause(is_long=event == "long pause")
             return
         member = self.live.pop(self._dice.randrange(len(self.live)))
         if "kill" in event:
@@ -165,7 +188,7 @@ class GroupLife:
             taken = {member.options.instance for member in known}
             instance = next(f"i{n}" for n in itertools.count() if f"i{n}" not in taken)
         options = MemberOptions(
-            self.kind.client,
+            self._dice.choice(self.kind.client.split("+")),
             self._bootstrap,
             self._name,
             self._name,
@@ -177,6 +200,13 @@ class GroupLife:
         member = MemberProcess(options)
         self.members.append(member)
         self.live.append(member)
+
+    def _pause(self, *, is_long: bool) -> None:
+        # Whoever is stopped in the middle of a rebalance may learn of a generation that is over.
+        self._peace()
+        member = self._dice.choice(self.live)
+        pause_s = SESSION_TIMEOUT_MS / 1000 + 1.5 if is_long else 1.0
+        member.stop(pause_s, is_evicted=is_long)
 
     def _feed(self) -> None:
         for number in range(self._count, self._count + ROUND):
@@ -257,7 +287,7 @@ def main() -> int:
     parser.add_argument("--protocol", choices=sorted(KINDS), default="classic")
     parser.add_argument("--client", help="groups of this library only")
     arguments = parser.parse_args()
-    kinds = [kind for kind in KINDS[arguments.protocol] if arguments.client in (None, kind.client)]
+    kinds = [kind for kind in KINDS[arguments.protocol] if (arguments.client or "") in kind.client]
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="group-harness-") as directory:
         harness = GroupHarness(Path(directory), kinds, seed=arguments.seed)

@@ -3,7 +3,8 @@
 Run as a module it is the member: `python -m tests.support.group_process '<json options>'`. It
 reads its topic, commits after every batch, and writes one line of JSON for everything that happens,
 with the system's monotonic time: assigned, revoked, record, committing, committed, closing. SIGTERM
-makes it leave its group; SIGKILL does not.
+makes it leave its group; SIGKILL does not. Java's member is a program of its own that writes the
+same lines (`java_member`).
 
 What the client hands over of a partition that is not the member's any more is left alone: its
 next owner gets it too.
@@ -21,13 +22,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.support.broker_process import dies_with_us
+from tests.support.eventually import eventually
+from tidelog.client.consumer.rebalance_listener import RebalanceListener
+from tidelog.client.errors import ClientError
+from tidelog.types import TopicPartition
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_TIMEOUT_S = 60.0
@@ -35,14 +42,23 @@ EXIT_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class MemberOptions:
-    client: str  # confluent, kafka-python or aiokafka
+    client: str  # tidelog, tidelog-async, confluent, kafka-python, aiokafka or java
     bootstrap: str
     group: str
     topic: str
     strategy: str  # range, roundrobin, sticky or cooperative-sticky; consumer: uniform or range
     session_timeout_ms: int = 6000
     instance: str | None = None
-    protocol: str = "classic"  # or consumer (KIP-848), which only confluent has
+    protocol: str = "classic"  # or consumer (KIP-848), which tidelog, confluent and java have
+
+    @property
+    def command(self) -> list[str]:
+        if self.client == "java":
+            from tests.support.java_member import java_member_command
+
+            return java_member_command(self.topic, tidelog_config(self))
+        module = [sys.executable, "-m", "tests.support.group_process"]
+        return [*module, json.dumps(self.__dict__)]
 
 
 @dataclass
@@ -50,11 +66,11 @@ class MemberProcess:
     options: MemberOptions
     events: list[dict[str, Any]] = field(default_factory=list)
     killed_at: float | None = None
+    evicted_at: list[float] = field(default_factory=list)  # stopped for longer than its session
 
     def __post_init__(self) -> None:
-        command = [sys.executable, "-m", "tests.support.group_process"]
         self.process = subprocess.Popen(
-            dies_with_us([*command, json.dumps(self.options.__dict__)]),
+            dies_with_us(self.options.command),
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -75,6 +91,17 @@ class MemberProcess:
         self.process.kill()
         self.killed_at = time.monotonic()
         self._end()
+
+    def stop(self, seconds: float, *, is_evicted: bool) -> None:
+        """SIGSTOP for so long. With `is_evicted` its partitions count as others' from then on: it
+        cannot know that before it runs again."""
+        self.process.send_signal(signal.SIGSTOP)
+        stopped = psutil.Process(self.process.pid)
+        eventually(lambda: stopped.status() == psutil.STATUS_STOPPED)
+        if is_evicted:
+            self.evicted_at.append(time.monotonic())
+        time.sleep(seconds)
+        self.process.send_signal(signal.SIGCONT)
 
     def _end(self) -> None:
         self.process.wait(EXIT_TIMEOUT_S)
@@ -102,8 +129,9 @@ def ownership(members: Iterable[MemberProcess]) -> dict[int, list[tuple[float, f
     for member in members:
         since: dict[int, float] = {}
         end = member.killed_at or float("inf")
-        rows = [*member.events, {"what": "closing", "at": end, "partitions": []}]
-        for event in rows:
+        ends = [{"what": "closing", "at": at, "partitions": []} for at in member.evicted_at]
+        rows = sorted([*member.events, *ends], key=lambda event: event["at"])
+        for event in [*rows, {"what": "closing", "at": end, "partitions": []}]:
             if event["what"] == "assigned":
                 since |= dict.fromkeys(set(event["partitions"]) - since.keys(), event["at"])
             elif event["what"] in ("revoked", "closing"):
@@ -372,10 +400,85 @@ async def run_aiokafka(options: MemberOptions, report: Report) -> None:
     await consumer.stop()
 
 
+def tidelog_config(options: MemberOptions) -> dict[str, object]:
+    config: dict[str, object] = {
+        "bootstrap.servers": options.bootstrap,
+        "group.id": options.group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "metadata.max.age.ms": 1000,
+    }
+    if options.protocol == "consumer":
+        config |= {"group.protocol": "consumer", "group.remote.assignor": options.strategy}
+    else:
+        config |= {
+            "partition.assignment.strategy": options.strategy,
+            "session.timeout.ms": options.session_timeout_ms,
+            "heartbeat.interval.ms": 300,
+        }
+    if options.instance:
+        config["group.instance.id"] = options.instance
+    return config
+
+
+def reporting_listener(report: Report) -> RebalanceListener:
+    class Listener(RebalanceListener):
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            report.assigned(each.partition for each in partitions)
+
+        def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+            report.revoked(each.partition for each in partitions)
+
+    return Listener()
+
+
+def run_tidelog(options: MemberOptions, report: Report) -> None:
+    from tidelog.client.blocking.consumer import Consumer
+
+    with Consumer(tidelog_config(options)) as consumer:
+        consumer.subscribe([options.topic], listener=reporting_listener(report))
+        while not report.stopping:
+            records = consumer.poll(0.1, max_records=50)
+            ends = report.records((each.partition, each.offset) for each in records)
+            if ends:
+                try:
+                    consumer.commit(
+                        {TopicPartition(options.topic, p): end for p, end in ends.items()}
+                    )
+                except ClientError as error:
+                    report.say("commit failed", error=repr(error))
+                else:
+                    report.committed(ends)
+        report.say("closing")
+
+
+async def run_tidelog_async(options: MemberOptions, report: Report) -> None:
+    from tidelog.client.consumer.consumer import AsyncConsumer
+
+    async with AsyncConsumer(tidelog_config(options)) as consumer:
+        consumer.subscribe([options.topic], listener=reporting_listener(report))
+        while not report.stopping:
+            records = await consumer.poll(0.1, max_records=50)
+            ends = report.records((each.partition, each.offset) for each in records)
+            if ends:
+                places = {TopicPartition(options.topic, p): end for p, end in ends.items()}
+                try:
+                    await consumer.commit(places)
+                except ClientError as error:
+                    report.say("commit failed", error=repr(error))
+                else:
+                    report.committed(ends)
+        report.say("closing")
+
+
 def main(text: str) -> None:
     options = MemberOptions(**json.loads(text))
     report = Report()
-    if options.client == "confluent":
+    if options.client == "tidelog":
+        run_tidelog(options, report)
+    elif options.client == "tidelog-async":
+        asyncio.run(run_tidelog_async(options, report))
+    elif options.client == "confluent":
         run_confluent(options, report)
     elif options.client == "kafka-python":
         run_kafka_python(options, report)

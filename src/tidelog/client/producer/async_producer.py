@@ -24,6 +24,7 @@ from tidelog.client.errors import (
     BufferExhausted,
     Closed,
     IllegalState,
+    InvalidRow,
     RequestTimedOut,
     Serialization,
 )
@@ -34,7 +35,13 @@ from tidelog.client.producer.accumulator import (
     RecordAccumulator,
 )
 from tidelog.client.producer.batch import HEADER_OVERHEAD_BYTES
-from tidelog.client.producer.delivery import ArrowDelivery, Delivery, OnDelivery, Outcome
+from tidelog.client.producer.delivery import (
+    ArrowDelivery,
+    Delivery,
+    OnDelivery,
+    Outcome,
+    raised_anew,
+)
 from tidelog.client.producer.partitioners import (
     Partitioner,
     RoundRobinPartitioner,
@@ -56,7 +63,13 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
-Headers: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+Headers: TypeAlias = (
+    Iterable[tuple[str, bytes | None]]
+    | Iterable[tuple[str, BytesLike | None]]
+    | Mapping[str, bytes | None]
+    | Mapping[str, BytesLike | None]
+)
 
 # Above so many bytes that the sender has not taken yet, `send` lets the event loop run.
 YIELD_BYTES: Final = 64 * 1024
@@ -200,6 +213,8 @@ class AsyncProducer:
         headers_bytes = 0
         if headers:
             pairs, headers_bytes = _checked_headers(headers)
+        if partition is not None and partition < 0:
+            raise InvalidRow(f"partition {partition} of topic {topic}: there is no such partition")
         if timestamp is None:
             timestamp = self._time_ms()
         elif type(timestamp) is not int or not 0 <= timestamp <= _TIMESTAMP_MAX:
@@ -501,8 +516,7 @@ class AsyncProducer:
         with self.accumulator.lock:
             transactions.finished(outcome)
         if outcome.error is not None:
-            error = outcome.error
-            raise type(error)(error.message, error.code) from error
+            raise raised_anew(outcome.error)
 
 
 def settings_of(config: ProducerConfig) -> AccumulatorSettings:

@@ -155,7 +155,7 @@ class Delivery(tuple["ProducerBatch", int, int]):
         batch, index = self._leaf()
         error = batch.error_of(index)
         if error is not None:
-            raise error
+            raise raised_anew(error)
         return batch.metadata_of(index, self[2])
 
 
@@ -191,7 +191,7 @@ class ArrowDelivery:
     def _last_offsets(self) -> dict[TopicPartition, int]:
         error = self.exception()
         if error is not None:
-            raise error
+            raise raised_anew(error)
         last_offsets: dict[TopicPartition, int] = {}
         for batch in self._batches:
             offset = batch.last_offset()
@@ -201,3 +201,10 @@ class ArrowDelivery:
 
 def timestamp_of(record_timestamp: int, log_append_time_ms: int) -> int:
     return record_timestamp if log_append_time_ms == NO_TIMESTAMP else log_append_time_ms
+
+
+def raised_anew(error: ClientError) -> ClientError:
+    """For one of the many who wait for the same: a traceback belongs to one of them."""
+    anew = type(error)(error.message, error.code)
+    anew.__cause__ = error.__cause__
+    return anew

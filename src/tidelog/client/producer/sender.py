@@ -556,6 +556,9 @@ class Sender:
             record_errors = _record_errors(batch, row, problem)
             is_sequence_free = batch.attempts < self._retries
             self._fail(batch, problem, record_errors, is_sequence_free=is_sequence_free)
+            if not is_sequence_free:
+                # An earlier try may have written it. Kafka's producer goes on with a gap here.
+                self._mark_unresolved(batch)
 
     def _may_try_again(self, batch: ProducerBatch, now: float) -> bool:
         return now < batch.deadline and batch.attempts < self._retries

@@ -145,14 +145,13 @@ def test_a_record_larger_than_a_batch_gets_a_batch_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        ({"request_bytes_max": 2000}, "max.request.size"),
-        ({"buffer_bytes": 2000, "request_bytes_max": 9000}, "buffer.memory"),
-    ],
+    ("request_bytes_max", "buffer_bytes", "key"),
+    [(2000, 9000, "max.request.size"), (9000, 2000, "buffer.memory")],
 )
-def test_a_record_that_no_request_could_hold_is_refused(settings: dict[str, int], key: str) -> None:
-    stage = ProducerStage(**settings)
+def test_a_record_that_no_request_could_hold_is_refused(
+    request_bytes_max: int, buffer_bytes: int, key: str
+) -> None:
+    stage = ProducerStage(request_bytes_max=request_bytes_max, buffer_bytes=buffer_bytes)
     with pytest.raises(MessageTooLarge, match=key):
         stage.append(b"x" * 2500)
 

@@ -23,11 +23,10 @@ class SparkTopics:
             create_topic(client, topic, partitions, named)
 
     def delete(self, topic: str) -> None:
-        from tidelog.client.cluster import Cluster
-        from tidelog.client.topics import delete_topics
+        from tidelog.client import Admin
 
-        with Cluster({"bootstrap.servers": self.bootstrap}) as cluster:
-            delete_topics(cluster, [topic])
+        with Admin({"bootstrap.servers": self.bootstrap}) as admin:
+            admin.delete_topics([topic])[topic].get()
 
     def add_partitions(self, topic: str, count: int) -> None:
         from kafka.protocol.admin import CreatePartitionsRequest
@@ -72,14 +71,8 @@ class SparkTopics:
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         """The offsets that a consumer group holds."""
-        from tidelog.client.cluster import Cluster
-        from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest
+        from tidelog.client import Admin
 
-        request = OffsetFetchRequest(group_id=group_id, topics=None)
-        with Cluster({"bootstrap.servers": self.bootstrap}) as cluster:
-            response: Any = cluster.ask_any("offsets", lambda row: row.call(request, 7))
-        return {
-            (topic.name, row.partition_index): row.committed_offset
-            for topic in response.topics
-            for row in topic.partitions
-        }
+        with Admin({"bootstrap.servers": self.bootstrap}) as admin:
+            found = admin.list_group_offsets(group_id)
+        return {(key.topic, key.partition): row.offset for key, row in found.items() if row is not None}

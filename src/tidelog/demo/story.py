@@ -148,8 +148,8 @@ class Demo:
 
     def _prepare(self) -> tuple[Pipeline, Shop]:
         """Topics and folder of the demo are made anew, so that every run counts from nothing."""
-        from tidelog.client.cluster import Cluster
-        from tidelog.client.topics import delete_topics
+        from tidelog.client.blocking.admin import Admin
+        from tidelog.client.errors import UnknownTopic
         from tidelog.demo.shop import Shop
         from tidelog.pipeline.declaration_file import load_pipeline
         from tidelog.pipeline.example import write_example
@@ -162,8 +162,11 @@ class Demo:
         pipeline = replace(declared, spark={**declared.spark, **SHORT_RUN})
         topics = [topic for source in pipeline.sources for topic in source.topics]
         topics += [sink.target for sink in pipeline.sinks if sink.kind == "topic"]
-        with Cluster({"bootstrap.servers": self.broker.bootstrap}) as cluster:
-            delete_topics(cluster, [*topics, *pipeline.dead_letter_topics])
+        with Admin({"bootstrap.servers": self.broker.bootstrap}) as admin:
+            removed = admin.delete_topics([*topics, *pipeline.dead_letter_topics])
+        for result in removed.values():
+            if not isinstance(result.error, UnknownTopic):
+                result.get()
         prepare_topics(pipeline)
         today = datetime.datetime.now(datetime.UTC).date()
         shop = Shop(today, orders=self.settings.orders, minutes=self.settings.minutes)

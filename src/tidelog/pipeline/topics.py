@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.client.cluster import Cluster
+from tidelog.client.admin.topics import NewTopic
+from tidelog.client.blocking.admin import Admin
 from tidelog.client.errors import ClientError
-from tidelog.client.topics import create_topics
+from tidelog.config.client import AdminConfig
+from tidelog.errors import ErrorCode
 from tidelog.pipeline.declaration import PipelineError, Place, Problem
 
 if TYPE_CHECKING:
@@ -21,29 +23,30 @@ _FIRST_ANSWER_TIMEOUT_MS: Final = 5_000
 
 def prepare_topics(pipeline: Pipeline) -> list[str]:
     """The topics that were made; raises with the line of a source whose topic is not there."""
+    given = {key: value for key, value in pipeline.kafka.items() if key in AdminConfig.TABLE}
     config = {
         "default.api.timeout.ms": _FIRST_ANSWER_TIMEOUT_MS,
-        **pipeline.kafka,
+        **given,
         "bootstrap.servers": pipeline.bootstrap,
     }
     try:
-        with Cluster(config) as cluster:
-            return _prepare(cluster, pipeline)
+        with Admin(config) as admin:
+            return _prepare(admin, pipeline)
     except ClientError as problem:
         line = next((source.line for source in pipeline.sources), 0)
         told = f"no answer from bootstrap {pipeline.bootstrap}: {problem}; is a broker there?"
         raise pipeline.error(line, told) from problem
 
 
-def _prepare(cluster: Cluster, pipeline: Pipeline) -> list[str]:
+def _prepare(admin: Admin, pipeline: Pipeline) -> list[str]:
     wanted: dict[str, int | None] = {}
     for source in pipeline.sources:
         wanted |= dict.fromkeys(source.topics, source.partitions)
     for sink in pipeline.sinks:
         if sink.partitions is not None:
             wanted[sink.target] = sink.partitions
-    there = cluster.topics(list(wanted)) if wanted else {}
-    absent = [name for name in wanted if not there[name].exists]
+    there = {row.name for row in admin.list_topics(include_internal=True)}
+    absent = [name for name in wanted if name not in there]
     problems = [
         Problem(
             Place(pipeline.file, source.line),
@@ -57,5 +60,8 @@ def _prepare(cluster: Cluster, pipeline: Pipeline) -> list[str]:
     if problems:
         raise PipelineError(*problems)
     made = {name: partitions for name in absent if (partitions := wanted[name]) is not None}
-    create_topics(cluster, made)
+    for result in admin.create_topics(NewTopic(*row) for row in made.items()).values():
+        # Somebody else may have made one meanwhile.
+        if result.error is not None and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise result.error
     return list(made)

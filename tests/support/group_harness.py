@@ -203,6 +203,7 @@ class GroupLife:
 
     def _pause(self, *, is_long: bool) -> None:
         # Whoever is stopped in the middle of a rebalance may learn of a generation that is over.
+        self._feed()
         self._peace()
         member = self._dice.choice(self.live)
         pause_s = SESSION_TIMEOUT_MS / 1000 + 1.5 if is_long else 1.0

@@ -39,7 +39,7 @@ class FetchedColumns:
             for entry in buffer.entries():
                 entry.give_back_decoded()
                 if not gathered.take_from(entry):
-                    if entry.is_finished:
+                    if entry.is_finished and gathered.rows <= gathered.rows_max:
                         buffer.remove(entry)
                     break
         except CorruptRecordsFetched:

@@ -255,7 +255,7 @@ class ClassicGroup:
 
     async def _commit_before_rebalance(self, commits: OffsetCommits) -> None:
         try:
-            await commits.commit(self.consumed(), self._poll_interval_s)
+            await commits.commit_last(self.consumed(), self._poll_interval_s)
         except ClientError as problem:
             log.warning("group %s: no commit before the rebalance: %s", self._group_id, problem)
         finally:

@@ -719,7 +719,7 @@ class AsyncConsumer:
             if self._commits is not None:
                 try:
                     if self._commits.is_automatic:
-                        await self._commits.commit(self._consumed(), left_s())
+                        await self._commits.commit_last(self._consumed(), left_s())
                 except ClientError as problem:
                     log.warning("no commit while closing: %s", problem)
                 await self._commits.settle(left_s())

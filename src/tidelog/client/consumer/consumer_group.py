@@ -218,7 +218,7 @@ class ConsumerGroup:
 
     async def _commit(self, commits: OffsetCommits) -> None:
         try:
-            await commits.commit(self.consumed(), self._poll_interval_s)
+            await commits.commit_last(self.consumed(), self._poll_interval_s)
         except ClientError as problem:
             log.warning("group %s: no commit before the rebalance: %s", self._group_id, problem)
         finally:

@@ -34,6 +34,7 @@ from tidelog.client.errors import (
     FencedInstance,
     IllegalState,
     RequestTimedOut,
+    UnknownTopic,
     refused,
 )
 from tidelog.client.network.backoff import may_pass
@@ -120,6 +121,24 @@ class _Completed(NamedTuple):
     problem: ClientError | None
 
 
+class _Turn(NamedTuple):
+    """Waits until the commit before was sent, and lets the next one go."""
+
+    before: asyncio.Future[None] | None
+    sent: asyncio.Future[None]
+
+    async def __aenter__(self) -> None:
+        if self.before is not None and not self.before.done():
+            try:
+                await asyncio.shield(self.before)
+            except asyncio.CancelledError:
+                self.before.add_done_callback(lambda _: self.sent.set_result(None))
+                raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.sent.set_result(None)
+
+
 class OffsetCommits:
     """Of one group. `committer` may be changed between commits."""
 
@@ -139,7 +158,8 @@ class OffsetCommits:
         self.committer = committer
         self._interval_s = interval_s
         self._next_auto_commit = self._from_now(interval_s or 0)
-        self._order = asyncio.Lock()
+        # Done when the commit made last has been sent.
+        self._last_turn: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._completed: deque[_Completed] = deque()
         self._fenced: FencedInstance | None = None
@@ -179,7 +199,13 @@ class OffsetCommits:
 
     # Commits
 
-    async def commit(self, offsets: Offsets, timeout_s: float | None = None) -> None:
+    async def commit_last(self, offsets: Offsets, timeout_s: float) -> None:
+        """Before partitions go: a topic that is gone with its offsets is not waited for."""
+        await self.commit(offsets, timeout_s, awaits_topics=False)
+
+    async def commit(
+        self, offsets: Offsets, timeout_s: float | None = None, *, awaits_topics: bool = True
+    ) -> None:
         """Returns when the offsets are committed and all earlier commits have their outcome."""
         _require_valid(offsets)
         what = f"commit of {names_of(offsets)} to group {self._group_id}"
@@ -188,17 +214,21 @@ class OffsetCommits:
             patience.deadline = min(patience.deadline, self._from_now(timeout_s))
         while offsets:
             try:
-                await self._commit_once(offsets, patience.left_s)
+                await self._commit_once(offsets, self._take_turn(), patience.left_s)
                 break
             except ClientError as problem:
-                if not may_commit_later(problem) or isinstance(problem, CommitFailed):
+                is_final = isinstance(problem, CommitFailed) or (
+                    isinstance(problem, UnknownTopic) and not awaits_topics
+                )
+                if is_final or not may_commit_later(problem):
                     raise
                 await patience.wait_after(problem)
         await self.settle(patience.left_s)
 
     def commit_soon(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
         _require_valid(offsets)
-        task = asyncio.get_running_loop().create_task(self._commit_and_note(offsets, on_commit))
+        work = self._commit_and_note(offsets, on_commit, self._take_turn())
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -229,10 +259,18 @@ class OffsetCommits:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _commit_and_note(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
+    def _take_turn(self) -> _Turn:
+        """A place in the order, at the time of the call and not when the request can be made."""
+        turn = _Turn(self._last_turn, asyncio.get_running_loop().create_future())
+        self._last_turn = turn.sent
+        return turn
+
+    async def _commit_and_note(
+        self, offsets: Offsets, on_commit: OnCommit | None, turn: _Turn
+    ) -> None:
         problem: ClientError | None = None
         try:
-            await self._commit_once(offsets)
+            await self._commit_once(offsets, turn)
         except ClientError as failed:
             problem = failed
             if isinstance(failed, FencedInstance):
@@ -243,14 +281,14 @@ class OffsetCommits:
             self._completed.append(_Completed(on_commit, offsets, problem))
             self._on_news()
 
-    async def _commit_once(self, offsets: Offsets, timeout_s: float | None = None) -> None:
-        if not offsets:
-            return
+    async def _commit_once(
+        self, offsets: Offsets, turn: _Turn, timeout_s: float | None = None
+    ) -> None:
         limit_s = self._cluster.config.integer("request.timeout.ms") / 1000
         timeout_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
-                await self._send_commit(offsets)
+                await self._send_commit(offsets, turn)
         except TimeoutError:
             self._forget_coordinator()
             raise RequestTimedOut(
@@ -258,8 +296,10 @@ class OffsetCommits:
                 f"{round(timeout_s * 1000)} ms"
             ) from None
 
-    async def _send_commit(self, offsets: Offsets) -> None:
-        async with self._order:
+    async def _send_commit(self, offsets: Offsets, turn: _Turn) -> None:
+        async with turn:
+            if not offsets:
+                return
             node_id = await self._coordinator()
             identity = self.committer.commit_identity()
             version = (await self._cluster.versions(node_id, Purpose.COORDINATION)).version(

@@ -385,10 +385,10 @@ def test_buffer_memory_makes_send_wait_and_max_block_bounds_that() -> None:
         await (await producer.send("t", b"first"))
         log.steps.append(NoAnswer())
         for _ in range(2):
-            await producer.send("t", b"x" * 900)
+            await producer.send("t", b"x" * 800)
         began = time.monotonic()
         with pytest.raises(BufferExhausted, match=r"buffer\.memory=2000"):
-            await producer.send("t", b"x" * 900)
+            await producer.send("t", b"x" * 800)
         assert 0.3 <= time.monotonic() - began < 0.4 + BUSY_S
         await producer.close(timeout=0)
 
@@ -405,7 +405,7 @@ def test_buffer_memory_makes_send_wait_and_max_block_bounds_that() -> None:
 def test_send_goes_on_when_there_is_room_again() -> None:
     async def story(cluster: ScriptedCluster, log: ScriptedLog, producer: AsyncProducer) -> None:
         for number in range(100):
-            await producer.send("t", b"%d" % number + b"x" * 900)
+            await producer.send("t", b"%d" % number + b"x" * 800)
         await producer.flush()
         assert len(log.records[T0]) == 100
         assert producer.accumulator.pool.available_bytes == 2000

@@ -25,27 +25,21 @@ from tests.support.foreign_clients import (
 )
 from tests.support.raw_batch import batch as raw_batch
 from tests.support.raw_client import RawClient, create_topic, produce
-from tidelog.client import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    NO_OFFSET,
-    Cluster,
-    Fetcher,
-    FetchRange,
+from tidelog.client.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, NO_OFFSET
+from tidelog.client.cluster import Cluster
+from tidelog.client.column_producer import Producer
+from tidelog.client.columns.arrow import SCHEMA_WITH_HEADERS
+from tidelog.client.errors import (
     MessageTooLarge,
     OffsetOutOfRange,
-    Producer,
-    TopicPartition,
     UnknownTopic,
     UnsupportedByBroker,
-    commit_offsets,
-    earliest_offsets,
-    latest_offsets,
-    list_offsets,
 )
-from tidelog.client.columns.arrow import SCHEMA_WITH_HEADERS
+from tidelog.client.fetcher import Fetcher, FetchRange
+from tidelog.client.groups import commit_offsets
+from tidelog.client.offsets import earliest_offsets, latest_offsets, list_offsets
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.types import TopicPartition
 
 NOW = 1_700_000_000_000
 HEADERS = SCHEMA_WITH_HEADERS.field("headers").type

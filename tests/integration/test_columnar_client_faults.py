@@ -24,24 +24,23 @@ from tests.support.scripted_cluster import (
     Fault,
     ScriptedCluster,
 )
-from tidelog.client import (
+from tidelog.client.cluster import Cluster
+from tidelog.client.column_producer import Producer
+from tidelog.client.errors import (
     ClientError,
-    Cluster,
-    Fetcher,
-    FetchRange,
     MessageTooLarge,
     OffsetOutOfRange,
     OutOfOrderSequence,
-    Producer,
     RequestTimedOut,
-    TopicPartition,
     UnknownTopic,
     UnsupportedByBroker,
-    commit_offsets,
-    latest_offsets,
 )
+from tidelog.client.fetcher import Fetcher, FetchRange
+from tidelog.client.groups import commit_offsets
+from tidelog.client.offsets import latest_offsets
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.types import TopicPartition
 
 QUICK = {
     "request.timeout.ms": 500,

@@ -1,49 +1,17 @@
-"""The columnar client: ranges of offsets in as Arrow record batches, record batches out.
+"""Kafka's producer, consumer and admin client, for any Kafka from 0.10 to 4.x.
 
-    cluster = Cluster(ClientConfig({"bootstrap.servers": "127.0.0.1:9092"}))
-    end = latest_offsets(cluster, [partition])[partition]
-    for batch in Fetcher(cluster).fetch_columns(partition, 0, end): ...
-    with Producer(cluster, topic="copy") as producer: producer.write(batch)
+    from tidelog.client import Admin, Consumer, Producer                 # blocking
+    from tidelog.client import AsyncAdmin, AsyncConsumer, AsyncProducer  # asyncio
 
-Works with Apache Kafka from 0.11 to 4.x. `Fetcher`, `FetchRange` and `Producer` need pyarrow (the
-`arrow` extra); they are imported when first asked for.
+    with Producer({"bootstrap.servers": "127.0.0.1:9092"}) as producer:
+        print(producer.send("greetings", b"hello").result().offset)
+
+Everything public is here, and is imported when it is first asked for.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-
-from tidelog.client.cluster import Cluster
-from tidelog.client.errors import (
-    BrokerRefused,
-    ClientError,
-    CommitRefused,
-    ConnectionFailed,
-    CorruptRecordsFetched,
-    InvalidRow,
-    MessageTooLarge,
-    NotAuthorized,
-    OffsetOutOfRange,
-    OutOfOrderSequence,
-    RequestTimedOut,
-    UnknownTopic,
-    UnreadableAnswer,
-    UnsupportedByBroker,
-)
-from tidelog.client.groups import commit_offsets
-from tidelog.client.network.metadata import ClusterView, PartitionView, TopicView
-from tidelog.client.offsets import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    NO_OFFSET,
-    FoundOffset,
-    earliest_offsets,
-    latest_offsets,
-    list_offsets,
-)
-from tidelog.config.client import ClientConfig
-from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.admin.acls import (
@@ -82,29 +50,84 @@ if TYPE_CHECKING:
         ScramUpsertion,
     )
     from tidelog.client.admin.groups import GroupDescription, GroupListing, GroupMember
-    from tidelog.client.admin.offsets import ListedOffset
+    from tidelog.client.admin.offsets import (
+        EARLIEST,
+        EARLIEST_LOCAL,
+        LATEST,
+        LATEST_TIERED,
+        MAX_TIMESTAMP,
+        NO_OFFSET,
+        ListedOffset,
+    )
     from tidelog.client.admin.partitions import ElectionType, PartitionReassignment
     from tidelog.client.admin.quotas import QuotaEntity, QuotaFilter, QuotaMatch
     from tidelog.client.admin.topics import (
         CreatedTopic,
         NewPartitions,
         NewTopic,
+        PartitionDescription,
         TopicDescription,
         TopicListing,
     )
     from tidelog.client.admin.transactions import (
         ActiveProducer,
-        ProducerIdAndEpoch,
         TransactionDescription,
         TransactionListing,
     )
     from tidelog.client.blocking.admin import Admin
-    from tidelog.client.column_producer import Producer
-    from tidelog.client.fetcher import Fetcher, FetchRange
+    from tidelog.client.blocking.consumer import Consumer
+    from tidelog.client.blocking.producer import Producer
+    from tidelog.client.consumer.assignors.assignor import Assignor
+    from tidelog.client.consumer.consumer import AsyncConsumer
+    from tidelog.client.consumer.fetch_buffer import RawBatch
+    from tidelog.client.consumer.offset_and_metadata import (
+        ConsumerGroupMetadata,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+    )
+    from tidelog.client.consumer.rebalance_listener import RebalanceListener
+    from tidelog.client.errors import (
+        BrokerRefused,
+        BufferExhausted,
+        ClientError,
+        Closed,
+        CommitFailed,
+        CommitRefused,
+        ConnectionFailed,
+        CorruptRecordsFetched,
+        FencedInstance,
+        IllegalState,
+        Interrupted,
+        InvalidRow,
+        LogTruncation,
+        MessageTooLarge,
+        NoOffsetForPartition,
+        NotAuthorized,
+        OffsetOutOfRange,
+        OutOfOrderSequence,
+        ProducerFenced,
+        RebalanceInProgress,
+        RequestTimedOut,
+        Serialization,
+        TransactionAbortable,
+        UnknownMember,
+        UnknownTopic,
+        UnreadableAnswer,
+        UnsupportedByBroker,
+    )
+    from tidelog.client.network.metadata import Node
+    from tidelog.client.producer.async_producer import AsyncProducer
+    from tidelog.client.producer.delivery import ArrowDelivery, Delivery, RecordMetadata
+    from tidelog.client.producer.sequences import ProducerIdAndEpoch
+    from tidelog.config.client import AdminConfig, ConsumerConfig, ProducerConfig
+    from tidelog.record._results import ConsumerRecord
+    from tidelog.types import TopicPartition, Uuid
 
 __all__ = [
     "EARLIEST",
+    "EARLIEST_LOCAL",
     "LATEST",
+    "LATEST_TIERED",
     "MAX_TIMESTAMP",
     "NO_OFFSET",
     "AclBinding",
@@ -113,52 +136,73 @@ __all__ = [
     "AclPermission",
     "ActiveProducer",
     "Admin",
+    "AdminConfig",
     "AlterConfig",
     "AlterOp",
+    "ArrowDelivery",
+    "Assignor",
     "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncProducer",
     "BrokerRefused",
-    "ClientConfig",
+    "BufferExhausted",
     "ClientError",
-    "Cluster",
+    "Closed",
     "ClusterDescription",
-    "ClusterView",
+    "CommitFailed",
     "CommitRefused",
     "ConfigEntry",
     "ConfigResource",
     "ConfigResourceType",
     "ConfigSource",
     "ConnectionFailed",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
     "CorruptRecordsFetched",
     "CreatedTopic",
     "DelegationToken",
+    "Delivery",
     "ElectionType",
     "FeatureDescription",
     "FeatureUpdate",
-    "FetchRange",
-    "Fetcher",
-    "FoundOffset",
+    "FencedInstance",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "IllegalState",
+    "Interrupted",
     "InvalidRow",
     "ListedOffset",
     "LogDirDescription",
+    "LogTruncation",
     "MessageTooLarge",
     "NewPartitions",
     "NewTopic",
+    "NoOffsetForPartition",
+    "Node",
     "NotAuthorized",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "OutOfOrderSequence",
+    "PartitionDescription",
     "PartitionReassignment",
-    "PartitionView",
     "PatternType",
     "Principal",
     "Producer",
+    "ProducerConfig",
+    "ProducerFenced",
     "ProducerIdAndEpoch",
     "QuorumDescription",
     "QuotaEntity",
     "QuotaFilter",
     "QuotaMatch",
+    "RawBatch",
+    "RebalanceInProgress",
+    "RebalanceListener",
+    "RecordMetadata",
     "RequestTimedOut",
     "ResourceType",
     "Result",
@@ -166,27 +210,25 @@ __all__ = [
     "ScramDeletion",
     "ScramMechanism",
     "ScramUpsertion",
+    "Serialization",
     "TopicDescription",
     "TopicListing",
     "TopicPartition",
     "TopicPartitionReplica",
-    "TopicView",
+    "TransactionAbortable",
     "TransactionDescription",
     "TransactionListing",
+    "UnknownMember",
     "UnknownTopic",
     "UnreadableAnswer",
     "UnsupportedByBroker",
     "UpgradeType",
-    "commit_offsets",
-    "earliest_offsets",
-    "latest_offsets",
-    "list_offsets",
+    "Uuid",
 ]
 
-
-# Imported when first asked for: what stands in which module.
-_LATER: Final = {
-    "admin.acls": (
+# The modules below tidelog, and what is taken from them.
+_PLACES: Final = {
+    "client.admin.acls": (
         "AclBinding",
         "AclBindingFilter",
         "AclOperation",
@@ -194,9 +236,9 @@ _LATER: Final = {
         "PatternType",
         "ResourceType",
     ),
-    "admin.asking": ("Result",),
-    "admin.async_admin": ("AsyncAdmin",),
-    "admin.brokers": (
+    "client.admin.asking": ("Result",),
+    "client.admin.async_admin": ("AsyncAdmin",),
+    "client.admin.brokers": (
         "ClusterDescription",
         "FeatureDescription",
         "FeatureUpdate",
@@ -205,7 +247,7 @@ _LATER: Final = {
         "TopicPartitionReplica",
         "UpgradeType",
     ),
-    "admin.configs": (
+    "client.admin.configs": (
         "AlterConfig",
         "AlterOp",
         "ConfigEntry",
@@ -213,7 +255,7 @@ _LATER: Final = {
         "ConfigResourceType",
         "ConfigSource",
     ),
-    "admin.credentials": (
+    "client.admin.credentials": (
         "DelegationToken",
         "Principal",
         "ScramCredential",
@@ -221,39 +263,103 @@ _LATER: Final = {
         "ScramMechanism",
         "ScramUpsertion",
     ),
-    "admin.groups": (
+    "client.admin.groups": (
         "GroupDescription",
         "GroupListing",
         "GroupMember",
     ),
-    "admin.offsets": ("ListedOffset",),
-    "admin.partitions": (
+    "client.admin.offsets": (
+        "EARLIEST",
+        "EARLIEST_LOCAL",
+        "LATEST",
+        "LATEST_TIERED",
+        "MAX_TIMESTAMP",
+        "NO_OFFSET",
+        "ListedOffset",
+    ),
+    "client.admin.partitions": (
         "ElectionType",
         "PartitionReassignment",
     ),
-    "admin.quotas": (
+    "client.admin.quotas": (
         "QuotaEntity",
         "QuotaFilter",
         "QuotaMatch",
     ),
-    "admin.topics": (
+    "client.admin.topics": (
         "CreatedTopic",
         "NewPartitions",
         "NewTopic",
+        "PartitionDescription",
         "TopicDescription",
         "TopicListing",
     ),
-    "admin.transactions": (
+    "client.admin.transactions": (
         "ActiveProducer",
-        "ProducerIdAndEpoch",
         "TransactionDescription",
         "TransactionListing",
     ),
-    "blocking.admin": ("Admin",),
-    "column_producer": ("Producer",),
-    "fetcher": ("FetchRange", "Fetcher"),
+    "client.blocking.admin": ("Admin",),
+    "client.blocking.consumer": ("Consumer",),
+    "client.blocking.producer": ("Producer",),
+    "client.consumer.assignors.assignor": ("Assignor",),
+    "client.consumer.consumer": ("AsyncConsumer",),
+    "client.consumer.fetch_buffer": ("RawBatch",),
+    "client.consumer.offset_and_metadata": (
+        "ConsumerGroupMetadata",
+        "OffsetAndMetadata",
+        "OffsetAndTimestamp",
+    ),
+    "client.consumer.rebalance_listener": ("RebalanceListener",),
+    "client.errors": (
+        "BrokerRefused",
+        "BufferExhausted",
+        "ClientError",
+        "Closed",
+        "CommitFailed",
+        "CommitRefused",
+        "ConnectionFailed",
+        "CorruptRecordsFetched",
+        "FencedInstance",
+        "IllegalState",
+        "Interrupted",
+        "InvalidRow",
+        "LogTruncation",
+        "MessageTooLarge",
+        "NoOffsetForPartition",
+        "NotAuthorized",
+        "OffsetOutOfRange",
+        "OutOfOrderSequence",
+        "ProducerFenced",
+        "RebalanceInProgress",
+        "RequestTimedOut",
+        "Serialization",
+        "TransactionAbortable",
+        "UnknownMember",
+        "UnknownTopic",
+        "UnreadableAnswer",
+        "UnsupportedByBroker",
+    ),
+    "client.network.metadata": ("Node",),
+    "client.producer.async_producer": ("AsyncProducer",),
+    "client.producer.delivery": (
+        "ArrowDelivery",
+        "Delivery",
+        "RecordMetadata",
+    ),
+    "client.producer.sequences": ("ProducerIdAndEpoch",),
+    "config.client": (
+        "AdminConfig",
+        "ConsumerConfig",
+        "ProducerConfig",
+    ),
+    "record._results": ("ConsumerRecord",),
+    "types": (
+        "TopicPartition",
+        "Uuid",
+    ),
 }
-_MODULES: Final = {name: module for module, names in _LATER.items() for name in names}
+_MODULES: Final = {name: module for module, names in _PLACES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -261,4 +367,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    value = getattr(import_module(f"tidelog.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

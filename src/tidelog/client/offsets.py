@@ -9,8 +9,9 @@ a timestamp     the first offset whose timestamp is at least that; -1 when there
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.client.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from tidelog.client.errors import ClientError, refused
 from tidelog.client.network.backoff import may_pass
 from tidelog.errors import ErrorCode
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
 
     from tidelog.client.cluster import Cluster
     from tidelog.client.connection import Connection
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-NO_OFFSET: Final = -1
 
 _MAX_TIMESTAMP_VERSION = 7
 

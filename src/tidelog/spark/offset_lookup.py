@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from tidelog.client.admin.offsets import NO_OFFSET
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import BrokerRefused, UnknownTopic, refused
-from tidelog.client.offsets import NO_OFFSET, earliest_offsets, latest_offsets, list_offsets
+from tidelog.client.offsets import earliest_offsets, latest_offsets, list_offsets
 from tidelog.spark.offset_ranges import require_all
 from tidelog.spark.offsets import (
     EARLIEST_OFFSET,

@@ -95,10 +95,12 @@ class Asking:
         pass."""
         patience = self.cluster.patience(what, timeout_s=timeout)
         retries = self.config.integer("retries")
+        last: ClientError | None = None
         while True:
             try:
-                return await self._in_time(what, ask, patience)
+                return await self._in_time(what, ask, patience, last)
             except ClientError as problem:
+                last = problem
                 if retries == 0 or not is_worth_another_try(problem):
                     raise
                 retries -= 1
@@ -119,9 +121,10 @@ class Asking:
         results: dict[K, Result[T]] = {}
         patience = self.cluster.patience(what, timeout_s=timeout)
         retries = self.config.integer("retries")
+        problem: ClientError | None = None
         while left:
             problems: dict[K, ClientError] = {}
-            for key, outcome in (await self._try(what, left, step, patience)).items():
+            for key, outcome in (await self._try(what, left, step, patience, problem)).items():
                 if not isinstance(outcome, ClientError):
                     results[key] = Result(value=outcome)
                 elif retries and outcome.code not in final and is_worth_another_try(outcome):
@@ -147,9 +150,10 @@ class Asking:
         keys: list[K],
         step: Callable[[list[K], int], Awaitable[Found[K, T]]],
         patience: Patience,
+        last: ClientError | None,
     ) -> dict[K, T | ClientError]:
         try:
-            found = await self._in_time(what, lambda left_ms: step(keys, left_ms), patience)
+            found = await self._in_time(what, lambda left_ms: step(keys, left_ms), patience, last)
         except ClientError as problem:
             return dict.fromkeys(keys, problem)
         return {
@@ -160,16 +164,20 @@ class Asking:
         }
 
     async def _in_time(
-        self, what: str, ask: Callable[[int], Awaitable[T]], patience: Patience
+        self,
+        what: str,
+        ask: Callable[[int], Awaitable[T]],
+        patience: Patience,
+        last: ClientError | None,
     ) -> T:
+        """`last` is why the try before failed; that says more than that this one took too long."""
         left_s = patience.left_s
         left_ms = round(min(left_s, self.config.seconds("request.timeout.ms")) * 1000)
         try:
             async with asyncio.timeout(left_s):
                 return await ask(left_ms)
         except TimeoutError as problem:
-            late = RequestTimedOut(f"{what}: no answer in time")
-            raise patience.given_up(late) from problem
+            raise patience.given_up(last or RequestTimedOut("no answer in time")) from problem
 
     def _prepare(self, problem: ClientError) -> None:
         """Before another try: the controller may be another broker by now."""

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from tidelog.client.admin.asking import Asking, Found, Result, problem_of
 from tidelog.client.errors import ClientError, UnreadableAnswer
 from tidelog.client.network.coordinators import CoordinatorKind
+from tidelog.client.producer.sequences import ProducerIdAndEpoch
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -76,11 +77,6 @@ class ActiveProducer(NamedTuple):
     last_sequence: int
     last_timestamp: int
     txn_start_offset: int  # NO_TXN_OFFSET: no transaction is open
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    producer_id: int
-    producer_epoch: int
 
 
 class TransactionCalls(Asking):

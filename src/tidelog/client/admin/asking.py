@@ -98,7 +98,7 @@ class Asking:
         last: ClientError | None = None
         while True:
             try:
-                return await self._in_time(what, ask, patience, last)
+                return await self._in_time(ask, patience, last)
             except ClientError as problem:
                 last = problem
                 if retries == 0 or not is_worth_another_try(problem):
@@ -153,7 +153,7 @@ class Asking:
         last: ClientError | None,
     ) -> dict[K, T | ClientError]:
         try:
-            found = await self._in_time(what, lambda left_ms: step(keys, left_ms), patience, last)
+            found = await self._in_time(lambda left_ms: step(keys, left_ms), patience, last)
         except ClientError as problem:
             return dict.fromkeys(keys, problem)
         return {
@@ -165,7 +165,6 @@ class Asking:
 
     async def _in_time(
         self,
-        what: str,
         ask: Callable[[int], Awaitable[T]],
         patience: Patience,
         last: ClientError | None,
@@ -177,7 +176,7 @@ class Asking:
             async with asyncio.timeout(left_s):
                 return await ask(left_ms)
         except TimeoutError as problem:
-            raise patience.given_up(last or RequestTimedOut("no answer in time")) from problem
+            raise last or RequestTimedOut("no answer in time") from problem
 
     def _prepare(self, problem: ClientError) -> None:
         """Before another try: the controller may be another broker by now."""

@@ -63,6 +63,7 @@ SECTIONS: Final = {
     "This command": {
         "context": Lazy(f"{HERE}.context", "name clusters and switch between them"),
         "completion": Lazy(f"{HERE}.completion", "completion for bash, zsh and fish"),
+        "kafka": Lazy(f"{HERE}.kafka", "Kafka's own tools by their names and flags"),
     },
 }
 ALIASES: Final = {"groups": "group", "transactions": "txn", "topics": "topic", "configs": "config"}

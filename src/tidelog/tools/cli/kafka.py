@@ -1,0 +1,63 @@
+"""`tidelog kafka NAME ...`: Kafka's own tools by their names, flags, output and exit codes.
+
+A name may be written as Kafka's scripts are: `kafka-topics`, `kafka-topics.sh` and `topics` are the
+same. Wrong usage and failures exit with 1, as Kafka's tools do.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import click
+
+from tidelog.errors import StartupError
+from tidelog.tools.cli.frame import CommandFailed, Lazy, LazyGroup
+from tidelog.tools.kafka.frame import ToolFailed
+
+HERE: Final = "tidelog.tools.kafka"
+SECTIONS: Final = {
+    "Topics and records": {
+        "topics": Lazy(f"{HERE}.topics", "create, alter, list, describe and delete topics"),
+        "console-producer": Lazy(f"{HERE}.console_producer", "write lines of standard input"),
+        "console-consumer": Lazy(f"{HERE}.console_consumer", "print records"),
+        "get-offsets": Lazy(f"{HERE}.get_offsets", "print offsets of partitions"),
+        "delete-records": Lazy(f"{HERE}.delete_records", "delete records before an offset"),
+    },
+    "Clusters": {
+        "consumer-groups": Lazy(f"{HERE}.consumer_groups", "list, describe and reset groups"),
+        "configs": Lazy(f"{HERE}.configs", "show and change settings"),
+        "leader-election": Lazy(f"{HERE}.leader_election", "elect leaders"),
+        "reassign-partitions": Lazy(f"{HERE}.reassign_partitions", "move replicas"),
+        "log-dirs": Lazy(f"{HERE}.log_dirs", "describe log directories"),
+        "transactions": Lazy(f"{HERE}.transactions", "list, describe and abort transactions"),
+        "dump-log": Lazy(f"{HERE}.dump_log", "show segment files"),
+    },
+    "Performance": {
+        "producer-perf-test": Lazy(f"{HERE}.producer_perf_test", "measure a producer"),
+        "consumer-perf-test": Lazy(f"{HERE}.consumer_perf_test", "measure a consumer"),
+    },
+}
+
+
+class ToolBox(LazyGroup):
+    """Finds a tool under each of its names. A tool's failure is its own line and exit code 1."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name.removeprefix("kafka-").removesuffix(".sh"))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ToolFailed, CommandFailed, StartupError) as error:
+            sys.stdout.flush()
+            print(error, file=sys.stderr)
+            return 1
+
+
+command = ToolBox(
+    "kafka",
+    sections=SECTIONS,
+    help="Kafka's own tools by their names, flags, output and exit codes, without Java.",
+    epilog="`kafka-topics.sh --list ...` becomes `tidelog kafka topics --list ...`.",
+)

@@ -8,12 +8,11 @@ import pyarrow as pa
 
 from tidelog.client.columns.arrow import BatchAssembler, Run
 from tidelog.client.columns.batch_selection import unreadable
-from tidelog.client.consumer.subscription_state import Position
 from tidelog.client.errors import CorruptRecordsFetched
 
 if TYPE_CHECKING:
     from tidelog.client.consumer.fetch_buffer import FetchBuffer, FetchedPartition
-    from tidelog.record.kernel import BatchRow, RecordsPart
+    from tidelog.record.kernel import RecordsPart
 
 ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 16 * 1024 * 1024
@@ -62,19 +61,16 @@ class FetchedColumns:
 
     def _cut(self, table: pa.Table, gathered: _Gathered) -> pa.Table:
         """Only one batch was taken, and it is too large: what is left of it stays."""
-        entry, row = gathered.entry, gathered.row
-        assert entry is not None
-        assert row is not None
+        assert gathered.entry is not None
         table = table.slice(0, gathered.rows_max)
-        last_offset = table.column("offset")[-1].as_py()
-        entry.untake_batch(Position(last_offset + 1, row.leader_epoch))
+        gathered.entry.untake_after(table.column("offset")[-1].as_py())
         return table
 
 
 class _Gathered:
     """Parts for one call of the kernel."""
 
-    __slots__ = ("bytes", "entry", "parts", "row", "rows", "rows_max", "runs")
+    __slots__ = ("bytes", "entry", "parts", "rows", "rows_max", "runs")
 
     def __init__(self, rows_max: int) -> None:
         self.rows_max = rows_max
@@ -82,34 +78,33 @@ class _Gathered:
         self.runs: list[Run] = []
         self.rows = 0
         self.bytes = 0
-        # The last batch taken.
-        self.entry: FetchedPartition | None = None
-        self.row: BatchRow | None = None
+        self.entry: FetchedPartition | None = None  # the last one taken from
 
     def take_from(self, entry: FetchedPartition) -> bool:
         """Whether there is room for more."""
-        while not entry.is_finished:
-            count = max(entry.batches[0].records_count, 1)
-            if self.parts and (self.rows + count > self.rows_max or self.bytes >= BYTES_MAX):
-                return False
-            position = entry.state.position
-            assert position is not None
-            row, parts = entry.take_batch()
-            self.entry, self.row = entry, row
-            for part in parts:
-                rows = part.records[1]
-                self.parts.append(part.records)
-                self.rows += rows
-                self.bytes += len(memoryview(part.records[0]))
-                self._note_run(entry, part.timestamp_type, rows, position.offset)
-        return self.rows < self.rows_max and self.bytes < BYTES_MAX
+        if entry.is_finished:
+            return True
+        rows_left, bytes_left = self.rows_max - self.rows, BYTES_MAX - self.bytes
+        if self.parts and (rows_left <= 0 or bytes_left <= 0 or entry.rows_next > rows_left):
+            return False
+        position = entry.state.position
+        assert position is not None
+        self.entry = entry
+        rows, kind = 0, None
+        for records, timestamp_type, _ in entry.take_parts(rows_left, bytes_left):
+            if timestamp_type != kind:
+                self._note_run(entry, kind, rows, position.offset)
+                rows, kind = 0, timestamp_type
+            rows += records[1]
+            self.parts.append(records)
+            self.bytes += len(records[0])  # type: ignore[arg-type]
+        self._note_run(entry, kind, rows, position.offset)
+        return entry.is_finished and self.rows < self.rows_max and self.bytes < BYTES_MAX
 
     def _note_run(
-        self, entry: FetchedPartition, timestamp_type: int, rows: int, start_offset: int
+        self, entry: FetchedPartition, timestamp_type: int | None, rows: int, start_offset: int
     ) -> None:
-        partition = entry.state.partition
-        last = self.runs[-1] if self.runs else None
-        if last is not None and last[:2] == (partition, timestamp_type):
-            self.runs[-1] = last._replace(rows=last.rows + rows)
-        else:
-            self.runs.append(Run(partition, timestamp_type, rows, start_offset, 1 << 63))
+        if timestamp_type is None:
+            return
+        self.rows += rows
+        self.runs.append(Run(entry.state.partition, timestamp_type, rows, start_offset, 1 << 63))

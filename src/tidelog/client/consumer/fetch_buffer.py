@@ -87,22 +87,28 @@ class FetchedPartition:
         return self._at == len(self._decoded) and self._batch == len(self._selection.batches)
 
     @property
-    def batches(self) -> list[BatchRow]:
-        """Those that are not decoded yet."""
-        return self._selection.batches[self._batch :]
+    def rows_next(self) -> int:
+        """Of the next batch, as far as its header tells."""
+        return max(self._selection.batches[self._batch].records_count, 1)
 
     def records(self, limit: int) -> list[ConsumerRecord]:
         """The next ones; moves the partition's position."""
-        while self._at == len(self._decoded) and self._batch < len(self._selection.batches):
-            self._decode(limit)
         taken = self._decoded[self._at : self._at + limit]
         self._at += len(taken)
+        batches_count = len(self._selection.batches)
+        try:
+            while len(taken) < limit and self._batch < batches_count:
+                self._decode(limit, taken)
+                more = self._decoded[: limit - len(taken)]
+                self._at = len(more)
+                taken = taken + more if taken else more
+        except CorruptRecordsFetched:
+            if not taken:
+                raise
         if self.is_finished:
             self.finish()
         elif taken:
-            last = taken[-1]
-            epoch = last.leader_epoch
-            self.state.consumed_to(Position(last.offset + 1, -1 if epoch is None else epoch))
+            self.state.consumed_to(_after(taken[-1]))
         return taken
 
     def finish(self) -> None:
@@ -111,20 +117,25 @@ class FetchedPartition:
         self._at = 0
         self.state.consumed_to(self._end)
 
-    def _decode(self, limit: int) -> None:
+    def _decode(self, limit: int, taken: list[ConsumerRecord]) -> None:
+        """The next batches, after what was `taken` already."""
         self._decoded, self._at = [], 0
-        position = self.state.position
+        position = _after(taken[-1]) if taken else self.state.position
         assert position is not None
         parts: list[Part] = []
         rows = 0
         batch = self._batch
         batches = self._selection.batches
         limit = max(limit, DECODED_MIN)
-        while batch < len(batches) and rows < limit:
-            for part in self.parts_of(batches[batch]):
-                parts.append(part)
-                rows += part.records[1]
-            batch += 1
+        try:
+            while batch < len(batches) and rows < limit:
+                for part in self.parts_of(batches[batch]):
+                    parts.append(part)
+                    rows += part.records[1]
+                batch += 1
+        except CorruptRecordsFetched:
+            if not parts:
+                raise
         partition = self.state.partition
         try:
             decoded = kernel.records_to_tuples(
@@ -132,7 +143,7 @@ class FetchedPartition:
             )
         except ValueError as problem:
             raise unreadable(partition, batches[self._batch].base_offset, problem) from problem
-        if decoded and decoded[-1].offset >= self._end.offset:
+        if decoded and decoded[-1].offset > batches[batch - 1].last_offset:
             raise CorruptRecordsFetched(
                 f"partition {partition}: a record has offset {decoded[-1].offset}, beyond its batch"
             )
@@ -159,17 +170,44 @@ class FetchedPartition:
         """The next one; the position is after it."""
         row = self._selection.batches[self._batch]
         parts = self.parts_of(row)
-        self._batch += 1
+        self._passed(self._batch + 1)
+        return row, parts
+
+    def take_parts(self, rows_max: int, bytes_max: int) -> list[Part]:
+        """Of the next whole batches, at least one; the position is after them."""
+        batches = self._selection.batches
+        batch = self._batch
+        taken: list[Part] = []
+        rows = size = 0
+        try:
+            while batch < len(batches):
+                row = batches[batch]
+                rows += max(row.records_count, 1)
+                size += row.size
+                if taken and (rows > rows_max or size > bytes_max):
+                    break
+                taken += self.parts_of(row)
+                batch += 1
+        except CorruptRecordsFetched:
+            if not taken:
+                raise
+        self._passed(batch)
+        return taken
+
+    def _passed(self, batch: int) -> None:
+        """Batches before this one have been given out."""
+        self._batch = batch
         if self.is_finished:
             self.finish()
         else:
+            row = self._selection.batches[batch - 1]
             self.state.consumed_to(Position(row.last_offset + 1, row.leader_epoch))
-        return row, parts
 
-    def untake_batch(self, position: Position) -> None:
-        """Only the records of the batch before `position` were given out."""
+    def untake_after(self, offset: int) -> None:
+        """Of the batch taken last, only records up to `offset` were given out."""
         self._batch -= 1
-        self.state.consumed_to(position)
+        epoch = self._selection.batches[self._batch].leader_epoch
+        self.state.consumed_to(Position(offset + 1, epoch))
 
     def raw(self, row: BatchRow) -> RawBatch:
         records = self._selection.records
@@ -185,6 +223,11 @@ class FetchedPartition:
 
 
 Entry = FetchedPartition | FetchFailure
+
+
+def _after(record: ConsumerRecord) -> Position:
+    epoch = record.leader_epoch
+    return Position(record.offset + 1, -1 if epoch is None else epoch)
 
 
 class FetchBuffer:

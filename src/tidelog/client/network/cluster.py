@@ -252,7 +252,9 @@ class Cluster:
         for node_id in node_ids:
             try:
                 await peers[node_id].connect()
-            except (ConnectionFailed, RequestTimedOut, UnreadableAnswer) as failed:
+            except Closed:
+                raise
+            except ClientError as failed:
                 problem = failed
             else:
                 return node_id
@@ -475,6 +477,7 @@ class Cluster:
                     del self._lookups[kind, key]
 
             task = self._around.loop.create_task(look_up())
+            task.add_done_callback(_retrieve)
             self._lookups[kind, key] = task
         try:
             return await asyncio.shield(task)
@@ -510,3 +513,9 @@ class Cluster:
         except (ConnectionFailed, RequestTimedOut):
             self.forget_coordinator(kind, key)
             raise
+
+
+def _retrieve(task: asyncio.Task[FoundCoordinator]) -> None:
+    """Whoever waited for it may have given up; then its failure is nobody's."""
+    if not task.cancelled():
+        task.exception()

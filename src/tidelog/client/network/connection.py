@@ -243,6 +243,9 @@ class Connection:
             self._fail(UnreadableAnswer(f"broker {self.broker} began an answer with {problem}"))
         except OSError as problem:
             self._lost(problem)
+        except BaseException as problem:
+            self._fail(UnreadableAnswer(f"broker {self.broker}: {problem!r}"))
+            raise
 
     def _take(self, frame: memoryview) -> None:
         if not self.is_open:
@@ -506,15 +509,17 @@ async def addresses_of(
     name: str, address: Address, loop: asyncio.AbstractEventLoop
 ) -> list[tuple[socket.AddressFamily, SocketAddress]]:
     """All that the name resolves to, in the resolver's order."""
+    if not address.host or not 0 < address.port < 1 << 16:
+        raise ConnectionFailed(f"broker {name}: {address} is no address")
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, address.host)
-        except OSError:
+        except (OSError, ValueError):
             continue
         return [(family, (address.host, address.port))]
     try:
         found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as problem:
+    except (OSError, ValueError) as problem:
         raise ConnectionFailed(
             f"broker {name}: cannot resolve {address.host}: {problem}"
         ) from problem

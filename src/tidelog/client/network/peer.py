@@ -117,12 +117,12 @@ class Peer:
     async def close(self) -> None:
         self._is_closed = True
         task = self._connecting
+        self._settle(Closed("the client is closed"))
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
         if self.connection is not None:
             self.connection.close()
-        self._settle(Closed("the client is closed"))
 
     # Connecting
 
@@ -137,6 +137,9 @@ class Peer:
         except ClientError as problem:
             self._settle(problem)
             return
+        except BaseException as problem:
+            self._settle(ConnectionFailed(f"cannot connect: {problem!r}"))
+            raise
         finally:
             self._connecting = None
         self.connection = connection

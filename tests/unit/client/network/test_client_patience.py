@@ -67,7 +67,7 @@ def test_progress_begins_the_time_anew() -> None:
         waiting = patience(clock, 1.0)
         clock.advance(ms=900)
         waiting.progressed()
-        assert waiting.left_s == 1.0
+        assert waiting.left_s == pytest.approx(1.0)
 
     run(story)
 

@@ -34,7 +34,7 @@ from tidelog.client.network.metadata import LeaderAndEpoch
 from tidelog.config.client import ConsumerConfig
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
-from tidelog.protocol.messages.api_versions import ApiVersionsRequest
+from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -44,7 +44,11 @@ from tidelog.protocol.messages.fetch import (
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tidelog.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 from tidelog.types import TopicPartition
 
 OLD_KAFKA = {
@@ -143,6 +147,29 @@ def test_an_unreachable_listener_is_named_with_its_broker() -> None:
             message = str(failed.value)
             assert f"broker 1 ({brokers.broker(1).address})" in message
             assert "advertised.listeners" in message
+            await client.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("", 9092), ("h", -1), ("h", 0), ("h", 1 << 20), ("a\0b", 9092), ("x" * 300, 9092)],
+)
+def test_an_address_that_is_none_is_refused(host: str, port: int) -> None:
+    async def story() -> None:
+        async with ScriptedCluster() as brokers:
+            odd = MetadataResponse(
+                brokers=[
+                    MetadataResponseBroker(node_id=0, host="127.0.0.1", port=brokers.broker().port),
+                    MetadataResponseBroker(node_id=9, host=host, port=port),
+                ]
+            )
+            brokers.broker().on(MetadataRequest, odd)
+            client = client_of(brokers)
+            await client.refresh()
+            with pytest.raises(ConnectionFailed, match="broker 9"):
+                await client.call(9, ListGroupsRequest())
             await client.close()
 
     run(story)
@@ -272,6 +299,20 @@ def test_a_broker_that_hangs_up_on_version_3_is_asked_with_version_0() -> None:
             client = client_of(brokers)
             await client.refresh()
             assert (await client.versions(0)).version(ApiKey.FETCH) == 2
+            await client.close()
+
+    run(story)
+
+
+def test_a_broker_that_offers_nothing_does_not_hide_the_others() -> None:
+    async def story() -> None:
+        async with ScriptedCluster(brokers=2) as brokers:
+            brokers.broker(0).on(ApiVersionsRequest, ApiVersionsResponse())
+            client = client_of(brokers)
+            for _ in range(5):
+                await client.refresh()
+            with pytest.raises(UnsupportedByBroker, match="does not say what it offers"):
+                await client.connect(0)
             await client.close()
 
     run(story)

@@ -47,7 +47,7 @@ class ProducerStage:
             partitioner=partitioner,
             leader_or_none=self.leaders.get,
             on_news=self._noted,
-            monotonic=self.clock.monotonic,
+            clock=self.clock,
         )
         available = tuple(range(PARTITIONS))
         self.accumulator.set_partitions("t", TopicPartitions(PARTITIONS, available))
@@ -69,7 +69,7 @@ class ProducerStage:
         reserved_bytes: int = 0,
     ) -> Delivery:
         delivery = self.accumulator.append(
-            "t", partition, key, value, (), 0, 1000, on_delivery, reserved_bytes
+            "t", value, key, partition, 1000, (), on_delivery, reserved_bytes
         )
         assert delivery is not None
         return delivery

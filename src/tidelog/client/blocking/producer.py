@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tidelog.client.blocking.loop_thread import LoopThread
 from tidelog.client.producer.accumulator import NoMemory
-from tidelog.client.producer.async_producer import AsyncProducer, Headers, Serializer
+from tidelog.client.producer.async_producer import AsyncProducer, Serializer
 from tidelog.config.client import ProducerConfig
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         OffsetAndMetadata,
     )
     from tidelog.client.network.metadata import PartitionView
+    from tidelog.client.producer.checked_record import Headers
     from tidelog.client.producer.delivery import ArrowDelivery, Delivery, OnDelivery
     from tidelog.client.producer.partitioners import Partitioner
     from tidelog.types import TopicPartition
@@ -65,8 +66,9 @@ class Producer:
             partitioner=partitioner,
         )
         self._thread = LoopThread.shared()
+        self._serializes = self._producer.serializes
         self._accumulator = self._producer.accumulator
-        self._try_send = self._producer.try_send
+        self._append = self._accumulator.append
         self._caught_up = threading.Event()
         self._pause_above_bytes = BEHIND_BYTES
         self._producer.sender.on_turn = self._turned
@@ -108,10 +110,10 @@ class Producer:
     ) -> Delivery:
         """As AsyncProducer.send. `on_delivery` is called in the thread of the event loop, where it
         may send more but must not wait."""
-        if self._producer.serializes:
+        if self._serializes:
             value, key = self._producer.serialized(value, key)
         try:
-            delivery = self._try_send(topic, value, key, partition, timestamp, headers, on_delivery)
+            delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         except NoMemory:
             delivery = None
         if delivery is None:

@@ -22,7 +22,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from threading import RLock
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidelog.client.errors import ClientError, InvalidRow, MessageTooLarge, RequestTimedOut
 from tidelog.client.producer.batch import (
@@ -31,6 +31,7 @@ from tidelog.client.producer.batch import (
     ProducerBatch,
 )
 from tidelog.client.producer.buffer_pool import BufferPool
+from tidelog.client.producer.checked_record import as_bytes, checked_headers, require_timestamp
 from tidelog.client.producer.delivery import Delivery, OnDelivery
 from tidelog.client.producer.partitioners import (
     Partitioner,
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog.client.network.metadata import LeaderAndEpoch
+    from tidelog.client.producer.checked_record import Headers
     from tidelog.client.producer.transaction_manager import TransactionManager
+    from tidelog.clock import Clock
 
 _NEVER_ALLOWED: Final = -2  # a token that TransactionManager.send_token never has
 _FOREVER: Final = float("inf")
@@ -117,7 +120,7 @@ class RecordAccumulator:
         partitioner: Partitioner | None = None,
         leader_or_none: Callable[[TopicPartition], LeaderAndEpoch | None],
         on_news: Callable[[], object],
-        monotonic: Callable[[], float],
+        clock: Clock,
     ) -> None:
         """`on_news` is called, with the lock held, when a batch is begun or has become due."""
         self.lock = RLock()
@@ -132,7 +135,8 @@ class RecordAccumulator:
         self._partitioner = partitioner
         self._leader_or_none = leader_or_none
         self._on_news = on_news
-        self._monotonic = monotonic
+        self._monotonic = clock.monotonic
+        self._time_ms = clock.time_ms
         self._batch_bytes = settings.batch_bytes
         self._hashes_keys = settings.hashes_keys
         self._topics: dict[str, TopicRecords] = {}
@@ -158,6 +162,8 @@ class RecordAccumulator:
                 topic = self._topics[name] = TopicRecords(name, self._batch_bytes)
                 topic.used_at = self._monotonic()
             topic.partitions = partitions
+            if partitions is not None and topic.sticky.partition >= partitions.total:
+                topic.sticky.partition = -1  # made anew with fewer partitions
 
     def forget_idle_topics(self, unused_since: float) -> list[str]:
         """Those without batches that nobody has sent to since then."""
@@ -177,50 +183,52 @@ class RecordAccumulator:
     def append(
         self,
         name: str,
+        value: Any,
+        key: Any,
         partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        headers_bytes: int,
-        timestamp: int,
+        timestamp: int | None,
+        headers: Headers,
         on_delivery: OnDelivery | None,
         reserved_bytes: int = 0,
     ) -> Delivery | None:
         """None if the partitions of the topic, or this one, are not known.
 
         Raises NoMemory where there is none; the caller waits for it and passes what it was granted
-        as `reserved_bytes`.
+        as `reserved_bytes`. From any thread. This is the path of every record, so it is one piece.
         """
         topic = self._topics.get(name)
         if topic is None or (partitions := topic.partitions) is None:
             return None
-        size = RECORD_OVERHEAD_BYTES + headers_bytes
+        size = RECORD_OVERHEAD_BYTES
         if value is not None:
+            if type(value) is not bytes:
+                value = as_bytes("value", value)
             size += len(value)
         if key is not None:
+            if type(key) is not bytes:
+                key = as_bytes("key", key)
             size += len(key)
-        is_sticky = False
-        if partition is not None:
-            if partition >= partitions.total:
-                return None
-        elif self._partitioner is not None:
-            partition = self._partitioner(name, key, value, partitions)
-        elif key is not None and self._hashes_keys:
-            partition = partition_for_key(key, partitions.total)
+        pairs: Sequence[tuple[str, bytes | None]] = ()
+        if headers:
+            pairs, headers_bytes = checked_headers(headers)
+            size += headers_bytes
+        if timestamp is None:
+            timestamp = self._time_ms()
         else:
-            is_sticky = True
+            require_timestamp(timestamp)
+        if partition is None:
+            if key is not None or self._partitioner is not None:
+                partition = self._chosen_partition(name, key, value, partitions)
+        elif partition >= partitions.total:
+            return None
+        sticky = topic.sticky if partition is None else None
         with self.lock:
-            if partition is None:
-                partition = topic.sticky.partition
-                if not 0 <= partition < partitions.total:
-                    partition = topic.sticky.pick(partitions, self._loads_of(topic, partitions))
-            queue = topic.queues.get(partition)
+            queue = topic.queues.get(topic.sticky.partition if partition is None else partition)
             if queue is None:
                 queue = self._new_queue(topic, partition, partitions)
-            transactions = self._transactions
-            if transactions is not None and queue.token != transactions.send_token:
-                transactions.maybe_add_partition(queue.partition)
-                queue.token = transactions.send_token
+            if self._transactions is not None and queue.token != self._transactions.send_token:
+                self._transactions.maybe_add_partition(queue.partition)
+                queue.token = self._transactions.send_token
             batch = queue.last_batch
             if batch is None or batch.size + size > batch.size_max:
                 batch = self._begin_batch(topic, queue, size, reserved_bytes)
@@ -228,22 +236,40 @@ class RecordAccumulator:
                 self.pool.give_back(reserved_bytes)
             records = batch.records
             index = len(records)
-            records.append((key, value, headers, timestamp))
+            records.append((key, value, pairs, timestamp))
             batch.size += size
             if on_delivery is not None:
                 batch.callbacks.append((index, timestamp, on_delivery))
-            if is_sticky:
-                sticky = topic.sticky
+            if sticky is not None:
                 sticky.produced_bytes += size
                 if sticky.produced_bytes >= self._batch_bytes and sticky.must_switch(
                     queue.last_batch is None
                 ):
-                    sticky.pick(partitions, self._loads_of(topic, partitions))
+                    self._pick_sticky(topic, partitions)
         return Delivery((batch, index, timestamp))
 
+    def _chosen_partition(
+        self, name: str, key: bytes | None, value: bytes | None, partitions: TopicPartitions
+    ) -> int | None:
+        """None for the sticky one. Without the lock: the application's partitioner may be slow."""
+        if self._partitioner is not None:
+            return self._partitioner(name, key, value, partitions)
+        if key is not None and self._hashes_keys:
+            return partition_for_key(key, partitions.total)
+        return None
+
+    def _pick_sticky(self, topic: TopicRecords, partitions: TopicPartitions) -> int:
+        """The next one; its queue is there afterwards."""
+        partition = topic.sticky.pick(partitions, self._loads_of(topic, partitions))
+        if partition not in topic.queues:
+            topic.queues[partition] = PartitionQueue(TopicPartition(topic.name, partition))
+        return partition
+
     def _new_queue(
-        self, topic: TopicRecords, partition: int, partitions: TopicPartitions
+        self, topic: TopicRecords, partition: int | None, partitions: TopicPartitions
     ) -> PartitionQueue:
+        if partition is None:
+            return topic.queues[self._pick_sticky(topic, partitions)]
         if not 0 <= partition < partitions.total:
             raise InvalidRow(
                 f"partition {partition} of topic {topic.name} is not there: it has partitions 0 to "
@@ -288,7 +314,9 @@ class RecordAccumulator:
         self._waiting.setdefault(queue.partition, queue)
         self.incomplete[batch] = None
         self.undrained_bytes += batch.size_max
-        self._on_news()
+        if len(queue.batches) <= 2:
+            # A first batch will be due; a second one makes the first due. More change nothing.
+            self._on_news()
 
     def _require_sendable(self, partition: TopicPartition, size: int) -> None:
         for limit, key in (

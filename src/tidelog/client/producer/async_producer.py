@@ -8,14 +8,14 @@
 new to it and for room in buffer.memory, at most max.block.ms for both. Now and then it lets the
 event loop run, so a program that does nothing but send does not starve the sender.
 
-The blocking Producer stands on the same object: it calls `try_send` from its caller's thread and
-has the event loop do everything else.
+The blocking Producer stands on the same object. It appends to the accumulator in its caller's
+thread and has the event loop do everything else.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -26,7 +26,6 @@ from tidelog.client.errors import (
     IllegalState,
     InvalidRow,
     RequestTimedOut,
-    Serialization,
 )
 from tidelog.client.network.cluster import Cluster
 from tidelog.client.producer.accumulator import (
@@ -34,7 +33,7 @@ from tidelog.client.producer.accumulator import (
     NoMemory,
     RecordAccumulator,
 )
-from tidelog.client.producer.batch import HEADER_OVERHEAD_BYTES
+from tidelog.client.producer.checked_record import Headers
 from tidelog.client.producer.delivery import (
     ArrowDelivery,
     Delivery,
@@ -63,18 +62,10 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
-BytesLike: TypeAlias = bytes | bytearray | memoryview
-Headers: TypeAlias = (
-    Iterable[tuple[str, bytes | None]]
-    | Iterable[tuple[str, BytesLike | None]]
-    | Mapping[str, bytes | None]
-    | Mapping[str, BytesLike | None]
-)
 
 # Above so many bytes that the sender has not taken yet, `send` lets the event loop run.
 YIELD_BYTES: Final = 64 * 1024
 
-_TIMESTAMP_MAX: Final = (1 << 63) - 1
 _CODECS: Final = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -124,9 +115,10 @@ class AsyncProducer:
             partitioner=partitioner,
             leader_or_none=self._cluster.metadata.leader_or_none,
             on_news=self._wake,
-            monotonic=self._clock.monotonic,
+            clock=self._clock,
         )
         self.sender = Sender(self._cluster, self.accumulator, self.transactions, self.config)
+        self._yield_above_bytes = YIELD_BYTES
         self._views: dict[str, TopicView | None] = {}
         self._is_started = False
         self._is_closed = False
@@ -175,16 +167,25 @@ class AsyncProducer:
         if self.serializes:
             value, key = self.serialized(value, key)
         try:
-            delivery = self.try_send(topic, value, key, partition, timestamp, headers, on_delivery)
+            delivery = self.accumulator.append(
+                topic, value, key, partition, timestamp, headers, on_delivery
+            )
         except NoMemory:
             delivery = None
         if delivery is None:
             return await self.send_when_possible(
                 topic, value, key, partition, timestamp, headers, on_delivery
             )
-        if self.accumulator.undrained_bytes > YIELD_BYTES:
-            await asyncio.sleep(0)
+        if self.accumulator.undrained_bytes > self._yield_above_bytes:
+            await self._let_sender_work()
         return delivery
+
+    async def _let_sender_work(self) -> None:
+        """Not again before another batch was begun."""
+        await asyncio.sleep(0)
+        behind_bytes = self.accumulator.undrained_bytes
+        batch_bytes = self.accumulator.settings.batch_bytes
+        self._yield_above_bytes = max(YIELD_BYTES, behind_bytes + batch_bytes - 1)
 
     def serialized(self, value: Any, key: Any) -> tuple[Any, Any]:
         if self._value_serializer is not None:
@@ -192,44 +193,6 @@ class AsyncProducer:
         if self._key_serializer is not None:
             key = self._key_serializer(key)
         return value, key
-
-    def try_send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers,
-        on_delivery: OnDelivery | None,
-        reserved_bytes: int = 0,
-    ) -> Delivery | None:
-        """None if the topic is not known yet; raises NoMemory. From any thread."""
-        if value is not None and type(value) is not bytes:
-            value = _as_bytes("value", value)
-        if key is not None and type(key) is not bytes:
-            key = _as_bytes("key", key)
-        pairs: Sequence[tuple[str, bytes | None]] = ()
-        headers_bytes = 0
-        if headers:
-            pairs, headers_bytes = _checked_headers(headers)
-        if partition is not None and partition < 0:
-            raise InvalidRow(f"partition {partition} of topic {topic}: there is no such partition")
-        if timestamp is None:
-            timestamp = self._time_ms()
-        elif type(timestamp) is not int or not 0 <= timestamp <= _TIMESTAMP_MAX:
-            raise Serialization(f"timestamp {timestamp!r} is no milliseconds since 1970")
-        return self.accumulator.append(
-            topic,
-            partition,
-            key,
-            value,
-            pairs,
-            headers_bytes,
-            timestamp,
-            on_delivery,
-            reserved_bytes,
-        )
 
     async def send_when_possible(
         self,
@@ -241,14 +204,16 @@ class AsyncProducer:
         headers: Headers,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        """Waits for what `try_send` did not find, at most max.block.ms."""
+        """Waits for what `append` did not find, at most max.block.ms."""
         self.start()
+        if partition is not None and partition < 0:
+            raise InvalidRow(f"partition {partition} of topic {topic}: there is no such partition")
         deadline = self._clock.monotonic() + self._max_block_s
         reserved_bytes = 0
         while True:
             self._require_open()
             try:
-                delivery = self.try_send(
+                delivery = self.accumulator.append(
                     topic, value, key, partition, timestamp, headers, on_delivery, reserved_bytes
                 )
             except NoMemory as problem:
@@ -551,25 +516,3 @@ def _transaction_manager(config: ProducerConfig) -> TransactionManager | None:
 def partitions_of(view: TopicView) -> TopicPartitions:
     led = [index for index, row in sorted(view.partitions.items()) if row.leader_id >= 0]
     return TopicPartitions(len(view.partitions), led)
-
-
-def _as_bytes(what: str, value: Any) -> bytes:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise Serialization(
-        f"the {what} is of type {type(value).__name__}: give bytes, or a {what}_serializer"
-    )
-
-
-def _checked_headers(headers: Headers) -> tuple[Sequence[tuple[str, bytes | None]], int]:
-    """As the kernel takes them, and about how many bytes they add."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    checked: list[tuple[str, bytes | None]] = []
-    size = 0
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise Serialization(f"the name of a header is of type {type(name).__name__}, not str")
-        data = None if value is None else _as_bytes("header", value)
-        checked.append((name, data))
-        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if data is None else len(data))
-    return checked, size

@@ -86,7 +86,7 @@ def test_a_closed_accumulator_makes_everything_due_and_takes_no_more() -> None:
     stage.append()
     stage.accumulator.close()
     assert stage.ready_nodes() == {0}
-    assert stage.accumulator.append("t", 0, None, b"v", (), 0, 0, None) is None
+    assert stage.accumulator.append("t", b"v", None, 0, 0, (), None) is None
 
 
 def test_a_partition_without_a_leader_is_told_of_and_not_drained() -> None:
@@ -198,8 +198,8 @@ def test_a_partitioner_that_names_no_partition_is_refused() -> None:
 
 def test_a_partition_that_is_not_known_yet_has_to_be_asked_for() -> None:
     stage = ProducerStage()
-    assert stage.accumulator.append("t", 3, None, b"v", (), 0, 0, None) is None
-    assert stage.accumulator.append("other", 0, None, b"v", (), 0, 0, None) is None
+    assert stage.accumulator.append("t", b"v", None, 3, 0, (), None) is None
+    assert stage.accumulator.append("other", b"v", None, 0, 0, (), None) is None
 
 
 def test_a_broker_that_takes_nothing_for_long_gets_no_records_without_a_key() -> None:
@@ -418,4 +418,4 @@ def test_topics_that_nobody_sends_to_are_forgotten() -> None:
     assert stage.accumulator.forget_idle_topics(stage.now) == []
     stage.accumulator.complete(stage.drain_one(), 0, -1)
     assert stage.accumulator.forget_idle_topics(stage.now) == ["t"]
-    assert stage.accumulator.append("t", 0, None, b"v", (), 0, 0, None) is None
+    assert stage.accumulator.append("t", b"v", None, 0, 0, (), None) is None

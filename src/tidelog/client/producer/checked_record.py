@@ -1,0 +1,46 @@
+"""What a record may consist of, checked before it goes into a batch with others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from tidelog.client.errors import Serialization
+from tidelog.client.producer.batch import HEADER_OVERHEAD_BYTES
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+Headers: TypeAlias = (
+    Iterable[tuple[str, bytes | None]]
+    | Iterable[tuple[str, BytesLike | None]]
+    | Mapping[str, bytes | None]
+    | Mapping[str, BytesLike | None]
+)
+
+_TIMESTAMP_MAX: Final = (1 << 63) - 1
+
+
+def as_bytes(what: str, value: Any) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise Serialization(
+        f"the {what} is of type {type(value).__name__}: give bytes, or a {what}_serializer"
+    )
+
+
+def checked_headers(headers: Headers) -> tuple[Sequence[tuple[str, bytes | None]], int]:
+    """As the kernel takes them, and about how many bytes they add."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    checked: list[tuple[str, bytes | None]] = []
+    size = 0
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise Serialization(f"the name of a header is of type {type(name).__name__}, not str")
+        data = None if value is None else as_bytes("header", value)
+        checked.append((name, data))
+        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if data is None else len(data))
+    return checked, size
+
+
+def require_timestamp(timestamp: int) -> None:
+    if type(timestamp) is not int or not 0 <= timestamp <= _TIMESTAMP_MAX:
+        raise Serialization(f"timestamp {timestamp!r} is no milliseconds since 1970")

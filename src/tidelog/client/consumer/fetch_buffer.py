@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # Batches of one or few records are decoded so many at a time at least.
 DECODED_MIN: Final = 500
 
+_NO_INDEX: Final = (1 << 31) - 1  # entries, batches and bytes beyond any answer's
+
 
 class RawBatch(NamedTuple):
     """A batch as the log has it, its checksum verified."""
@@ -63,6 +65,7 @@ class FetchedPartition:
         "_check_crcs",
         "_decoded",
         "_end",
+        "_is_scanned",
         "_selection",
         "bytes",
         "state",
@@ -78,6 +81,7 @@ class FetchedPartition:
         self._selection = selection
         self._end = end
         self._check_crcs = check_crcs
+        self._is_scanned = False
         self._batch = 0  # the next one to decode
         self._decoded: list[ConsumerRecord] = []
         self._at = 0  # how many of these are given out
@@ -150,7 +154,22 @@ class FetchedPartition:
         self._batch = batch
         self._decoded = decoded
 
+    def _scan(self) -> None:
+        """Checks the checksums of all batches with one call. Where one fails they are checked one
+        by one, so that what is before it is given out."""
+        self._is_scanned = True
+        records, batches = self._selection.records, self._selection.batches
+        if self._check_crcs and batches:
+            state = kernel.ScanState.at_start(batches[0].base_offset, _NO_INDEX)
+            first = batches[0].position
+            scan = kernel.scan_log(
+                records[first:], len(records) - first, state, 1, _NO_INDEX, _NO_INDEX
+            )
+            self._check_crcs = scan.why not in (kernel.AT_END, kernel.INCOMPLETE)
+
     def parts_of(self, row: BatchRow) -> list[Part]:
+        if not self._is_scanned:
+            self._scan()
         return parts_of_batch(
             self.state.partition, self._selection.records, row, check_crcs=self._check_crcs
         )

@@ -35,6 +35,7 @@ MEASURES = (
     "latency",
     "kcat",
     "confluent",
+    "client_produce",
     "java",
     "groups",
     "clients",
@@ -46,6 +47,7 @@ MEASURES = (
     "cluster",
     "scaling",
     "kernel",
+    "client_consume",
     "spark",
 )
 

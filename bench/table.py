@@ -167,11 +167,22 @@ class Report:
     figures: Sequence[Figure] = ()
     series: Sequence[Series] = ()
     remarks: Sequence[str] = field(default=())
+    against: str = "kafka"  # what the column of the peer is called
 
     def text(self) -> str:
         parts = [f"## {self.title}"]
         if self.figures:
-            head = ["measure", "unit", "kafka", "tidelog", "ratio", "target", "", "cpu", "notes"]
+            head = [
+                "measure",
+                "unit",
+                self.against,
+                "tidelog",
+                "ratio",
+                "target",
+                "",
+                "cpu",
+                "notes",
+            ]
             parts.append(columns([head, *(figure.cells() for figure in self.figures)]))
         if self.series:
             head = ["tidelog at growing sizes", "unit", "figures", "growth", ""]

@@ -1,13 +1,17 @@
-"""The command line as its tests look at it: parsed but not run, and its flags."""
+"""The command line as its tests look at it: parsed but not run, its flags, and its users."""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
 import click
+import pytest
 
-from tidelog.tools.cli.main import PROGRAM, root
+from tidelog.tools.cli.main import PROGRAM, main, root
 from tidelog.tools.cli.session import Session
 
 
@@ -43,3 +47,49 @@ def _with_verbs(command: click.Command, context: click.Context) -> Iterator[clic
             verb = command.get_command(context, name)
             assert verb is not None
             yield from _with_verbs(verb, context)
+
+
+class User:
+    """Types commands for one cluster and reads what they print."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+        self.errors = ""
+
+    def types(self, *arguments: str, stdin: str | bytes = "", code: int = 0) -> str:
+        """What the command prints on standard output. The time limit is for busy machines."""
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+        self._monkeypatch.setattr("tidelog.tools.cli.session.SILENCE_MAX_S", 60.0)
+        try:
+            done = main(["-b", self._bootstrap, "--timeout", "60s", *arguments])
+        except SystemExit as ended:
+            done = int(ended.code or 0)
+        printed = self._capsys.readouterr()
+        self.errors = printed.err
+        assert done == code, f"{arguments}: {printed.out}\n{printed.err}"
+        return printed.out
+
+    def lines(self, *arguments: str, stdin: str | bytes = "", code: int = 0) -> list[str]:
+        return self.types(*arguments, stdin=stdin, code=code).splitlines()
+
+    def rows(self, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+        """Of `-o jsonl`."""
+        printed = self.types("-o", "jsonl", *arguments, code=code)
+        return [json.loads(line) for line in printed.splitlines()]
+
+    def kafka(self, tool: str, *arguments: str, stdin: str = "", code: int = 0) -> list[str]:
+        """A drop-in tool."""
+        server = () if tool in ("dump-log", "producer-perf-test") else self.server
+        return self.lines("kafka", tool, *server, *arguments, stdin=stdin, code=code)
+
+    @property
+    def server(self) -> tuple[str, str]:
+        return "--bootstrap-server", self._bootstrap

@@ -22,7 +22,7 @@ import click
 from tidelog.clock import SystemClock
 from tidelog.tools.cli.completion import complete_groups, complete_topics
 from tidelog.tools.cli.frame import CommandFailed
-from tidelog.tools.cli.output import json_line, plain, yaml_lines
+from tidelog.tools.cli.output import json_line, plain, require_reader, yaml_lines
 from tidelog.tools.cli.record_format import compile_format, record_as_json
 from tidelog.tools.cli.record_selection import (
     Place,
@@ -282,7 +282,9 @@ def read_spans(
     limit: Limit,
 ) -> None:
     """Until every span with an end is read, or the limit is reached."""
-    open_spans = {each: span for each, span in spans.items() if not _is_done(span, span.start)}
+    open_spans = {
+        each: span for each, span in spans.items() if span.stop is None or span.start < span.stop
+    }
     consumer.assign(list(open_spans))
     for partition, span in open_spans.items():
         consumer.seek(partition, span.start)
@@ -290,14 +292,12 @@ def read_spans(
         records = consumer.poll(POLL_S, max_records=RECORDS_A_POLL)
         if records:
             show([each for each in records if _is_within(each, spans)])
-        for partition in list(open_spans):
-            if _is_done(open_spans[partition], consumer.position(partition)):
+        else:
+            require_reader()
+        for partition, span in list(open_spans.items()):
+            if span.stop is not None and consumer.position(partition) >= span.stop:
                 consumer.pause([partition])
                 del open_spans[partition]
-
-
-def _is_done(span: Span, position: int) -> bool:
-    return span.stop is not None and position >= span.stop
 
 
 def _is_within(record: ConsumerRecord, spans: Mapping[TopicPartition, Span]) -> bool:
@@ -337,6 +337,8 @@ def _as_member(
                 consumer.commit()
             elif exit_at_end and _has_read_all(consumer):
                 break
+            else:
+                require_reader()
 
 
 def _has_read_all(consumer: Consumer) -> bool:

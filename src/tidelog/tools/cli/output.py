@@ -241,6 +241,25 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def require_reader() -> None:
+    """Raises BrokenPipeError when nobody reads standard output any more.
+
+    A command that waits for something to print would not notice by writing.
+    """
+    import select
+
+    if not hasattr(select, "poll"):
+        return
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # not a file at all
+    poll = select.poll()
+    poll.register(descriptor, select.POLLERR)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        raise BrokenPipeError
+
+
 def say(message: str, *, style: str = "") -> None:
     """A remark for the person at the terminal; never a part of the output."""
     text = printable(message)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tidelog.tools.cli.completion import complete_topics
+from tidelog.tools.cli.output import require_reader
 from tidelog.tools.cli.session import Session, pass_session
 from tidelog.tools.kafka.frame import (
     KafkaTool,
@@ -313,13 +314,16 @@ class Printer:
             if records:
                 self._print(records)
                 last_s = time.monotonic()
-            elif timeout_s is not None and time.monotonic() - last_s > timeout_s:
-                print(
-                    "Error processing message, terminating consumer process: no record for "
-                    f"{timeout_ms} ms",
-                    file=sys.stderr,
-                )
-                return
+                continue
+            require_reader()
+            if timeout_s is None or time.monotonic() - last_s <= timeout_s:
+                continue
+            print(
+                "Error processing message, terminating consumer process: no record for "
+                f"{timeout_ms} ms",
+                file=sys.stderr,
+            )
+            return
 
     def _print(self, records: list[ConsumerRecord]) -> None:
         lines = []

@@ -50,8 +50,7 @@ class SparkTopics:
         seconds after BASE_TIMESTAMP_MS."""
         import pyarrow as pa
 
-        from tidelog.client.cluster import Cluster
-        from tidelog.client.column_producer import Producer
+        from tidelog.client import Producer
 
         times = [(BASE_TIMESTAMP_MS + 1000 * number) * 1000 for number in numbers]
         batch = pa.RecordBatch.from_pydict(
@@ -63,11 +62,8 @@ class SparkTopics:
                 **columns,
             }
         )
-        with (
-            Cluster({"bootstrap.servers": self.bootstrap}) as cluster,
-            Producer(cluster, topic=topic) as producer,
-        ):
-            producer.write(batch)
+        with Producer({"bootstrap.servers": self.bootstrap}) as producer:
+            producer.send_arrow(batch, topic).result()
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         """The offsets that a consumer group holds."""
@@ -75,4 +71,6 @@ class SparkTopics:
 
         with Admin({"bootstrap.servers": self.bootstrap}) as admin:
             found = admin.list_group_offsets(group_id)
-        return {(key.topic, key.partition): row.offset for key, row in found.items() if row is not None}
+        return {
+            (key.topic, key.partition): row.offset for key, row in found.items() if row is not None
+        }

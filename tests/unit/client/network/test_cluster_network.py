@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import struct
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -21,6 +23,7 @@ from tests.support.scripted_broker import (
     run,
 )
 from tidelog.client.errors import (
+    ClientError,
     Closed,
     ConnectionFailed,
     RequestTimedOut,
@@ -34,6 +37,7 @@ from tidelog.client.network.metadata import LeaderAndEpoch
 from tidelog.config.client import ConsumerConfig
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.header import encode_response_header
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -487,6 +491,38 @@ def test_a_broker_that_lies_is_hung_up_on(
             await client.call(1, ListGroupsRequest())
             await client.call(0, ListGroupsRequest())
             await client.close()
+
+    run(story)
+
+
+def test_mutated_answers_are_refused_or_read_and_never_waited_for() -> None:
+    async def story() -> None:
+        chance = random.Random(7)
+        async with ScriptedCluster(topics={"t": 3}) as brokers:
+            broker = brokers.broker()
+
+            def mutated(request: MetadataRequest, version: int) -> Raw:
+                body = bytearray(brokers.metadata(request).encode(version))
+                for _ in range(chance.randint(1, 8)):
+                    body[chance.randrange(len(body))] = chance.randrange(256)
+                header = encode_response_header(1, request.API_KEY, version)
+                data = header + bytes(
+                    body[: chance.choice([len(body), chance.randrange(len(body))])]
+                )
+                return Raw(struct.pack(">i", len(data)) + data)
+
+            outcomes = Counter[str]()
+            for _ in range(200):
+                broker.on(MetadataRequest, mutated)
+                client = client_of(brokers)
+                try:
+                    await client.refresh(None)
+                    outcomes["read"] += 1
+                except ClientError as problem:
+                    outcomes[type(problem).__name__] += 1
+                await client.close()
+            assert outcomes["UnreadableAnswer"] > 20, outcomes
+            assert outcomes["RequestTimedOut"] == 0, outcomes
 
     run(story)
 

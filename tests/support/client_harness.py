@@ -237,7 +237,7 @@ class ClientHarness:
         transactions: bool = False,
         is_impatient: bool = False,
     ) -> None:
-        self._directory = directory
+        self._copy_errors = directory / "copy-stderr.txt"
         self._dice = random.Random(seed)
         self._plan = ["kill"] * kills + ["cut"] * cuts
         self._dice.shuffle(self._plan)
@@ -282,7 +282,7 @@ class ClientHarness:
         for event in self._plan:
             time.sleep(self._dice.uniform(0, 0.4))
             self._kill() if event == "kill" else self._cut()
-            self.feeds.require_alive()
+            self._require_alive()
         self.feeds.stop()
         self.check()
 
@@ -319,7 +319,15 @@ class ClientHarness:
             protocol=self._copy_protocol,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
         )
-        self.copies.append(CopyMember(options, self._directory / "copy-stderr.txt"))
+        self.copies.append(CopyMember(options, self._copy_errors))
+
+    def _require_alive(self) -> None:
+        self.feeds.require_alive()
+        processes = [member.process for live in self._live.values() for member in live]
+        processes += [copy.process for copy in self.copies]
+        ended = sum(process.poll() is not None for process in processes)
+        said = self._copy_errors.read_text() if self._copy_errors.exists() else ""
+        assert not ended, f"{ended} members ended by themselves\n{said[-3000:]}"
 
     # Events
 
@@ -375,12 +383,11 @@ class ClientHarness:
         deadline = time.monotonic() + SETTLED_WITHIN_S
         for protocol, members in self._groups.items():
             while (read := consumed(members)) != everything:
-                dead = [each for each in self._live[protocol] if each.process.poll() is not None]
-                assert not dead, f"{protocol}: {len(dead)} members ended by themselves"
+                self._require_alive()
                 left = {p: len(offsets - read.get(p, set())) for p, offsets in everything.items()}
                 assert time.monotonic() < deadline, f"{protocol}: records not read: {left}"
                 time.sleep(0.2)
-            for member in self._live[protocol]:
+            for member in self._live.pop(protocol):
                 member.leave()
             assert overlaps(members) == [], protocol
             assert misdeliveries(members) == [], protocol
@@ -389,8 +396,7 @@ class ClientHarness:
         ends = {partition: rows[-1].offset + 1 for partition, rows in found.items() if rows}
         deadline = time.monotonic() + SETTLED_WITHIN_S
         while (committed := self._committed()) != ends:
-            ended = [copy for copy in self.copies if copy.process.poll() is not None]
-            assert not ended, f"{len(ended)} copying members ended by themselves"
+            self._require_alive()
             assert time.monotonic() < deadline, f"committed {committed}, the ends are {ends}"
             time.sleep(0.2)
         for copy in self.copies:

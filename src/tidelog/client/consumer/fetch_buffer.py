@@ -17,6 +17,8 @@ from tidelog.client.columns.batch_selection import parts_of_batch, unreadable
 from tidelog.client.consumer.subscription_state import FetchState, Position
 from tidelog.client.errors import CorruptRecordsFetched
 from tidelog.record import kernel
+from tidelog.record._results import BatchRow
+from tidelog.record.batch import APPEND_TIME_BIT, CODEC_MASK, HEADER_SIZE, TimestampType
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -24,11 +26,16 @@ if TYPE_CHECKING:
 
     from tidelog.client.columns.batch_selection import Part, Selection
     from tidelog.client.consumer.subscription_state import PartitionState, SubscriptionState
-    from tidelog.record.kernel import BatchRow, ConsumerRecord
+    from tidelog.record.kernel import ConsumerRecord, TypedPart
 
 # Batches of one or few records are decoded so many at a time at least.
 DECODED_MIN: Final = 500
 
+_COUNT: Final = BatchRow._fields.index("records_count")
+_EPOCH: Final = BatchRow._fields.index("leader_epoch")
+_BASE_OFFSET: Final = BatchRow._fields.index("base_offset")
+_BASE_TIMESTAMP: Final = BatchRow._fields.index("base_timestamp")
+_CREATE_TIME: Final = int(TimestampType.CREATE_TIME)
 _NO_INDEX: Final = (1 << 31) - 1  # entries, batches and bytes beyond any answer's
 
 
@@ -65,6 +72,7 @@ class FetchedPartition:
         "_check_crcs",
         "_decoded",
         "_end",
+        "_is_plain",
         "_is_scanned",
         "_selection",
         "bytes",
@@ -82,6 +90,8 @@ class FetchedPartition:
         self._end = end
         self._check_crcs = check_crcs
         self._is_scanned = False
+        # All that is left of a batch to do is to decode its records.
+        self._is_plain = False
         self._batch = 0  # the next one to decode
         self._decoded: list[ConsumerRecord] = []
         self._at = 0  # how many of these are given out
@@ -126,20 +136,8 @@ class FetchedPartition:
         self._decoded, self._at = [], 0
         position = _after(taken[-1]) if taken else self.state.position
         assert position is not None
-        parts: list[Part] = []
-        rows = 0
-        batch = self._batch
         batches = self._selection.batches
-        limit = max(limit, DECODED_MIN)
-        try:
-            while batch < len(batches) and rows < limit:
-                for part in self.parts_of(batches[batch]):
-                    parts.append(part)
-                    rows += part.records[1]
-                batch += 1
-        except CorruptRecordsFetched:
-            if not parts:
-                raise
+        parts, batch = self._parts(max(limit, DECODED_MIN), _NO_INDEX)
         partition = self.state.partition
         try:
             decoded = kernel.records_to_tuples(
@@ -159,6 +157,10 @@ class FetchedPartition:
         by one, so that what is before it is given out."""
         self._is_scanned = True
         records, batches = self._selection.records, self._selection.batches
+        self._is_plain = all(
+            row.magic == 2 and not row.attributes & (CODEC_MASK | APPEND_TIME_BIT)
+            for row in batches
+        )
         if self._check_crcs and batches:
             state = kernel.ScanState.at_start(batches[0].base_offset, _NO_INDEX)
             first = batches[0].position
@@ -166,6 +168,7 @@ class FetchedPartition:
                 records[first:], len(records) - first, state, 1, _NO_INDEX, _NO_INDEX
             )
             self._check_crcs = scan.why not in (kernel.AT_END, kernel.INCOMPLETE)
+        self._is_plain = self._is_plain and not self._check_crcs
 
     def parts_of(self, row: BatchRow) -> list[Part]:
         if not self._is_scanned:
@@ -192,26 +195,51 @@ class FetchedPartition:
         self._passed(self._batch + 1)
         return row, parts
 
-    def take_parts(self, rows_max: int, bytes_max: int) -> list[Part]:
+    def take_parts(self, rows_max: int, bytes_max: int) -> list[TypedPart]:
         """Of the next whole batches, at least one; the position is after them."""
-        batches = self._selection.batches
-        batch = self._batch
-        taken: list[Part] = []
-        rows = size = 0
-        try:
-            while batch < len(batches):
-                row = batches[batch]
-                rows += max(row.records_count, 1)
-                size += row.size
-                if taken and (rows > rows_max or size > bytes_max):
-                    break
-                taken += self.parts_of(row)
-                batch += 1
-        except CorruptRecordsFetched:
-            if not taken:
-                raise
+        parts, batch = self._parts(rows_max, bytes_max, is_limit_hard=True)
         self._passed(batch)
-        return taken
+        return parts
+
+    def _parts(
+        self, rows_max: int, bytes_max: int, *, is_limit_hard: bool = False
+    ) -> tuple[list[TypedPart], int]:
+        """Of batches from the next one on, and the number of the batch after them.
+
+        Unless the limit is hard, the last batch may exceed it. What cannot be read is an error if
+        nothing comes before it.
+        """
+        if not self._is_scanned:
+            self._scan()
+        records, batches = self._selection.records, self._selection.batches
+        is_plain = self._is_plain
+        parts: list[TypedPart] = []
+        rows = size = 0
+        batch = self._batch
+        try:
+            for row in batches[batch:]:
+                count = row[_COUNT]
+                if parts and (
+                    rows + (count if is_limit_hard else 0) > rows_max or size > bytes_max
+                ):
+                    break
+                if not is_plain:
+                    parts += self.parts_of(row)
+                elif count:
+                    position = row[0]
+                    payload = records[position + HEADER_SIZE : position + row[1]]
+                    epoch = row[_EPOCH]
+                    part = (payload, count, row[_BASE_OFFSET], row[_BASE_TIMESTAMP], None)
+                    parts.append((part, _CREATE_TIME, None if epoch < 0 else epoch))
+                rows += max(count, 1)
+                size += row[1]
+                batch += 1
+                if rows >= rows_max:
+                    break
+        except CorruptRecordsFetched:
+            if not parts:
+                raise
+        return parts, batch
 
     def _passed(self, batch: int) -> None:
         """Batches before this one have been given out."""

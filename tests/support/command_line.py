@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -47,6 +50,24 @@ def _with_verbs(command: click.Command, context: click.Context) -> Iterator[clic
             verb = command.get_command(context, name)
             assert verb is not None
             yield from _with_verbs(verb, context)
+
+
+def completions(words: str, current: str) -> list[str]:
+    """What bash is offered."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from tidelog.tools.cli.main import main; main([])"],
+        env={
+            **os.environ,
+            "_TIDELOG_COMPLETE": "bash_complete",
+            "COMP_WORDS": f"{words} {current}",
+            "COMP_CWORD": str(len(words.split())),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
 class User:

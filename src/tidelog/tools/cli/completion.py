@@ -59,6 +59,7 @@ def _live(
 ) -> list[str]:
     session: Session = session_of(ctx)
     session.timeout_given_ms = TIMEOUT_MS
+    session.is_silent = True
     try:
         with session.admin() as admin:
             return sorted(name for name in names(admin) if name.startswith(incomplete))

@@ -62,6 +62,9 @@ class Group(_Usage, click.Group):
         super().__init__(*args, **kwargs)
         self.aliases = aliases or {}
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order in which one needs them
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
 
@@ -156,12 +159,15 @@ class Parsed(click.ParamType[object]):
             self.fail(str(error), param, ctx)
 
 
-def one_of(given: Mapping[str, object], *, required: bool = True) -> str | None:
-    """The one flag of these that was given, by its name with dashes; wrong usage if there are more.
+def is_given(value: object) -> bool:
+    """None, False and () stand for an option that was not given; 0 was given."""
+    return value is not None and value is not False and value != ()
 
-    None, False and () count as not given.
-    """
-    found = [flag for flag, value in given.items() if value not in (None, False, ())]
+
+def one_of(given: Mapping[str, object], *, required: bool = True) -> str | None:
+    """The one flag of these that was given, by its name with dashes; wrong usage if there are
+    more."""
+    found = [flag for flag, value in given.items() if is_given(value)]
     if len(found) > 1:
         raise click.UsageError(f"{found[0]} and {found[1]} exclude each other")
     if not found and required:

@@ -52,6 +52,7 @@ class Session:
         self.context_name: str | None = None
         self.output_format: str | None = None
         self.timeout_given_ms: int | None = None
+        self.is_silent = False  # nothing is said about waiting
 
     @property
     def timeout_ms(self) -> int:
@@ -93,6 +94,8 @@ class Session:
         from tidelog.config.client import AdminConfig
 
         admin = Admin(self.settings(AdminConfig, self._time_limits()))
+        if self.is_silent:
+            return admin
         servers = self.client_properties()[BOOTSTRAP]
         waits = f"{self.timeout_ms} ms for {servers}"
         admin.thread = _Announcing(admin.thread, waits)  # type: ignore[assignment]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidelog.tools.cli.completion import complete_groups, complete_topics
+from tidelog.tools.cli.frame import is_given
 from tidelog.tools.cli.session import Session, pass_session
 from tidelog.tools.kafka.frame import (
     KafkaTool,
@@ -151,7 +152,7 @@ def _require_sensible_reset(flags: Mapping[str, Any]) -> None:
         raise wrong_usage("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
     if not flags["dry_run"] and not flags["execute"]:
         print(NO_EXECUTE, file=sys.stderr)
-    chosen = [name for name in SCENARIOS if flags[name] not in (None, False)]
+    chosen = [name for name in SCENARIOS if is_given(flags[name])]
     if len(chosen) > 1:
         first, second = (name.replace("_", "-") for name in chosen[:2])
         raise wrong_usage(f'Option "[{first}]" can\'t be used with option "[{second}]"')
@@ -434,7 +435,7 @@ def _plan(admin: Admin, group_id: str, flags: Mapping[str, Any]) -> Plan:
             found |= plan(admin, Target("offset", offset), [partition], committed)
         return found
     places = sorted(committed) if flags["all_topics"] else _partitions(admin, flags["topics"])
-    chosen = next(name for name in SCENARIOS if flags[name] not in (None, False))
+    chosen = next(name for name in SCENARIOS if is_given(flags[name]))
     try:
         target = reset_target(f"--{chosen.replace('_', '-')}", flags[chosen])
         return plan(admin, target, places, committed)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidelog.errors import KafkaError
+from tidelog.tools.cli.frame import is_given
 from tidelog.tools.cli.session import Session, pass_session
 from tidelog.tools.kafka.delete_records import read_text
 from tidelog.tools.kafka.frame import (
@@ -122,7 +123,7 @@ def _require_sensible(action: str, flags: Mapping[str, Any]) -> None:
             raise wrong_usage(f'Missing required argument "[{flag.replace("_", "-")}]"')
     permitted = {action, *NEEDED[action], *ALLOWED[action]}
     for flag, value in flags.items():
-        if value not in (None, False) and flag not in permitted:
+        if is_given(value) and flag not in permitted:
             name = flag.replace("_", "-")
             raise wrong_usage(f'Option "[{name}]" can\'t be used with action "[{action}]"')
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidelog.tools.cli.completion import complete_topics
+from tidelog.tools.cli.frame import is_given
 from tidelog.tools.cli.session import Session, pass_session
 from tidelog.tools.kafka.frame import (
     IncludeList,
@@ -102,7 +103,7 @@ def _require_sensible(action: str, flags: Mapping[str, Any]) -> None:
         *((report, ("describe",)) for report in REPORTS),
         ("topics_with_overrides", ("describe",)),
     ):
-        if flags[flag] and action not in actions:
+        if is_given(flags[flag]) and action not in actions:
             name = "config" if flag == "configs" else flag.replace("_", "-")
             raise wrong_usage(f'Option "[{name}]" can\'t be used with option "[{action}]"')
     if flags["delete_config"]:

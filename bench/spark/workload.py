@@ -23,8 +23,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.column_producer import Producer
+from tidelog.client.blocking.producer import Producer
 
 TOPIC = "bench"
 FLOOR_TOPIC = "floor"
@@ -192,10 +191,9 @@ class Workload:
         rows = pa.RecordBatch.from_pydict(
             {"value": [b"x", b"x"], "partition": pa.array([0, 1], pa.int32())}
         )
-        with Cluster({"bootstrap.servers": self.bootstrap}) as cluster:
+        with Producer({"bootstrap.servers": self.bootstrap}) as producer:
             while not stop.wait(0.02):
-                with Producer(cluster, topic=FLOOR_TOPIC) as producer:
-                    producer.write(rows)
+                producer.send_arrow(rows, FLOOR_TOPIC).result()
 
     def _median_batch_ms(self, frame: DataFrame) -> float:
         self.serial += 1
@@ -226,12 +224,10 @@ class Workload:
         partitions = pa.array([n % 2 for n in range(count)], pa.int32())
         keys = pa.array([b"%08d" % n for n in range(count)], pa.binary())
         rows = pa.RecordBatch.from_arrays([keys, values, partitions], ["key", "value", "partition"])
-        with (
-            Cluster({"bootstrap.servers": self.bootstrap}) as cluster,
-            Producer(cluster, topic=TOPIC) as producer,
-        ):
+        with Producer({"bootstrap.servers": self.bootstrap}) as producer:
             for _ in range(self.rows // count):
-                producer.write(rows)
+                producer.send_arrow(rows, TOPIC)
+            producer.flush()
 
 
 def _told_to_read(readers: Sequence[subprocess.Popen[str]]) -> list[str]:

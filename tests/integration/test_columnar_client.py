@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import StartBroker
+from tests.support.column_writer import ColumnWriter
 from tests.support.foreign_clients import (
     CODECS,
     ConfluentKafka,
@@ -27,7 +28,6 @@ from tests.support.raw_batch import batch as raw_batch
 from tests.support.raw_client import RawClient, create_topic, produce
 from tidelog.client.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, NO_OFFSET
 from tidelog.client.cluster import Cluster
-from tidelog.client.column_producer import Producer
 from tidelog.client.columns.arrow import SCHEMA_WITH_HEADERS
 from tidelog.client.errors import (
     MessageTooLarge,
@@ -240,7 +240,7 @@ class TestOffsets:
     ) -> None:
         create_topic(client, topic_name, partitions=3)
         rows = [Message(b"v", timestamp_ms=NOW + 10 * row) for row in range(5)]
-        with Producer(cluster, topic=topic_name) as producer:
+        with ColumnWriter(cluster, topic=topic_name) as producer:
             producer.write(as_arrow(rows, partition=pa.array([1] * 5, pa.int32())))
         where = [TopicPartition(topic_name, index) for index in range(3)]
         assert earliest_offsets(cluster, where) == dict.fromkeys(where, 0)
@@ -257,7 +257,7 @@ class TestWriting:
     def test_others_read_what_was_written(self, bootstrap: str, topic: str, codec: str) -> None:
         written = messages(500)
         with Cluster({"bootstrap.servers": bootstrap, "compression.type": codec}) as cluster:
-            with Producer(cluster, topic=topic) as producer:
+            with ColumnWriter(cluster, topic=topic) as producer:
                 producer.write(as_arrow(written[:200]))
                 producer.write(as_arrow(written[200:]))
                 last = producer.flush()
@@ -284,7 +284,7 @@ class TestWriting:
             theirs.produce(topic_name, b"", key=key, on_delivery=delivered)
         assert theirs.flush(30) == 0
         ends = latest_offsets(cluster, [TopicPartition(topic_name, index) for index in range(10)])
-        with Producer(cluster, topic=topic_name) as producer:
+        with ColumnWriter(cluster, topic=topic_name) as producer:
             producer.write(pa.record_batch({"key": pa.array(keys), "value": pa.array(keys)}))
             last = producer.flush()
         ranges = [FetchRange(where, ends[where], offset + 1) for where, offset in last.items()]
@@ -307,7 +307,7 @@ class TestWriting:
                 "value": pa.array([str(row) for row in rows]),
             }
         )
-        with Producer(cluster) as producer:
+        with ColumnWriter(cluster) as producer:
             producer.write(batch)
         for row in range(6):
             found = read(cluster, names[row % 2], row % 3)
@@ -317,7 +317,7 @@ class TestWriting:
         self, cluster: Cluster, client: RawClient, topic_name: str
     ) -> None:
         create_topic(client, topic_name, configs={"max.message.bytes": "1000"})
-        producer = Producer(cluster, topic=topic_name)
+        producer = ColumnWriter(cluster, topic=topic_name)
         small = pa.record_batch({"value": pa.array([b"x" * 100] * 50)})
         producer.write(small)
         assert producer.flush() == {TopicPartition(topic_name, 0): 49}
@@ -328,12 +328,12 @@ class TestWriting:
 
     def test_a_table_of_many_chunks_is_written(self, cluster: Cluster, topic: str) -> None:
         chunks = [as_arrow(messages(100)) for _ in range(5)]
-        with Producer(cluster, topic=topic) as producer:
+        with ColumnWriter(cluster, topic=topic) as producer:
             producer.write(pa.Table.from_batches(chunks))
         assert len(read(cluster, topic)) == 500
 
 
-def write_and_flush(producer: Producer, batch: pa.RecordBatch) -> None:
+def write_and_flush(producer: ColumnWriter, batch: pa.RecordBatch) -> None:
     producer.write(batch)
     producer.flush()
 
@@ -404,7 +404,7 @@ class TestRestarts:
             "reconnect.backoff.max.ms": 100,
         }
         with Cluster(options) as cluster:
-            with Producer(cluster, topic=topic_name) as producer:
+            with ColumnWriter(cluster, topic=topic_name) as producer:
                 for start in range(0, self.ROWS, self.PIECE):
                     if start in (20_000, 40_000):
                         (broker.kill if kill else broker.stop)()
@@ -439,7 +439,7 @@ class TestRestarts:
             "reconnect.backoff.max.ms": 100,
         }
         with Cluster(options) as cluster:
-            with Producer(cluster, topic=topic_name) as producer:
+            with ColumnWriter(cluster, topic=topic_name) as producer:
                 values = pa.array([str(row) for row in range(self.ROWS)])
                 producer.write(pa.record_batch({"value": values}))
             where = TopicPartition(topic_name, 0)

@@ -31,10 +31,10 @@ import pyarrow as pa
 
 from tests.support.broker_process import BrokerProcess, dies_with_us
 from tests.support.raw_client import RawClient, create_topic
+from tidelog.client.blocking.producer import Producer
 from tidelog.client.cluster import Cluster
 from tidelog.client.fetcher import Fetcher
 from tidelog.client.offsets import latest_offsets
-from tidelog.client.column_producer import Producer
 from tidelog.types import TopicPartition
 
 PARTITIONS = 4
@@ -141,8 +141,8 @@ class PipelineKillHarness:
         batch = pa.RecordBatch.from_arrays(
             [pa.array(rows, pa.binary()), partitions], ["value", "partition"]
         )
-        with self._cluster() as cluster, Producer(cluster, topic="sales") as producer:
-            producer.write(batch)
+        with Producer({"bootstrap.servers": self._broker.bootstrap}) as producer:
+            producer.send_arrow(batch, "sales").result()
 
     def _cluster(self) -> Cluster:
         return Cluster({"bootstrap.servers": self._broker.bootstrap})

@@ -11,11 +11,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from tidelog.client.column_producer import Producer
+    from tidelog.client.blocking.producer import Producer
     from tidelog.demo.shop import Event, Shop
 
 STOP_TIMEOUT_S: Final = 5.0
@@ -32,11 +31,11 @@ class EventFeed(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        from tidelog.client.column_producer import Producer
+        from tidelog.client.blocking.producer import Producer
 
         config = {"bootstrap.servers": self.bootstrap, "compression.type": "lz4"}
         try:
-            with Cluster(config) as cluster, Producer(cluster) as producer:
+            with Producer(config) as producer:
                 self._feed(producer)
         except ClientError as failure:
             self.failure = failure
@@ -66,6 +65,5 @@ class EventFeed(threading.Thread):
             "key": pa.array(keys, pa.binary()),
             "value": pa.array(values, pa.binary()),
         }
-        producer.write(pa.RecordBatch.from_pydict(columns))
-        producer.flush()
+        producer.send_arrow(pa.RecordBatch.from_pydict(columns)).result()
         self.sent += len(events)

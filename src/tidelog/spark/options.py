@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from tidelog.config.client import ClientConfig
+from tidelog.config.client import ClientConfig, ProducerConfig
 from tidelog.config.definition import ConfigError, InvalidValue, UnknownKey
 from tidelog.spark.offsets import (
     EARLIEST_OFFSET,
@@ -93,6 +93,7 @@ REFUSED_BY_SINK: Final = {
     "key.serializer": "the key column is written as it is",
     "value.serializer": "the value column is written as it is",
     "interceptor.classes": "there are no interceptors",
+    "transactional.id": "the sink writes at least once, without transactions",
 }
 
 # What one fetch brings becomes one Arrow batch: large enough for Spark, small enough for caches.
@@ -311,12 +312,16 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise InvalidOption("topic", "is empty")
     return SinkOptions(
         topic=None if topic is None else topic.strip(),
-        client=client_options(texts, REFUSED_BY_SINK),
+        client=client_options(texts, REFUSED_BY_SINK, kind=ProducerConfig),
     )
 
 
 def client_options(
-    texts: OptionTexts, refused: Mapping[str, str], *, needs_broker: bool = True
+    texts: OptionTexts,
+    refused: Mapping[str, str],
+    *,
+    needs_broker: bool = True,
+    kind: type[ClientConfig] | type[ProducerConfig] = ClientConfig,
 ) -> dict[str, str]:
     """The kafka.* options, checked, without their prefix."""
     options = texts.kafka()
@@ -329,7 +334,7 @@ def client_options(
         hint = "" if texts else _HINT_WITHOUT_OPTIONS
         raise InvalidOption("kafka.bootstrap.servers", f"must be set{hint}")
     try:
-        config = ClientConfig(options)
+        config = kind(options)
     except UnknownKey as problem:
         hint = f"; did you mean kafka.{problem.nearest}?" if problem.nearest else ""
         raise InvalidOption(f"kafka.{problem.name}", f"is unknown{hint}") from problem

@@ -1,9 +1,12 @@
 """Writing, batch and streaming, from Arrow record batches. At least once.
 
-A task writes with an idempotent producer of its own and ends when everything is acknowledged, so
-retries of requests write nothing twice. A task that Spark runs again, and a micro-batch that is
-repeated after a restart, do write their rows again: readers that need each row once drop duplicates
-by key. There is nothing to commit or to take back, as in Spark's kafka sink.
+A task writes with an idempotent producer and ends when everything is acknowledged, so retries of
+requests write nothing twice. A task that Spark runs again, and a micro-batch that is repeated after
+a restart, do write their rows again: readers that need each row once drop duplicates by key. There
+is nothing to commit or to take back, as in Spark's kafka sink.
+
+Spark reuses its Python workers, so a worker keeps its producer from one task to the next
+(`process_producer`).
 
 The columns of a DataFrame that are written, and their types
 
@@ -19,7 +22,9 @@ time of writing decides, as in Spark's kafka sink.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import (
@@ -28,14 +33,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from tidelog.config.client import ClientConfig
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.client.blocking.producer import Producer
+    from tidelog.client.producer.delivery import ArrowDelivery
     from tidelog.spark.options import SinkOptions
 
-
+PRODUCERS_MAX: Final = 8
 COLUMN_TYPES: Final = {
     "topic": ("string",),
     "key": ("string", "binary"),
@@ -43,6 +48,8 @@ COLUMN_TYPES: Final = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "partition": ("int",),
 }
+
+_producers: dict[tuple[int, tuple[tuple[str, str], ...]], Producer] = {}
 
 
 class RowsWritten(WriterCommitMessage):
@@ -58,16 +65,31 @@ class RowSink:
         self.columns = columns
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> RowsWritten:
-        from tidelog.client.column_producer import Producer
-        from tidelog.spark.executor import process_cluster
-
-        cluster = process_cluster(ClientConfig(self.options.client))
+        producer = process_producer(self.options.client)
+        under_way: deque[ArrowDelivery] = deque()
         rows = 0
-        with Producer(cluster, topic=self.options.topic) as producer:
-            for batch in batches:
-                producer.write(batch.select(self.columns))
-                rows += batch.num_rows
+        for batch in batches:
+            under_way.append(producer.send_arrow(batch.select(self.columns), self.options.topic))
+            rows += batch.num_rows
+            while under_way and under_way[0].done():
+                under_way.popleft().result()
+        for delivery in under_way:
+            delivery.result()
         return RowsWritten(rows)
+
+
+def process_producer(options: Mapping[str, str]) -> Producer:
+    """The one of this process for that configuration; the least used are closed."""
+    from tidelog.client.blocking.producer import Producer
+
+    key = os.getpid(), tuple(sorted(options.items()))
+    producer = _producers.pop(key, None)
+    if producer is None:
+        producer = Producer(options)
+    _producers[key] = producer
+    while len(_producers) > PRODUCERS_MAX:
+        _producers.pop(next(iter(_producers))).close()
+    return producer
 
 
 class TidelogWriter(DataSourceArrowWriter):

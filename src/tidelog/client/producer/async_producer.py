@@ -268,7 +268,9 @@ class AsyncProducer:
     async def _wait_for_partition(
         self, name: str, partition: int | None, deadline: float
     ) -> TopicView:
-        left_s = max(0.0, deadline - self._clock.monotonic())
+        left_s: float | None = max(0.0, deadline - self._clock.monotonic())
+        if left_s is not None and left_s > self._max_block_s - 0.01:
+            left_s = None  # all of max.block.ms, which errors then name
         patience = self._cluster.patience(f"metadata of topic {name}", "max.block.ms", left_s)
         view = await self._cluster.topic(name, may_create=True, timeout_s=left_s)
         while partition is not None and partition not in view.partitions:

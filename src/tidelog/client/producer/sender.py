@@ -432,9 +432,13 @@ class Sender:
             if any(metadata.topic_id(batch.partition.topic) == ZERO_UUID for batch in batches):
                 at_most = LAST_BY_NAME[ApiKey.PRODUCE]
         at_least = V2_FORMAT_VERSION if transactions is not None else 0
-        if self._accumulator.settings.codec == Codec.ZSTD:
-            at_least = ZSTD_VERSION
-        return connection.versions.version(ApiKey.PRODUCE, at_most, at_least)
+        version = connection.versions.version(ApiKey.PRODUCE, at_most, at_least)
+        if self._accumulator.settings.codec == Codec.ZSTD and version < ZSTD_VERSION:
+            raise UnsupportedByBroker(
+                f"broker {connection.broker} does not know compression.type=zstd: it offers "
+                f"PRODUCE up to version {version}, needed is {ZSTD_VERSION}"
+            )
+        return version
 
     def _topic_data(
         self, batches: list[ProducerBatch], version: int, names: dict[Uuid, str]

@@ -4,6 +4,11 @@ Batches get their sequences when they are drained and keep them over retries. In
 have a sequence and no answer that settles them: on the wire, or waiting to be sent again. Where the
 epoch is bumped, those in flight are numbered anew from 0; where a transactional batch has failed
 for good, those behind it move up into the gap.
+
+A broker knows the last five batches of a producer again. An answer may be lost although the batch
+was written, and those behind it may be written and acknowledged meanwhile, some by another leader.
+So from the first batch that is in flight to the last that was ever sent there are at most five:
+otherwise the first, sent again, would be taken for a gap for ever.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer.batch import ProducerBatch
 
 NONE_ACKED: Final = -1
+BATCHES_KNOWN_AGAIN: Final = 5
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -57,6 +63,13 @@ class PartitionSequences:
     @property
     def first_in_flight(self) -> ProducerBatch | None:
         return self.in_flight[0] if self.in_flight else None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the broker would know the first in flight again after one more batch."""
+        if not self.in_flight:
+            return True
+        return self.next_order - self.in_flight[0].order < BATCHES_KNOWN_AGAIN
 
     def number(self, batch: ProducerBatch, *, is_transactional: bool) -> None:
         """Gives a batch that was never sent its sequence."""

@@ -460,7 +460,7 @@ class TransactionManager:
             if sequences.in_flight and sequences.producer != self.producer:
                 # Those in flight have another epoch: one that begins at 0 could overtake them.
                 return False
-            return partition not in self._unresolved
+            return partition not in self._unresolved and sequences.has_room
         # One that is sent again: only the first of those in flight, so that they stay in order.
         first = sequences.first_in_flight
         return first is None or first is batch

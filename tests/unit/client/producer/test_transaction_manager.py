@@ -531,6 +531,17 @@ def test_sequences_begin_anew_after_the_last_one() -> None:
     assert sequences.is_next(second.base_sequence)
 
 
+def test_no_batch_is_sent_that_would_make_the_broker_forget_one_in_flight() -> None:
+    manager = idempotent_manager()
+    batches = [sent(manager, T0) for _ in range(5)]
+    assert not manager.may_send(batch_for(T0))
+    manager.batch_completed(batches[1], 1)
+    assert not manager.may_send(batch_for(T0))
+    manager.batch_completed(batches[0], 0)
+    assert [sent(manager, T0).base_sequence for _ in range(2)] == [5, 6]
+    assert not manager.may_send(batch_for(T0))
+
+
 def test_a_batch_behind_one_that_failed_is_sent_again_without_ado() -> None:
     manager = idempotent_manager()
     sent(manager, T0)

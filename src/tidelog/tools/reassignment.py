@@ -172,7 +172,7 @@ def plan_moves(
             raise BadReassignment(
                 f"{partition} is to have {wanted} replicas, but there are {len(brokers)} brokers"
             )
-        planned[partition] = [each for each in current[partition] if each in brokers][:wanted]
+        planned[partition] = _kept(current[partition], brokers, wanted)
         load.update(planned[partition])
     for partition in sorted(current):
         wanted = factor if factor is not None else len(current[partition])
@@ -183,6 +183,20 @@ def plan_moves(
     _even_out(planned, brokers, load)
     _even_out_leaders(planned, brokers)
     return planned
+
+
+def _kept(replicas: Sequence[int], brokers: Mapping[int, str | None], wanted: int) -> list[int]:
+    """Those that may stay: on one of the brokers, and on a rack of their own while there are
+    enough racks.
+    """
+    rack_count = len(set(brokers.values()))
+    kept: list[int] = []
+    for each in replicas:
+        racks = {brokers[other] for other in kept}
+        has_free_rack = len(racks) < rack_count
+        if each in brokers and not (has_free_rack and _is_taken(brokers[each], racks)):
+            kept.append(each)
+    return kept[:wanted]
 
 
 def _best(replicas: Sequence[int], brokers: Mapping[int, str | None], load: Counter[int]) -> int:

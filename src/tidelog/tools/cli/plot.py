@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from math import ceil
 from typing import Final
 
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
@@ -70,4 +71,4 @@ def short_number(value: float) -> str:
 def percentile(ordered: Sequence[float], share: float) -> float:
     """Of values in order; the nearest rank."""
     assert ordered
-    return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
+    return ordered[max(0, ceil(share * len(ordered)) - 1)]

@@ -196,6 +196,7 @@ class BrokerFetcher:
             except UnsupportedByBroker as problem:
                 self._fail_all(asked, problem)
                 await self._awake.wait()
+                is_fine = False
             except ClientError as problem:
                 self._lost(asked, problem)
                 is_fine = False

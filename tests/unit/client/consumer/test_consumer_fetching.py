@@ -19,6 +19,7 @@ from tidelog.client.errors import (
     CorruptRecordsFetched,
     LogTruncation,
     NotAuthorized,
+    UnsupportedByBroker,
 )
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import VERSIONS, ApiKey
@@ -466,5 +467,19 @@ def test_a_poll_that_is_cancelled_loses_nothing() -> None:
                             offsets += [record.offset for record in outcome]
                         offsets += [record.offset for record in await consumer.poll(0.1)]
                 assert offsets == list(range(40))
+
+    asyncio.run(story())
+
+
+def test_a_broker_without_a_usable_fetch_is_told_of_by_every_poll() -> None:
+    async def story() -> None:
+        versions = {key: (row.min_version, row.max_version) for key, row in VERSIONS.items()}
+        versions[ApiKey.FETCH] = (90, 91)
+        async with scripted(versions=versions) as cluster, reading(cluster) as consumer:
+            consumer.assign([TP])
+            for _ in range(3):
+                consumer.seek(TP, 0)
+                with pytest.raises(UnsupportedByBroker, match="FETCH"):
+                    await consumer.poll(WITHIN_S)
 
     asyncio.run(story())

@@ -34,8 +34,8 @@ from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
 from tidelog.coordinator.group.classic.classic_group_membership import Joining
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
-from tidelog.coordinator.group.consumer.consumer_member import Held, Partitions
-from tidelog.coordinator.group.consumer.consumer_membership import Sender
+from tidelog.coordinator.group.consumer.consumer_group_member import Held, Partitions
+from tidelog.coordinator.group.consumer.consumer_group_membership import Sender
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,

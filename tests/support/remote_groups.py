@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from tests.support.raw_client import RawClient
 from tidelog.coordinator.group.classic.classic_group_membership import Joining
-from tidelog.coordinator.group.consumer.consumer_membership import Sender
+from tidelog.coordinator.group.consumer.consumer_group_membership import Sender
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets, NewOffset
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,

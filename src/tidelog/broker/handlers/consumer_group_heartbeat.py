@@ -21,7 +21,7 @@ Versions: v1 pattern, and the client must make its own member id (KIP-1082).
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.consumer.consumer_membership import Sender
+from tidelog.coordinator.group.consumer.consumer_group_membership import Sender
 from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.pending import Pending
 from tidelog.protocol.messages.consumer_group_heartbeat import (

@@ -2,10 +2,10 @@
 
 It finds the shard of a group, checks what Kafka checks before looking at the group (its id;
 loading; whether this broker looks after it), and hands on to the group itself (`group`), to
-`removal` (expiry, deletion), to the shard's offsets, or to who answers members:
+`offset_removal` (expiry, deletion), to the shard's offsets, or to who answers members:
 
     of classic groups                                 classic_group_membership
-    of consumer groups, by the consumer protocol      consumer_membership
+    of consumer groups, by the consumer protocol      consumer_group_membership
     of consumer groups, by the classic protocol       classic_protocol_members
 
 Refusals are KafkaErrors unless an answer has a place of its own for them.
@@ -32,8 +32,7 @@ from tidelog.coordinator.group.classic.classic_group_membership import (
 from tidelog.coordinator.group.classic.rebalance import Rebalances
 from tidelog.coordinator.group.consumer.consumer_group import FIRST_VERSION_WITH_MEMBER_EPOCH
 from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID, GroupType, OffsetCommitter
-from tidelog.coordinator.group.offsets import OffsetRecords
-from tidelog.coordinator.group.removal import (
+from tidelog.coordinator.group.offset_removal import (
     LOOKS_MAX,
     TOMBSTONES_MAX,
     TombstoneWriter,
@@ -41,6 +40,7 @@ from tidelog.coordinator.group.removal import (
     expired_pieces,
     pieces_of_topic,
 )
+from tidelog.coordinator.group.offsets import OffsetRecords
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,
     JoinGroupResult,
@@ -70,7 +70,10 @@ if TYPE_CHECKING:
     from tidelog.coordinator.group.classic.classic_group_membership import Leaving, MemberRequests
     from tidelog.coordinator.group.consumer.assignors import Assignor
     from tidelog.coordinator.group.consumer.classic_protocol_members import ClassicProtocolMembers
-    from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership, Sender
+    from tidelog.coordinator.group.consumer.consumer_group_membership import (
+        ConsumerGroupMembership,
+        Sender,
+    )
     from tidelog.coordinator.group.group import Group, TopicAndPartition, Topics
     from tidelog.coordinator.group.offsets import GroupOffsets, NewOffset
     from tidelog.coordinator.group.shard import G
@@ -122,15 +125,17 @@ class GroupCoordinator:
         self._timer = timer
         self._new_uuid = new_uuid
         # Imported and made when needed.
-        self._consumer_membership: ConsumerMembership | None = None
+        self._consumer_membership: ConsumerGroupMembership | None = None
         self._classic_members: ClassicProtocolMembers | None = None
 
     @property
-    def _consumers(self) -> ConsumerMembership:
+    def _consumers(self) -> ConsumerGroupMembership:
         if self._consumer_membership is None:
-            from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership
+            from tidelog.coordinator.group.consumer.consumer_group_membership import (
+                ConsumerGroupMembership,
+            )
 
-            self._consumer_membership = ConsumerMembership(
+            self._consumer_membership = ConsumerGroupMembership(
                 self.runtime,
                 self._rebalances,
                 self._topics,

@@ -37,7 +37,6 @@ from tidelog.coordinator.txn.records import (
     transaction_tombstone,
 )
 from tidelog.coordinator.txn.retries import Retries
-from tidelog.coordinator.txn.settings import TransactionSettings
 from tidelog.coordinator.txn.shard import TransactionShard
 from tidelog.coordinator.txn.states import PREPARED, SETTLED, TransactionState
 from tidelog.coordinator.txn.transaction import Transaction
@@ -57,6 +56,22 @@ logger = logging.getLogger(__name__)
 
 TRANSACTION_STATE: Final = "__transaction_state"
 IDS_PER_STEP: Final = 50
+
+
+class TransactionSettings(NamedTuple):
+    """What the broker's configuration says about transactions."""
+
+    max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    verifies_partitions: bool
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> TransactionSettings:
+        return cls(
+            max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
+            transactional_id_expiration_ms=config.get_int("transactional.id.expiration.ms"),
+            verifies_partitions=bool(config["transaction.partition.verification.enable"]),
+        )
 
 
 class Ended(NamedTuple):

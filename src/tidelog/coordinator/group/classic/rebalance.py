@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.expiration import Expiration
+from tidelog.coordinator.deadline import Deadline
 from tidelog.coordinator.group.classic.classic_group import (
     ClassicGroupMember,
     ClassicGroupState,
@@ -76,11 +76,11 @@ class Rebalances:
 
     def expect(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
         """A member that was given its id must come back with it within its session timeout."""
-        expiration = Expiration(
+        deadline = Deadline(
             self._clock, self._timer, partial(self.forget_expected, group, member_id)
         )
-        group.pending_members[member_id] = expiration
-        expiration.push_back(session_timeout_ms)
+        group.pending_members[member_id] = deadline
+        deadline.push_back(session_timeout_ms)
 
     def forget_expected(self, group: ClassicGroup, member_id: str) -> None:
         if group.state is not ClassicGroupState.DEAD:
@@ -101,7 +101,7 @@ class Rebalances:
     def _start_session(
         self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int
     ) -> None:
-        member.session = Expiration(
+        member.session = Deadline(
             self._clock, self._timer, partial(self._session_expired, group, member)
         )
         member.session.push_back(timeout_ms)

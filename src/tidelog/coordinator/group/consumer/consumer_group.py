@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidelog.coordinator.group.consumer.consumer_member import (
+from tidelog.coordinator.group.consumer.consumer_group_member import (
     LEAVE_EPOCH,
     NO_REGEX,
     NOTHING,

@@ -21,7 +21,7 @@ from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.assignors import Assignor, assignors_of
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedPattern
 from tidelog.coordinator.group.consumer.consumer_group_draft import ConsumerGroupDraft
-from tidelog.coordinator.group.consumer.consumer_member import (
+from tidelog.coordinator.group.consumer.consumer_group_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -35,7 +35,7 @@ from tidelog.coordinator.group.consumer.consumer_member import (
     TopicPartitionsRow,
     is_within,
 )
-from tidelog.coordinator.group.consumer.conversion import downgrade_records, upgraded
+from tidelog.coordinator.group.consumer.group_conversion import downgrade_records, upgraded
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.coordinator.group.settings import MigrationPolicy
@@ -66,7 +66,7 @@ class Sender(NamedTuple):
     client_host: str
 
 
-class ConsumerMembership:
+class ConsumerGroupMembership:
     """That of all consumer groups; touched only on the broker loop."""
 
     def __init__(

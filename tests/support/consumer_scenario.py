@@ -147,7 +147,8 @@ class ConsumerScenario:
             server_assignor=options.get("assignor"),
             topic_partitions=self._owned_rows(client, options.get("owns")),
         )
-        sender = Sender(int(options.get("version", "1")), client.name, "/127.0.0.1")
+        makes_member_id = int(options.get("version", "1")) >= 1
+        sender = Sender(makes_member_id, client.name, "/127.0.0.1")
         answer = self.stage.groups.consumer_group_heartbeat(request, sender)
         _then(answer, lambda response: self._answered(client, response))
 
@@ -282,7 +283,7 @@ class ConsumerScenario:
                 generation_id=int(options.get("epoch", client.epoch)),
                 member_id=client.member_id,
                 group_instance_id=None,
-                version=int(options.get("version", "9")),
+                knows_member_epochs=int(options.get("version", "9")) >= 9,
             )
         except KafkaError as error:
             self._say(f"{words[0]} commit {error.code.name}")

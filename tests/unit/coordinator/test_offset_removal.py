@@ -38,7 +38,7 @@ def commit(
         generation_id=-1,
         member_id="",
         group_instance_id=None,
-        version=9,
+        knows_member_epochs=True,
     )
 
 

@@ -30,7 +30,6 @@ from tidelog.coordinator.group.classic.classic_group_membership import (
     random_uuid,
 )
 from tidelog.coordinator.group.classic.rebalance import Rebalances
-from tidelog.coordinator.group.consumer.consumer_group import FIRST_VERSION_WITH_MEMBER_EPOCH
 from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID, GroupType, OffsetCommitter
 from tidelog.coordinator.group.offset_removal import (
     LOOKS_MAX,
@@ -262,22 +261,25 @@ class GroupCoordinator:
         generation_id: int,
         member_id: str,
         group_instance_id: str | None,
-        version: int,
+        knows_member_epochs: bool,
         records: OffsetRecords | None = None,
     ) -> Pending[ErrorCode] | None:
-        """None: committed; else the outcome, for `commit_error`, comes later. `version` is that of
-        OffsetCommit; `records` are those of all offsets, if they are encoded already.
+        """None: committed; else the outcome, for `commit_error`, comes later. `records` are those
+        of all offsets, if they are encoded already.
         """
         shard = self.runtime.shard_for(group_id)
         group = shard.groups.get(group_id)
         if group is not None:
-            committer = OffsetCommitter(member_id, group_instance_id, generation_id, version)
+            committer = OffsetCommitter(
+                member_id, group_instance_id, generation_id, knows_member_epochs
+            )
             group.require_commit(committer, offsets, self._topics)
             group.note_commit(member_id)
         elif generation_id >= 0:
-            is_modern = version >= FIRST_VERSION_WITH_MEMBER_EPOCH
             raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND if is_modern else ErrorCode.ILLEGAL_GENERATION
+                ErrorCode.GROUP_ID_NOT_FOUND
+                if knows_member_epochs
+                else ErrorCode.ILLEGAL_GENERATION
             )
         return self._write_offsets(shard, group_id, offsets, records)
 
@@ -306,7 +308,13 @@ class GroupCoordinator:
         if group is None and generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         if group is not None and names_member:
-            committer = OffsetCommitter(member_id, group_instance_id, generation_id, None)
+            committer = OffsetCommitter(
+                member_id,
+                group_instance_id,
+                generation_id,
+                knows_member_epochs=True,
+                in_transaction=True,
+            )
             group.require_commit(committer, offsets, self._topics)
         return self._write_offsets(shard, group_id, offsets, records, producer_id, producer_epoch)
 

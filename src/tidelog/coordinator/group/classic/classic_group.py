@@ -550,14 +550,14 @@ class ClassicGroup(Group):
         self, committer: OffsetCommitter, offsets: Sequence[NewOffset], topics: Topics
     ) -> None:
         """Members may; anybody may in an empty group."""
-        member_id, group_instance_id, generation_id, version = committer
+        member_id, group_instance_id, generation_id, _, in_transaction = committer
         if generation_id < 0 and self.state is ClassicGroupState.EMPTY:
             return
         if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         self.must_find(member_id, group_instance_id)
         self.require_generation(generation_id)
-        if version is not None and self.state is ClassicGroupState.COMPLETING_REBALANCE:
+        if not in_transaction and self.state is ClassicGroupState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def note_commit(self, member_id: str) -> None:

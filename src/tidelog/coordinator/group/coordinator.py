@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidelog.coordinator.group.classic.classic_group_membership import (
     ClassicGroupMembership,
@@ -60,7 +60,7 @@ from tidelog.pending import Pending
 from tidelog.protocol.errors import EncodeError
 from tidelog.record.batch import Codec
 from tidelog.slices import SlicedWork
-from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from tidelog.types import CONSUMER_OFFSETS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -82,8 +82,6 @@ if TYPE_CHECKING:
     from tidelog.replication.flusher import LogFlusher
 
 logger = logging.getLogger(__name__)
-
-CONSUMER_OFFSETS: Final = "__consumer_offsets"
 
 
 class GroupCoordinator:

@@ -43,7 +43,7 @@ from tidelog.coordinator.txn.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.slices import SlicedWork
-from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TRANSACTION_STATE: Final = "__transaction_state"
 IDS_PER_STEP: Final = 50
 
 

@@ -140,21 +140,25 @@ class Rebalances:
         )
         if is_first:
             delay_ms = self._settings().initial_rebalance_delay_ms
-            self._delay(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            self._delay_initial_rebalance(
+                group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0)
+            )
         else:
             self._await_joins(group)
 
-    def _delay(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+    def _delay_initial_rebalance(
+        self, group: ClassicGroup, delay_ms: int, remaining_ms: int
+    ) -> None:
         group.in_initial_delay = True
         group.join_timer = self._timer.call_later(
-            delay_ms / 1000, partial(self._delay_over, group, delay_ms, remaining_ms)
+            delay_ms / 1000, partial(self._initial_delay_over, group, delay_ms, remaining_ms)
         )
 
-    def _delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+    def _initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
             next_ms = min(self._settings().initial_rebalance_delay_ms, remaining_ms)
-            self._delay(group, next_ms, max(remaining_ms - delay_ms, 0))
+            self._delay_initial_rebalance(group, next_ms, max(remaining_ms - delay_ms, 0))
         else:
             self._complete_join(group)
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import COMMON, START_TIMEOUT_S, ApacheKafka, BrokerFailed, BrokerProcess, Peer
-from bench.peers import free_port as any_free_port
 from bench.wire import BadAnswer
+from tidelog.tools.free_ports import free_port
 
 BROKERS = 3
 SETTINGS = {
@@ -69,7 +69,7 @@ class ZooKeeper:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.port = any_free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[str] | None = None
 
     @property

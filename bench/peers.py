@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import time
@@ -26,6 +25,7 @@ from typing import Protocol
 
 from bench import wire
 from bench.raw_client import RawClient
+from tidelog.tools.free_ports import free_port
 
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
@@ -57,12 +57,6 @@ class Peer(Protocol):
 
     def command(self, data: Path, port: int, overrides: Mapping[str, str]) -> list[str]:
         """What to exec to serve that directory on that port; may write a file beside the data."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Tidelog:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import arguments as bench_arguments
+from tests.support.command_line import flags_of, parsed
 from tests.support.documents import (
     DOCUMENTS,
     INLINE_CODE,
@@ -30,7 +31,7 @@ from tests.support.kafka_data import KAFKA_DATA
 from tidelog.config.broker import BROKER_TABLE
 from tidelog.config.topic import TOPIC_TABLE
 from tidelog.pipeline.declaration_file import parse_pipeline
-from tidelog.tools.cli.main import COMMANDS, make_parser
+from tidelog.tools.cli.main import root
 
 LINK = re.compile(r"\]\(([^)\s]+)\)|<(?:img|a) [^>]*(?:src|href)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ +(.+?)$", re.MULTILINE)
@@ -42,13 +43,6 @@ FOREIGN_FLAGS = {
     "--describe",  # kafka-topics
     "--entity-type",  # kafka-configs
     "--throttle",  # kafka-reassign-partitions
-}
-DECODER_FLAGS = {  # of dump-log, which makes them from lists
-    "--key-decoder-class",
-    "--value-decoder-class",
-    "--cluster-metadata-decoder",
-    "--remote-log-metadata-decoder",
-    "--share-group-state-decoder",
 }
 EVERY_BLOCK = [block for document in DOCUMENTS for block in blocks(document)]
 
@@ -173,7 +167,7 @@ def test_the_parser_accepts_every_command_of_tidelog(
 ) -> None:
     monkeypatch.chdir(KAFKA_DATA.parent)  # some commands look for `data` at once
     for arguments in commands_of_tidelog(block):
-        make_parser(arguments).parse_args(arguments)
+        parsed(arguments)
 
 
 @pytest.mark.parametrize("block", of_language("sh", "console"), ids=by_place)
@@ -199,17 +193,15 @@ def source_of(module: str) -> Path:
 
 def flags_known_to(code: str) -> set[str]:
     """All that may follow this piece of inline code."""
-    cli = ROOT / "src" / "tidelog" / "tools" / "cli"
     command = re.match(r"tidelog ([a-z-]+)", code)
     module = re.match(r"python -m ([\w.]+)", code)
-    if command and command[1].replace("-", "_") in COMMANDS:
-        return flags_in(cli / f"{command[1].replace('-', '_')}.py", cli / "cluster_command.py")
+    if command and command[1] in (*root().rows, *root().aliases):
+        return flags_of(command[1])
     if module:
         return flags_in(source_of(module[1]))
     harnesses = (ROOT / "tests" / "support").glob("*_harness.py")
-    return (
-        flags_in(*cli.glob("*.py"), *harnesses, source_of("bench")) | DECODER_FLAGS | FOREIGN_FLAGS
-    )
+    ours = set().union(*(flags_of(name) for name in root().rows))
+    return flags_in(*harnesses, source_of("bench")) | ours | FOREIGN_FLAGS
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)

@@ -53,7 +53,8 @@ BROAD_EXCEPT_FILES = {
 # Found by name, as dispatch and commands find them: in which folder, or module, what.
 DOORS = {
     "tidelog.broker.handlers": {"handle"},
-    "tidelog.tools.cli": {"add_arguments", "run", "main"},
+    "tidelog.tools.cli": {"command", "main"},
+    "tidelog.tools.kafka": {"command"},
     "tidelog.client": {"__getattr__"},
     # Called by codecs that `generator.WITHOUT_CODEC` leaves out.
     "tidelog.protocol.primitives": {
@@ -186,9 +187,13 @@ def is_door(module: str, name: str) -> bool:
 
 
 def is_registered(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
-    """With a function of `singledispatch`, which calls it by the type of its argument."""
+    """With a function of `singledispatch`, which calls it by the type of its argument, or with a
+    group of commands, which calls it by its name.
+    """
+    decorators = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
     return any(
-        isinstance(each, ast.Attribute) and each.attr == "register" for each in node.decorator_list
+        isinstance(each, ast.Attribute) and each.attr in ("register", "command")
+        for each in decorators
     )
 
 

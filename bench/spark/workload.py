@@ -24,7 +24,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
+from tidelog.client.column_producer import Producer
 
 TOPIC = "bench"
 FLOOR_TOPIC = "floor"

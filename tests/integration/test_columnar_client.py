@@ -44,7 +44,7 @@ from tidelog.client import (
     latest_offsets,
     list_offsets,
 )
-from tidelog.client.arrow import SCHEMA_WITH_HEADERS
+from tidelog.client.columns.arrow import SCHEMA_WITH_HEADERS
 from tidelog.protocol.api_keys import ApiKey
 
 NOW = 1_700_000_000_000

@@ -57,7 +57,9 @@ def test_the_ready_line_is_the_only_line_on_stdout_and_names_the_port(
     broker = start_broker({"broker.id": "7"})
     lines = broker.stdout_path.read_text().splitlines()
     assert len(lines) == 1
-    assert READY_LINE.match(lines[0])
+    ready = READY_LINE.match(lines[0])
+    assert ready is not None
+    assert ready["data"] == str(broker.data_directory)
     assert broker.broker_id == 7
     with RawClient(broker.bootstrap) as client:
         response = metadata(client, [])

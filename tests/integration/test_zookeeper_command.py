@@ -16,7 +16,7 @@ import pytest
 from tests.support.broker_process import dies_with_us
 from tests.support.eventually import eventually
 from tests.support.zookeeper import ZooKeeperProcess, require_zookeeper
-from tidelog.tools.zookeeper_server import free_port
+from tidelog.tools.free_ports import free_port
 
 pytestmark = pytest.mark.integration
 

@@ -36,7 +36,7 @@ from tidelog.controller.metadata_store import (
 )
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import StartupError
-from tidelog.tools.zookeeper_server import free_port
+from tidelog.tools.free_ports import free_port
 
 LONG_MS = 20_000
 SHORT_MS = 2_000

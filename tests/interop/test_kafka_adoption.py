@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION
 from bench.peers import BrokerProcess as KafkaProcess
-from bench.peers import Peer, free_port
+from bench.peers import Peer
 from tests.interop.adoptable_kafka import (
     KEEPER,
     OWN,
@@ -44,6 +44,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.kafka_data import problems
 from tests.support.zookeeper import require_zookeeper, start_fresh
+from tidelog.tools.free_ports import free_port
 
 Records = dict[str, list[list[Any]]]
 SETTLE_S = 12

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tidelog.tools.cli.main import main
@@ -22,7 +24,10 @@ class Console:
         printed = self._capsys.readouterr()
         self.text, self.errors = printed.out, printed.err
         assert done == code, printed.err
-        lines = [
-            [cell.strip() for cell in line.split("\t")[:-1]] for line in printed.out.splitlines()
-        ]
-        return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+        return table_rows(printed.out)
+
+
+def table_rows(text: str) -> list[dict[str, str]]:
+    """The rows of a table by their headers; a cell holds no two blanks in a row."""
+    lines = [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]] if lines else []

@@ -14,7 +14,7 @@ from tests.support.cluster_network import BrokerPorts, ClusterNetwork
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.zookeeper import zookeeper_client
 from tidelog.controller import znodes
-from tidelog.tools.zookeeper_server import free_port
+from tidelog.tools.free_ports import free_port
 
 
 class FaultyCluster(ClusterProcess):

@@ -34,7 +34,7 @@ from tests.support.raw_client import RawClient, create_topic
 from tidelog.client.cluster import Cluster
 from tidelog.client.fetcher import Fetcher
 from tidelog.client.offsets import latest_offsets
-from tidelog.client.producer import Producer
+from tidelog.client.column_producer import Producer
 from tidelog.types import TopicPartition
 
 PARTITIONS = 4

@@ -52,7 +52,7 @@ class SparkTopics:
         import pyarrow as pa
 
         from tidelog.client.cluster import Cluster
-        from tidelog.client.producer import Producer
+        from tidelog.client.column_producer import Producer
 
         times = [(BASE_TIMESTAMP_MS + 1000 * number) * 1000 for number in numbers]
         batch = pa.RecordBatch.from_pydict(

@@ -23,12 +23,12 @@ from kazoo.client import KazooClient
 
 from tests.support.eventually import eventually
 from tidelog.errors import StartupError
+from tidelog.tools.free_ports import free_port
 from tidelog.tools.zookeeper_server import (
     Member,
     ServerSettings,
     ZooKeeperMissing,
     ZooKeeperServer,
-    free_port,
     must_find_jars,
     must_find_java,
 )

@@ -414,7 +414,8 @@ class Server:
         broker = self.broker
         return (
             f"tidelog ready broker.id={broker.broker_id} "
-            f"cluster.id={broker.metadata.cluster_id} listeners={','.join(self._advertised)}"
+            f"cluster.id={broker.metadata.cluster_id} listeners={','.join(self._advertised)} "
+            f"data={','.join(map(str, self._static_config.log_dirs))}"
         )
 
     async def stop(self) -> None:

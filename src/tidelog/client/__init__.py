@@ -31,7 +31,7 @@ from tidelog.client.errors import (
     UnsupportedByBroker,
 )
 from tidelog.client.groups import commit_offsets
-from tidelog.client.metadata import ClusterView, PartitionView, TopicView
+from tidelog.client.network.metadata import ClusterView, PartitionView, TopicView
 from tidelog.client.offsets import (
     EARLIEST,
     LATEST,
@@ -46,8 +46,8 @@ from tidelog.config.client import ClientConfig
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from tidelog.client.column_producer import Producer
     from tidelog.client.fetcher import Fetcher, FetchRange
-    from tidelog.client.producer import Producer
 
 __all__ = [
     "EARLIEST",
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(fetcher, name)
     if name == "Producer":
-        from tidelog.client.producer import Producer
+        from tidelog.client.column_producer import Producer
 
         return Producer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,11 +7,11 @@ the waits are those of `reconnect.backoff.ms`, after other errors those of `retr
 
 from __future__ import annotations
 
-import random
 import time
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.client.errors import ClientError, ConnectionFailed, RequestTimedOut, UnknownTopic
+from tidelog.client.network.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,28 +19,7 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock
     from tidelog.config.client import ClientConfig
 
-JITTER: Final = 0.2
-
 OnWait: TypeAlias = "Callable[[str, ClientError], object]"
-
-
-class Backoff:
-    """Kafka's ExponentialBackoff: base 2, 20 % either way."""
-
-    __slots__ = ("attempt", "first_ms", "longest_ms")
-
-    def __init__(self, first_ms: int, longest_ms: int) -> None:
-        self.first_ms = first_ms
-        self.longest_ms = max(first_ms, longest_ms)
-        self.attempt = 0
-
-    def next_s(self) -> float:
-        wait_ms = min(self.first_ms << min(self.attempt, 30), self.longest_ms)
-        self.attempt += 1
-        return wait_ms * random.uniform(1 - JITTER, 1 + JITTER) / 1000
-
-    def reset(self) -> None:
-        self.attempt = 0
 
 
 def retry_backoff(config: ClientConfig) -> Backoff:
@@ -114,10 +93,3 @@ class Patience:
             f"{self._what}: gave up after {self._limit_ms} ms ({self._limit_key}): {problem}",
             problem.code,
         )
-
-
-def may_pass(problem: ClientError) -> bool:
-    """Whether the same request may succeed later."""
-    if isinstance(problem, ConnectionFailed | RequestTimedOut):
-        return True
-    return problem.code.retriable

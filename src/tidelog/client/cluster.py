@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.client.backoff import Patience, may_pass
+from tidelog.client.backoff import Patience
 from tidelog.client.connection import Connection
 from tidelog.client.errors import (
     BrokerRefused,
@@ -25,7 +25,8 @@ from tidelog.client.errors import (
     UnknownTopic,
     refused,
 )
-from tidelog.client.metadata import ClusterView, PartitionView, TopicView
+from tidelog.client.network.backoff import may_pass
+from tidelog.client.network.metadata import ClusterView, PartitionView, TopicView
 from tidelog.clock import Clock, SystemClock
 from tidelog.config.client import ClientConfig
 from tidelog.errors import ErrorCode
@@ -237,7 +238,9 @@ class Cluster:
                 topics=None if names is None else [MetadataRequestTopic(name=n) for n in names],
                 allow_auto_topic_creation=may_create,
             )
-            response = connection.call(request, connection.versions.version(ApiKey.METADATA))
+            response = connection.call(
+                request, connection.versions.version(ApiKey.METADATA, at_least=4)
+            )
             assert isinstance(response, MetadataResponse), response
             return response
 

@@ -28,7 +28,7 @@ from tidelog.client.errors import (
     UnsupportedByBroker,
     refused,
 )
-from tidelog.client.versions import BrokerVersions
+from tidelog.client.network.versions import BrokerVersions
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError
@@ -42,7 +42,7 @@ from tidelog.transport import PlainTransport
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.client.versions import _Range
+    from tidelog.client.network.versions import _Range
     from tidelog.clock import Clock
     from tidelog.config.client import Address, ClientConfig
     from tidelog.transport import Transport

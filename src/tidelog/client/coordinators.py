@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from tidelog.client.backoff import may_pass
 from tidelog.client.errors import ClientError, UnsupportedByBroker, refused
+from tidelog.client.network.backoff import may_pass
 from tidelog.config.client import Address
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.messages.find_coordinator import (

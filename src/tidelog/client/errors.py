@@ -3,16 +3,29 @@
     ClientError
     ├── ConnectionFailed         a broker cannot be reached, or hung up
     ├── RequestTimedOut          no answer, or no progress, in the time allowed
+    │   └── BufferExhausted      no room in buffer.memory within max.block.ms
     ├── UnsupportedByBroker      the broker offers no usable version of an API
     ├── UnreadableAnswer         an answer that is no valid message or has the wrong number
     ├── CorruptRecordsFetched    records that fail their checksum or cannot be decoded
     ├── InvalidRow               a row that no broker would take (topic, partition, column type)
+    ├── Serialization            a serializer or deserializer failed
+    ├── IllegalState             a call that the state of the client does not allow
+    │   └── Closed               the client is closed
+    ├── Interrupted              another thread woke a blocking call (`wakeup`)
+    ├── NoOffsetForPartition     no committed offset, and auto.offset.reset=none
+    ├── LogTruncation            records that were read have gone from the log since
     └── BrokerRefused            a broker answered with an error code, in `code`
         ├── UnknownTopic         3, 100, 103: no such topic or partition, or another of that name
         ├── OffsetOutOfRange     1: a range that the log does not hold
-        ├── NotAuthorized        29, 30, 31
+        ├── NotAuthorized        29, 30, 31, 53, 65
         ├── MessageTooLarge      10, 18
         ├── OutOfOrderSequence   45, 59: the broker has lost what this producer wrote before
+        ├── ProducerFenced       47, 90: a newer producer has the same transactional id
+        ├── TransactionAbortable 120: the transaction can only be aborted
+        ├── RebalanceInProgress  27: the group is rebalancing
+        ├── UnknownMember        22, 25, 110, 113: the group does not count this member any more
+        ├── FencedInstance       82: another member has the same group.instance.id
+        ├── CommitFailed         the member was out of its group before its offsets were committed
         └── CommitRefused        an offset commit that the group's coordinator does not take
 
 All of them survive pickling: they are made of a message and a code.
@@ -43,6 +56,10 @@ class RequestTimedOut(ClientError):
     pass
 
 
+class BufferExhausted(RequestTimedOut):
+    pass
+
+
 class UnsupportedByBroker(ClientError):
     pass
 
@@ -56,6 +73,30 @@ class CorruptRecordsFetched(ClientError):
 
 
 class InvalidRow(ClientError):
+    pass
+
+
+class Serialization(ClientError):
+    pass
+
+
+class IllegalState(ClientError):
+    pass
+
+
+class Closed(IllegalState):
+    pass
+
+
+class Interrupted(ClientError):
+    pass
+
+
+class NoOffsetForPartition(ClientError):
+    pass
+
+
+class LogTruncation(ClientError):
     pass
 
 
@@ -83,6 +124,30 @@ class OutOfOrderSequence(BrokerRefused):
     pass
 
 
+class ProducerFenced(BrokerRefused):
+    pass
+
+
+class TransactionAbortable(BrokerRefused):
+    pass
+
+
+class RebalanceInProgress(BrokerRefused):
+    pass
+
+
+class UnknownMember(BrokerRefused):
+    pass
+
+
+class FencedInstance(BrokerRefused):
+    pass
+
+
+class CommitFailed(BrokerRefused):
+    pass
+
+
 class CommitRefused(BrokerRefused):
     pass
 
@@ -95,10 +160,21 @@ _CLASSES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: NotAuthorized,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: NotAuthorized,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: NotAuthorized,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NotAuthorized,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: NotAuthorized,
     ErrorCode.MESSAGE_TOO_LARGE: MessageTooLarge,
     ErrorCode.RECORD_LIST_TOO_LARGE: MessageTooLarge,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequence,
     ErrorCode.UNKNOWN_PRODUCER_ID: OutOfOrderSequence,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFenced,
+    ErrorCode.PRODUCER_FENCED: ProducerFenced,
+    ErrorCode.TRANSACTION_ABORTABLE: TransactionAbortable,
+    ErrorCode.REBALANCE_IN_PROGRESS: RebalanceInProgress,
+    ErrorCode.UNKNOWN_MEMBER_ID: UnknownMember,
+    ErrorCode.ILLEGAL_GENERATION: UnknownMember,
+    ErrorCode.FENCED_MEMBER_EPOCH: UnknownMember,
+    ErrorCode.STALE_MEMBER_EPOCH: UnknownMember,
+    ErrorCode.FENCED_INSTANCE_ID: FencedInstance,
 }
 
 

@@ -34,9 +34,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from tidelog.client.arrow import BatchAssembler, Run
-from tidelog.client.backoff import may_pass
-from tidelog.client.batch_selection import (
+from tidelog.client.columns.arrow import BatchAssembler, Run
+from tidelog.client.columns.batch_selection import (
     Part,
     Selection,
     parts_of,
@@ -50,8 +49,9 @@ from tidelog.client.errors import (
     UnknownTopic,
     refused,
 )
+from tidelog.client.network.backoff import may_pass
+from tidelog.client.network.versions import LAST_BY_NAME
 from tidelog.client.offsets import earliest_offsets, latest_offsets
-from tidelog.client.versions import LAST_BY_NAME
 from tidelog.config.client import READ_COMMITTED
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
@@ -370,7 +370,7 @@ class _RangesReader:
 
     def _version(self, connection: Connection, fetch: _LeaderFetch) -> int:
         by_name = LAST_BY_NAME[ApiKey.FETCH] if ZERO_UUID in fetch.topic_names else None
-        return connection.versions.version(ApiKey.FETCH, at_most=by_name)
+        return connection.versions.version(ApiKey.FETCH, by_name, at_least=4)
 
     def _receive(self, fetch: _LeaderFetch) -> Iterator[pa.RecordBatch]:
         del self._fetches[fetch.leader_id]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from tidelog.client.backoff import may_pass
 from tidelog.client.coordinators import CoordinatorKind, ask_coordinator
 from tidelog.client.errors import (
     BrokerRefused,
@@ -23,6 +22,7 @@ from tidelog.client.errors import (
     error_code,
     refused,
 )
+from tidelog.client.network.backoff import may_pass
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError
@@ -59,7 +59,6 @@ from tidelog.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from tidelog.client.backoff import may_pass
     from tidelog.client.cluster import Cluster
     from tidelog.client.connection import Connection
 from tidelog.client.coordinators import Coordinator
@@ -212,7 +211,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, i
     """All that the group has committed."""
 
     def ask(connection: Connection, _: Coordinator) -> dict[TopicPartition, int]:
-        version = connection.versions.version(ApiKey.OFFSET_FETCH)
+        version = connection.versions.version(ApiKey.OFFSET_FETCH, at_most=9, at_least=2)
         if version >= _SEVERAL_GROUPS_VERSION:
             request = OffsetFetchRequest(
                 groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
@@ -261,7 +260,8 @@ def _commit(connection: Connection, group_id: str, offsets: Mapping[TopicPartiti
             )
         )
     request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
-    response = connection.call(request, connection.versions.version(ApiKey.OFFSET_COMMIT))
+    version = connection.versions.version(ApiKey.OFFSET_COMMIT, at_most=9)
+    response = connection.call(request, version)
     assert isinstance(response, OffsetCommitResponse), response
     for row in response.topics:
         for partition_row in row.partitions:

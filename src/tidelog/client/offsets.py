@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.client.backoff import may_pass
 from tidelog.client.errors import ClientError, refused
+from tidelog.client.network.backoff import may_pass
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.messages.list_offsets import (
@@ -119,7 +119,7 @@ def _keep_if_it_may_pass(problem: ClientError, problems: list[ClientError]) -> N
 def _send(
     connection: Connection, asked: Mapping[TopicPartition, int], isolation_level: int
 ) -> None:
-    version = connection.versions.version(ApiKey.LIST_OFFSETS)
+    version = connection.versions.version(ApiKey.LIST_OFFSETS, at_least=1)
     if version < _MAX_TIMESTAMP_VERSION and MAX_TIMESTAMP in asked.values():
         raise refused(
             f"offset of the largest timestamp from broker {connection.broker}",

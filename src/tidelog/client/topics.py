@@ -36,7 +36,7 @@ def create_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
         for name, count in partitions.items()
     ]
     request = CreateTopicsRequest(topics=topics, timeout_ms=_ADMIN_TIMEOUT_MS)
-    response = _ask_controller(cluster, ApiKey.CREATE_TOPICS, request)
+    response = _ask_controller(cluster, ApiKey.CREATE_TOPICS, request, at_least=4)
     assert isinstance(response, CreateTopicsResponse), response
     for row in response.topics:
         if row.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -46,16 +46,18 @@ def create_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
 def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
     """One that is not there is fine."""
     request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=_ADMIN_TIMEOUT_MS)
-    response = _ask_controller(cluster, ApiKey.DELETE_TOPICS, request)
+    response = _ask_controller(cluster, ApiKey.DELETE_TOPICS, request, at_most=5, at_least=1)
     assert isinstance(response, DeleteTopicsResponse), response
     for row in response.responses:
         if row.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             raise refused(f"topic {row.name}", row.error_code, row.error_message or "")
 
 
-def _ask_controller(cluster: Cluster, key: ApiKey, request: Message) -> Message:
+def _ask_controller(
+    cluster: Cluster, key: ApiKey, request: Message, *, at_most: int | None = None, at_least: int
+) -> Message:
     def ask(connection: Connection) -> Message:
-        return connection.call(request, connection.versions.version(key))
+        return connection.call(request, connection.versions.version(key, at_most, at_least))
 
     cluster.topics([])
     controller_id = cluster.view.controller_id

@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.client.backoff import may_pass
 from tidelog.client.coordinators import CoordinatorKind, ask_coordinator
 from tidelog.client.errors import ClientError, UnknownTopic, UnsupportedByBroker, refused
+from tidelog.client.network.backoff import may_pass
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,

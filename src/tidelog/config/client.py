@@ -1,18 +1,19 @@
-"""A client's configuration: Kafka's own keys and defaults, for reading and for writing alike.
+"""The configurations of Kafka's clients: `ProducerConfig`, `ConsumerConfig`, `AdminConfig`.
 
-Two defaults differ from Kafka's, because rows here come and go a column at a time and nothing is
-gained by small pieces: `max.partition.fetch.bytes` (8 MiB, Kafka 1 MiB) and `batch.size` (512 KiB,
-Kafka 16 KiB). The socket buffers are left to the operating system, which grows them as needed.
+Each has Kafka's keys and defaults (`keys/client.py`). A key that no row has is refused with the
+nearest known one, for a misspelt key would be a setting without effect; one that Kafka knows and
+nothing here acts on is listed in `warnings`, and one that must not be passed over is refused.
 
-A key that no row has is refused with the nearest known one, for a misspelt key would be a setting
-without effect. Every key of Kafka's own clients has a row; those that are not acted on are listed
-in `warnings`.
+`ClientConfig` is the columnar client's, for reading and for writing alike. Two of its defaults
+differ from Kafka's, because rows there come and go a column at a time and nothing is gained by
+small pieces: `max.partition.fetch.bytes` (8 MiB, Kafka 1 MiB) and `batch.size` (512 KiB, Kafka
+16 KiB).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from tidelog.config.definition import (
     BOOLEAN,
@@ -35,13 +36,19 @@ from tidelog.config.definition import (
     harmless,
     to_text,
 )
+from tidelog.config.keys.client import (
+    ACKS,
+    ADMIN_KEYS,
+    COMPRESSION_TYPES,
+    CONSUMER_KEYS,
+    PRODUCER_KEYS,
+    SECURITY_PROTOCOLS,
+    OffsetReset,
+)
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
-ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
-COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 IN_FLIGHT_MAX_WHEN_IDEMPOTENT: Final = 5
 
 _PRODUCER_PACKAGE = "org.apache.kafka.clients.producer."
@@ -501,6 +508,261 @@ class ClientConfig:
                 in_flight,
                 f"enable.idempotence=true needs at most {IN_FLIGHT_MAX_WHEN_IDEMPOTENT}",
             )
+
+
+Config = TypeVar("Config", bound="KafkaConfig")
+
+HIDDEN: Final = "[hidden]"
+METRICS_CONTEXT: Final = "metrics.context."
+
+
+class KafkaConfig:
+    """Checked values of all keys of one of Kafka's clients. Plain data: it may be pickled.
+
+    `given` holds the texts of the keys that were set, `warnings` what has no effect.
+    """
+
+    __slots__ = ("given", "values", "warnings")
+
+    TABLE: ClassVar[ConfigTable]
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        """Raises ConfigError for a value that no client could work with."""
+        self.given = {name: _text_of(value) for name, value in options.items()}
+        self.warnings: list[str] = []
+        self.values: dict[str, Value] = self.TABLE.defaults()
+        for name, text in self.given.items():
+            self._set(name, text)
+        self._require_consistent()
+
+    @classmethod
+    def of(
+        cls: type[Config],
+        options: Mapping[str, object] | Config | None,
+        keywords: Mapping[str, object] | None = None,
+    ) -> Config:
+        """From a mapping of Kafka's keys and from keywords with underscores for their dots."""
+        given = options.given if isinstance(options, KafkaConfig) else options or {}
+        named = {name.replace("_", "."): value for name, value in (keywords or {}).items()}
+        return cls({**given, **named})
+
+    def __getitem__(self, name: str) -> Value:
+        return self.values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.values
+
+    def __reduce__(self) -> tuple[type[KafkaConfig], tuple[dict[str, str]]]:
+        return type(self), (self.given,)
+
+    def __repr__(self) -> str:
+        shown = {name: self._shown(name, text) for name, text in self.given.items()}
+        return f"{type(self).__name__}({shown})"
+
+    def _shown(self, name: str, text: str) -> str:
+        key = self.TABLE.get(name)
+        return HIDDEN if key is not None and key.sensitive else text
+
+    def integer(self, name: str) -> int:
+        value = self.values[name]
+        assert isinstance(value, int), (name, value)
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.values[name]
+        assert isinstance(value, str), (name, value)
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        value = self.values[name]
+        assert value is None or isinstance(value, str), (name, value)
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self.values[name] is True
+
+    def strings(self, name: str) -> tuple[str, ...]:
+        value = self.values[name]
+        assert isinstance(value, tuple), (name, value)
+        return tuple(item for item in value if item)
+
+    def seconds(self, name: str) -> float:
+        """Of a key that ends in .ms."""
+        return self.integer(name) / 1000
+
+    @property
+    def bootstrap_servers(self) -> list[Address]:
+        return [parse_address(server) for server in self.strings("bootstrap.servers")]
+
+    @property
+    def isolation_level(self) -> int:
+        is_committed = self.values.get("isolation.level") == "read_committed"
+        return READ_COMMITTED if is_committed else READ_UNCOMMITTED
+
+    @property
+    def rebootstraps(self) -> bool:
+        return self.text("metadata.recovery.strategy").lower() == "rebootstrap"
+
+    def _set(self, name: str, text: str) -> None:
+        if name.startswith(METRICS_CONTEXT):
+            self.warnings.append(f"{name} is accepted and has no effect")
+            return
+        key = self.TABLE.must_get(name)
+        value = key.parse(text)
+        if key.refuses(value):
+            raise InvalidValue(name, HIDDEN if key.sensitive else text, key.effect.reason)
+        if key.is_harmless:
+            self.warnings.append(f"{name} is accepted and has no effect: {key.effect.reason}")
+        self.values[name] = value
+
+    def _require_consistent(self) -> None:
+        if not self.bootstrap_servers:
+            raise ConfigError("bootstrap.servers is not set: it names the brokers to connect to")
+        protocol = self.text("security.protocol").upper()
+        if protocol != "PLAINTEXT":
+            raise InvalidValue(
+                "security.protocol", protocol, "only PLAINTEXT is supported by this client"
+            )
+
+
+class ProducerConfig(KafkaConfig):
+    __slots__ = ()
+
+    TABLE = ConfigTable(PRODUCER_KEYS)
+
+    @property
+    def acks(self) -> int:
+        return ACKS[self.text("acks")]
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.values["transactional.id"] is not None
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Given up silently, as in Kafka, when other keys alone were set against it."""
+        if not self.flag("enable.idempotence"):
+            return False
+        in_flight = self.integer("max.in.flight.requests.per.connection")
+        return (
+            self.acks == -1
+            and self.integer("retries") > 0
+            and in_flight <= IN_FLIGHT_MAX_WHEN_IDEMPOTENT
+        )
+
+    @property
+    def in_flight_max(self) -> int:
+        return self.integer("max.in.flight.requests.per.connection")
+
+    @property
+    def partitioner(self) -> str:
+        """`default`, `sticky` or `round-robin`."""
+        return PARTITIONERS[self.text_or_none("partitioner.class") or ""]
+
+    def _require_consistent(self) -> None:
+        super()._require_consistent()
+        if (self.text_or_none("partitioner.class") or "") not in PARTITIONERS:
+            raise InvalidValue(
+                "partitioner.class",
+                self.text("partitioner.class"),
+                f"must be unset or one of {', '.join(filter(None, PARTITIONERS))}; a partitioner "
+                "of your own is given to the constructor",
+            )
+        self._require_idempotence_possible()
+        self._require_time_to_deliver()
+
+    def _require_idempotence_possible(self) -> None:
+        """An explicit wish for idempotence, or transactions, may not be undone by another key."""
+        wished = "enable.idempotence" in self.given and self.flag("enable.idempotence")
+        if self.is_transactional and not self.flag("enable.idempotence"):
+            raise InvalidValue("enable.idempotence", "false", "transactional.id needs true")
+        if self.is_idempotent or not (wished or self.is_transactional):
+            return
+        why = "enable.idempotence=true needs" if wished else "transactional.id needs"
+        if self.acks != -1:
+            raise InvalidValue("acks", self.text("acks"), f"{why} all")
+        if self.integer("retries") == 0:
+            raise InvalidValue("retries", 0, f"{why} at least 1")
+        raise InvalidValue(
+            "max.in.flight.requests.per.connection",
+            self.in_flight_max,
+            f"{why} at most {IN_FLIGHT_MAX_WHEN_IDEMPOTENT}",
+        )
+
+    def _require_time_to_deliver(self) -> None:
+        """As in Kafka, a default gives way and a wish is refused."""
+        needed = min(self.integer("linger.ms") + self.integer("request.timeout.ms"), (1 << 31) - 1)
+        if self.integer("delivery.timeout.ms") >= needed:
+            return
+        if "delivery.timeout.ms" in self.given:
+            raise InvalidValue(
+                "delivery.timeout.ms",
+                self.integer("delivery.timeout.ms"),
+                f"must be at least linger.ms + request.timeout.ms, which is {needed}",
+            )
+        self.values["delivery.timeout.ms"] = needed
+
+
+class OffsetResetPolicy(NamedTuple):
+    kind: str  # earliest, latest, none or by_duration
+    duration_ms: int = 0
+
+
+class ConsumerConfig(KafkaConfig):
+    __slots__ = ()
+
+    TABLE = ConfigTable(CONSUMER_KEYS)
+
+    # With the consumer protocol the broker decides these.
+    CLASSIC_ONLY: ClassVar = (
+        "heartbeat.interval.ms",
+        "session.timeout.ms",
+        "partition.assignment.strategy",
+    )
+
+    @property
+    def group_id(self) -> str | None:
+        return self.text_or_none("group.id")
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.text("group.protocol").lower() == "consumer"
+
+    @property
+    def auto_commits(self) -> bool:
+        """Without a group there is nothing to commit to, so only a wish for it counts."""
+        return self.flag("enable.auto.commit") and self.group_id is not None
+
+    @property
+    def offset_reset(self) -> OffsetResetPolicy:
+        text = self.text("auto.offset.reset")
+        if text.startswith(OffsetReset.BY_DURATION):
+            after_ms = OffsetReset().duration_ms("auto.offset.reset", text)
+            return OffsetResetPolicy("by_duration", after_ms)
+        return OffsetResetPolicy(text)
+
+    def _require_consistent(self) -> None:
+        super()._require_consistent()
+        if self.group_id is None and self.given.get("enable.auto.commit", "").lower() == "true":
+            raise InvalidValue("enable.auto.commit", "true", "cannot be true without a group.id")
+        if self.uses_consumer_protocol:
+            for name in self.CLASSIC_ONLY:
+                if name in self.given:
+                    raise InvalidValue(
+                        name, self.given[name], "cannot be set when group.protocol=CONSUMER"
+                    )
+        elif self.text_or_none("group.remote.assignor") is not None:
+            raise InvalidValue(
+                "group.remote.assignor",
+                self.text("group.remote.assignor"),
+                "cannot be set when group.protocol=CLASSIC",
+            )
+
+
+class AdminConfig(KafkaConfig):
+    __slots__ = ()
+
+    TABLE = ConfigTable(ADMIN_KEYS)
 
 
 def parse_address(text: str) -> Address:

@@ -15,7 +15,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from tidelog.client.producer import Producer
+    from tidelog.client.column_producer import Producer
     from tidelog.demo.shop import Event, Shop
 
 STOP_TIMEOUT_S: Final = 5.0
@@ -32,7 +32,7 @@ class EventFeed(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        from tidelog.client.producer import Producer
+        from tidelog.client.column_producer import Producer
 
         config = {"bootstrap.servers": self.bootstrap, "compression.type": "lz4"}
         try:

@@ -16,6 +16,7 @@
 #include "csrc/messages.h"
 #include "csrc/scan.h"
 #include "csrc/search.h"
+#include "csrc/tuples.h"
 
 #define FAST(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
 
@@ -30,6 +31,7 @@ static PyMethodDef methods[] = {
     FAST("find_record", kernel_find_record),
     FAST("scan_log", kernel_scan_log),
     FAST("records_to_columns", kernel_records_to_columns),
+    FAST("records_to_tuples", kernel_records_to_tuples),
     FAST("encode_records", kernel_encode_records),
     FAST("encode_columns", kernel_encode_columns),
     FAST("encode_rows", kernel_encode_rows),

@@ -33,6 +33,7 @@ from tidelog.record._results import (
     TOO_LARGE,
     WALKED,
     BatchRow,
+    ConsumerRecord,
     LogScan,
     MessagesCheck,
     ProducerBatch,
@@ -46,7 +47,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from tidelog.record._results import BatchCheckTuple, Record, RecordsCheckTuple, RecordsPart
+    from tidelog.record._results import (
+        BatchCheckTuple,
+        Record,
+        RecordsCheckTuple,
+        RecordsPart,
+        TypedPart,
+    )
 
     Found = tuple[int, int, int, int, int]
 
@@ -626,6 +633,55 @@ def records_to_columns(
         header_values.validity(),
         header_values.data,
     )
+
+
+def records_to_tuples(
+    parts: Sequence[TypedPart], topic: str, partition: int, first_offset: int, /
+) -> list[ConsumerRecord]:
+    rows = []
+    total = 0
+    for part, timestamp_type, leader_epoch in parts:
+        data, records_count, base_offset, base_timestamp, append_time = part
+        payload = memoryview(data).cast("B")
+        for record in _walk(payload, records_count):
+            timestamp_delta, offset_delta, key_start, key_end, value_start, value_end = record[:6]
+            offset = _signed(base_offset + offset_delta)
+            if offset < first_offset:
+                continue
+            if append_time is None:
+                timestamp = _signed(base_timestamp + timestamp_delta)
+            else:
+                timestamp = append_time
+            row = ConsumerRecord(
+                topic,
+                partition,
+                offset,
+                timestamp,
+                timestamp_type,
+                _bytes_or_none(payload, key_start, key_end),
+                _bytes_or_none(payload, value_start, value_end),
+                tuple(_header_pairs(payload, *record[6:])),
+                leader_epoch,
+            )
+            rows.append(row)
+        total += len(payload)
+        if total > _COLUMN_BYTES_MAX:
+            raise ValueError("records beyond 2 GiB")
+    return rows
+
+
+def _bytes_or_none(payload: memoryview, start: int, end: int) -> bytes | None:
+    return None if start < 0 else bytes(payload[start:end])
+
+
+def _header_pairs(
+    payload: memoryview, headers_count: int, position: int
+) -> Iterator[tuple[str, bytes | None]]:
+    for _ in range(headers_count):
+        start, position = _skip_field(payload, position, len(payload))
+        name = str(payload[start:position], "utf-8", "replace")
+        start, position = _skip_field(payload, position, len(payload))
+        yield name, _bytes_or_none(payload, start, position)
 
 
 def _append_field(body: bytearray, field: Buffer | None) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     Record = tuple[Buffer | None, Buffer | None, Sequence[tuple[str | bytes, Buffer | None]], int]
     # payload, records_count, base_offset, base_timestamp, append_time
     RecordsPart = tuple[Buffer, int, int, int, int | None]
+    # the part, timestamp_type, leader_epoch
+    TypedPart = tuple[RecordsPart, int, int | None]
     # Plain ints in the order of BatchCheck: Produce unpacks them at once, and a plain tuple unpacks
     # three times as fast as a named one.
     BatchCheckTuple = tuple[
@@ -189,6 +191,20 @@ class RecordColumns(NamedTuple):
     header_value_offsets: bytearray
     header_value_validity: bytearray
     header_value_data: bytearray
+
+
+class ConsumerRecord(NamedTuple):
+    """A record as a consumer gets it. records_to_tuples of both kernels makes this very class."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int | None
 
 
 class MessagesCheck(NamedTuple):

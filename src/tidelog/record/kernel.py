@@ -57,6 +57,12 @@ records_to_columns(parts, spare=None) -> RecordColumns
     an earlier answer that is no longer needed: of its buffers those that nobody else refers to may
     be used again. ValueError for malformed records and for payloads beyond 2 GiB in all.
 
+records_to_tuples(parts, topic, partition, first_offset) -> [ConsumerRecord]
+    A row for each record from first_offset on. parts: a sequence of (part, timestamp_type,
+    leader_epoch), the first as records_to_columns takes it; leader_epoch may be None. Rows without
+    headers share an empty tuple; a header's name that is no UTF-8 gets replacement characters.
+    ValueError as in records_to_columns.
+
 encode_records(records, reserve_bytes) -> (encoded, base_timestamp, max_timestamp)
     records: a sequence of (key, value, headers, timestamp); key and value bytes-like or None;
     headers a sequence of (str | bytes, bytes-like | None). encoded is a bytearray of reserve_bytes
@@ -165,6 +171,7 @@ from tidelog.record._results import (
     BatchCheck,
     BatchRow,
     BatchWalk,
+    ConsumerRecord,
     Filtered,
     KeyOffsets,
     LogScan,
@@ -180,9 +187,9 @@ from tidelog.record._results import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from tidelog.record._results import BatchCheckTuple, Record, RecordsPart
+    from tidelog.record._results import BatchCheckTuple, Record, RecordsPart, TypedPart
 else:
-    BatchCheckTuple = Buffer = Record = RecordsPart = Any
+    BatchCheckTuple = Buffer = Record = RecordsPart = TypedPart = Any
 
 __all__ = [
     "APPEND_TIME",
@@ -219,6 +226,7 @@ __all__ = [
     "BatchRow",
     "BatchWalk",
     "Buffer",
+    "ConsumerRecord",
     "Filtered",
     "KeyOffsets",
     "LogScan",
@@ -231,6 +239,7 @@ __all__ = [
     "Retention",
     "ScanState",
     "TransactionalBatch",
+    "TypedPart",
     "check_batch",
     "check_messages",
     "check_records",
@@ -249,6 +258,7 @@ __all__ = [
     "messages_to_records",
     "records_to_columns",
     "records_to_messages",
+    "records_to_tuples",
     "scan_log",
     "xxh32",
 ]
@@ -280,6 +290,7 @@ try:
     find_timestamp = _chosen.find_timestamp
     find_record = _chosen.find_record
     records_to_columns = _chosen.records_to_columns
+    records_to_tuples = _chosen.records_to_tuples
     encode_records = _chosen.encode_records
     encode_columns = _chosen.encode_columns
     encode_rows = _chosen.encode_rows

@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from tidelog.client.arrow import BatchAssembler
 from tidelog.client.cluster import Cluster
+from tidelog.client.columns.arrow import BatchAssembler
 from tidelog.client.errors import OffsetOutOfRange, UnknownTopic
 from tidelog.client.offsets import earliest_offsets, latest_offsets
 from tidelog.spark.options import ROWS_MAX

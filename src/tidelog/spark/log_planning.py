@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.client.batch_selection import Selection, parts_of
+from tidelog.client.columns.batch_selection import Selection, parts_of
 from tidelog.config.client import READ_COMMITTED
 from tidelog.record import kernel
 from tidelog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -183,7 +183,7 @@ def offset_for_timestamp(log: PartitionLog, file_end: LogEnd, timestamp_ms: int)
         for _, view, rows in walk_batches(segment.path, 0, end):
             for row in rows:
                 if row.max_timestamp >= timestamp_ms and row.last_offset >= log.log_start_offset:
-                    selection = Selection(view, [row], None, 0)
+                    selection = Selection(view, [row], None, 0, row.leader_epoch)
                     for part in parts_of(log.partition, selection, check_crcs=False):
                         payload, count, base_offset, base_timestamp, append_time = part.records
                         if append_time is not None:

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from tidelog.client.arrow import BatchAssembler, Run
-from tidelog.client.batch_selection import parts_of, select_batches, unreadable
+from tidelog.client.columns.arrow import BatchAssembler, Run
+from tidelog.client.columns.batch_selection import parts_of, select_batches, unreadable
 from tidelog.client.errors import CorruptRecordsFetched
 from tidelog.protocol.messages.fetch import AbortedTransaction as FetchedAbort
 from tidelog.spark.log_directory import AbortedTransaction, NoLog, walk_batches
 from tidelog.spark.options import FETCH_BYTES, ROWS_MAX, InvalidOption, SourceOptions
 
 if TYPE_CHECKING:
-    from tidelog.client.batch_selection import Part
+    from tidelog.client.columns.batch_selection import Part
     from tidelog.spark.log_planning import LogSlice
 
 BYTES_MAX: Final = 8 * 1024 * 1024

@@ -33,7 +33,7 @@ from tidelog.spark.subscription import KnownTopic
 from tidelog.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.client.metadata import TopicView
+    from tidelog.client.network.metadata import TopicView
     from tidelog.spark.options import SourceOptions
 
 logger = logging.getLogger(__name__)

@@ -58,7 +58,7 @@ class RowSink:
         self.columns = columns
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> RowsWritten:
-        from tidelog.client.producer import Producer
+        from tidelog.client.column_producer import Producer
         from tidelog.spark.executor import process_cluster
 
         cluster = process_cluster(ClientConfig(self.options.client))

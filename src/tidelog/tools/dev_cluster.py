@@ -11,22 +11,19 @@ line under its broker's name.
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
 from tidelog.broker_process import BrokerProcess
 from tidelog.errors import StartupError
+from tidelog.tools.free_ports import HOST, free_ports
 from tidelog.tools.zookeeper_server import ServerSettings, ZooKeeperServer
 
-HOST: Final = "127.0.0.1"
 SESSION_TIMEOUT_MS: Final = 6_000
 REPLICATION_FACTOR_MAX: Final = 3
-PORTS_TRIED: Final = 1_000
 BROKER_STOP_TIMEOUT_S: Final = 30.0
 
 
@@ -141,30 +138,3 @@ def broker_settings(broker_count: int) -> dict[str, str]:
         "min.insync.replicas": str(max(1, factor - 1)),
         "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     }
-
-
-def free_ports(first: int, count: int) -> list[int]:
-    """The first ports from `first` on that nobody listens on; 0: any such ports."""
-    if first == 0:
-        return _any_free_ports(count)
-    found: list[int] = []
-    for port in range(first, min(first + PORTS_TRIED, 65_536)):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise StartupError(f"there are no {count} free ports from {first} on")
-
-
-def _any_free_ports(count: int) -> list[int]:
-    """All are held until the last is found, so that no two are the same."""
-    with ExitStack() as probes:
-        held = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in held:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in held]

@@ -36,8 +36,8 @@ from typing import IO, Final, NamedTuple
 
 from tidelog.errors import StartupError
 from tidelog.pipeline.spark_session import java_command
+from tidelog.tools.free_ports import HOST
 
-HOST: Final = "127.0.0.1"
 MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 TICK_MS: Final = 500
 SESSION_TIMEOUT_MS_MIN: Final = 1_000
@@ -259,12 +259,6 @@ class ZooKeeperServer:
         ]
         code = None if self.process is None else self.process.returncode
         return words[-1] if words else f"exit code {code}, and it said nothing"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _require_free_port(port: int) -> None:

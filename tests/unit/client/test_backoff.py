@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.clock import FakeClock
-from tidelog.client.backoff import JITTER, Backoff, Patience
+from tidelog.client.backoff import Patience
 from tidelog.client.errors import ConnectionFailed, RequestTimedOut, UnknownTopic
+from tidelog.client.network.backoff import JITTER, Backoff
 from tidelog.config.client import ClientConfig
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.batches import NOW, simple_batch, with_fields, with_payload_bytes
-from tidelog.client.batch_selection import NO_TIMESTAMP_TYPE, parts_of, select_batches
+from tidelog.client.columns.batch_selection import NO_TIMESTAMP_TYPE, parts_of, select_batches
 from tidelog.client.errors import CorruptRecordsFetched
 from tidelog.protocol.messages.fetch import AbortedTransaction
 from tidelog.record import kernel

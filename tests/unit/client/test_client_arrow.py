@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tidelog.client.arrow import (
+from tidelog.client.columns.arrow import (
     SCHEMA,
     SCHEMA_WITH_HEADERS,
     BatchAssembler,

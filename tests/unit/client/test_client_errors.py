@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 
-from tidelog.client.backoff import may_pass
 from tidelog.client.errors import (
     BrokerRefused,
     ClientError,
@@ -18,6 +17,7 @@ from tidelog.client.errors import (
     UnknownTopic,
     refused,
 )
+from tidelog.client.network.backoff import may_pass
 from tidelog.errors import ErrorCode
 
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tidelog.client.errors import UnsupportedByBroker
-from tidelog.client.versions import SPOKEN, BrokerVersions
+from tidelog.client.network.versions import SPOKEN, BrokerVersions
 from tidelog.protocol.api_keys import VERSIONS, ApiKey
 
 # Ranges as the releases advertise them.
 RELEASES: dict[str, dict[ApiKey, tuple[int, int]]] = {
+    "0.10": {
+        ApiKey.PRODUCE: (0, 2),
+        ApiKey.FETCH: (0, 2),
+        ApiKey.LIST_OFFSETS: (0, 0),
+        ApiKey.METADATA: (0, 1),
+        ApiKey.OFFSET_COMMIT: (0, 2),
+        ApiKey.FIND_COORDINATOR: (0, 0),
+    },
     "0.11": {
         ApiKey.PRODUCE: (0, 3),
         ApiKey.FETCH: (0, 5),
@@ -48,10 +56,11 @@ RELEASES: dict[str, dict[ApiKey, tuple[int, int]]] = {
     },
 }
 CHOSEN = {
+    "0.10": (2, 2, 0, 1, 2, 0),
     "0.11": (3, 5, 2, 4, 3, 1, 0),
     "2.0": (6, 8, 3, 6, 4, 2, 1),
     "3.9": (11, 17, 9, 12, 9, 6, 5),
-    "4.3": (13, 18, 10, 13, 9, 6, 5),
+    "4.3": (13, 18, 11, 13, 10, 6, 5),
 }
 
 
@@ -67,12 +76,13 @@ def test_without_topic_ids_fetch_and_produce_stay_at_versions_that_name_topics()
     assert versions.version(ApiKey.PRODUCE, at_most=12) == 12
 
 
-def test_a_broker_before_0_11_is_refused_and_named() -> None:
+def test_a_broker_too_old_for_what_is_asked_is_refused_and_named() -> None:
     versions = BrokerVersions("old:9092", {ApiKey.FETCH: (0, 3)})
+    assert versions.version(ApiKey.FETCH) == 3
     with pytest.raises(
         UnsupportedByBroker, match=r"old:9092 offers FETCH in versions 0 to 3.*4 to"
     ):
-        versions.version(ApiKey.FETCH)
+        versions.version(ApiKey.FETCH, at_least=4)
 
 
 def test_a_broker_too_new_is_refused() -> None:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tidelog.client.errors import InvalidRow
-from tidelog.client.metadata import PartitionView, TopicView
-from tidelog.client.partitioner import TopicPartitioner
+from tidelog.client.network.metadata import PartitionView, TopicView
+from tidelog.client.columns.partitioner import TopicPartitioner
 from tidelog.types import NO_LEADER, ZERO_UUID
 
 

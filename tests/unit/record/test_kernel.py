@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -447,6 +448,8 @@ class TestEquality:
         assert outcome(compiled.records_to_columns, [part]) == outcome(
             _pure.records_to_columns, [part]
         )
+        rows = ([(part, 0, None)], "topic", 3, base)
+        assert outcome(compiled.records_to_tuples, *rows) == outcome(_pure.records_to_tuples, *rows)
         search = (payload, count, base, base, base, base)
         assert outcome(compiled.find_record, *search) == outcome(_pure.find_record, *search)
 
@@ -492,6 +495,28 @@ class TestEquality:
         base = data.draw(st.none() | st.integers(-5, 5))
         arguments = (columns, start, stop, base, 3)
         assert compiled.encode_columns(*arguments) == _pure.encode_columns(*arguments)
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(record_lists, max_size=3), st.integers(-1, 40), st.data())
+    def test_rows_of_whole_and_of_damaged_records(
+        self, lists: list[Any], first_offset: int, data: st.DataObject
+    ) -> None:
+        assert compiled is not None
+        parts = []
+        for index, records in enumerate(lists):
+            payload, base_timestamp, _ = _pure.encode_records(records, 0)
+            if payload and data.draw(st.booleans()):
+                payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(
+                    st.integers(0, 255)
+                )
+            append_time = data.draw(st.none() | st.just(NOW))
+            part = (payload, len(records), 10 * index, base_timestamp, append_time)
+            parts.append((part, data.draw(st.integers(-1, 1)), data.draw(st.none() | st.just(4))))
+        arguments = (parts, "topic", 3, first_offset)
+        expected = outcome(_pure.records_to_tuples, *arguments)
+        answer = outcome(compiled.records_to_tuples, *arguments)
+        assert answer == expected
+        assert str(answer) == str(expected)
 
     @settings(max_examples=200, deadline=None)
     @given(record_lists, st.data())
@@ -599,6 +624,91 @@ class TestColumns:
     def test_tuples_of_a_wrong_size_are_refused(self, module: Any, bad: Any) -> None:
         with pytest.raises(ValueError, match=r"tuple|unpack"):
             module.encode_records([bad], 0)
+
+
+class TestRows:
+    @both
+    def test_a_row_has_all_that_a_consumer_wants(self, module: Any) -> None:
+        records = [
+            (b"key", b"value", (("a", b"1"), ("b", None)), 5),
+            (None, b"", (), 6),
+            (b"", None, ((b"\xff", b""),), 4),
+        ]
+        encoded, base_timestamp, _ = module.encode_records(records, 0)
+        part = (encoded, 3, 100, base_timestamp, None)
+        rows = module.records_to_tuples([(part, 0, 7)], "topic", 2, 0)
+        assert all(type(row) is kernel.ConsumerRecord for row in rows)
+        assert rows == [
+            ("topic", 2, 100, 5, 0, b"key", b"value", (("a", b"1"), ("b", None)), 7),
+            ("topic", 2, 101, 6, 0, None, b"", (), 7),
+            ("topic", 2, 102, 4, 0, b"", None, (("\N{REPLACEMENT CHARACTER}", b""),), 7),
+        ]
+        assert rows[0].headers[1] == ("b", None)
+        assert rows[1]._replace(value=b"new").value == b"new"
+
+    @both
+    def test_rows_below_the_first_offset_are_left_out(self, module: Any) -> None:
+        encoded, base_timestamp, _ = module.encode_records(records_of(6), 0)
+        parts = [
+            ((encoded, 6, 10, base_timestamp, None), 0, 1),
+            ((encoded, 6, 20, base_timestamp, 99), 1, 2),
+        ]
+        rows = module.records_to_tuples(parts, "topic", 0, 14)
+        assert [row.offset for row in rows] == [14, 15, 20, 21, 22, 23, 24, 25]
+        assert {(row.timestamp_type, row.leader_epoch) for row in rows} == {(0, 1), (1, 2)}
+        assert {row.timestamp for row in rows[2:]} == {99}
+
+    @both
+    def test_a_malformed_part_spoils_all(self, module: Any) -> None:
+        encoded, base_timestamp, _ = module.encode_records(records_of(2), 0)
+        good = ((encoded, 2, 0, base_timestamp, None), 0, None)
+        for bad in ((encoded, 3, 2, base_timestamp, None), (bytes(100), 1 << 40, 2, 0, None)):
+            with pytest.raises(ValueError, match="malformed"):
+                module.records_to_tuples([good, (bad, 0, None)], "topic", 0, 0)
+
+    @both
+    def test_no_parts_give_no_rows(self, module: Any) -> None:
+        assert module.records_to_tuples([], "topic", 0, 0) == []
+
+    @needs_compiled
+    def test_rows_share_what_is_equal(self) -> None:
+        assert compiled is not None
+        records = [(None, b"v", (("name", b"1"),), NOW), (None, b"v", (("name", b"2"),), NOW)]
+        encoded, base_timestamp, _ = compiled.encode_records(records, 0)
+        part = (encoded, 2, 0, base_timestamp, None)
+        one, two = compiled.records_to_tuples([(part, 0, 0)], "topic", 0, 0)
+        assert one.timestamp is two.timestamp
+        assert one.headers[0][0] is two.headers[0][0]
+
+    @needs_compiled
+    def test_rows_do_not_occupy_the_garbage_collector(self) -> None:
+        assert compiled is not None
+        records = [(b"k", b"v", (("name", b"1"),), NOW)]
+        encoded, base_timestamp, _ = compiled.encode_records(records, 0)
+        part = (encoded, 1, 0, base_timestamp, None)
+        (row,) = compiled.records_to_tuples([(part, 0, 0)], "topic", 0, 0)
+        assert not gc.is_tracked(row)
+        assert not gc.is_tracked(row.headers)
+
+    @needs_compiled
+    def test_rows_let_go_of_what_they_shared(self) -> None:
+        assert compiled is not None
+        records = [(b"k", b"v", (("name", b"1"),), NOW + n) for n in range(9)]
+        encoded, base_timestamp, _ = compiled.encode_records(records, 0)
+        topic = "".join(["top", "ic"])
+        before = sys.getrefcount(topic), sys.getrefcount(kernel.ConsumerRecord)
+        part = (encoded, 9, 0, base_timestamp, None)
+        for parts in ([(part, 0, 0)], [(part, 0, 0), ((encoded, 8, 0, 0, None), 0, 0)]):
+            rows = outcome(compiled.records_to_tuples, parts, topic, 0, 3)
+            assert rows is ValueError or len(rows) == 6
+            del rows
+        assert (sys.getrefcount(topic), sys.getrefcount(kernel.ConsumerRecord)) == before
+
+    @both
+    @pytest.mark.parametrize("bad", [(1,), ((b"", 0, 0, 0), 0, 0), ((b"", 0, 0, 0, None), 0)])
+    def test_parts_of_a_wrong_size_are_refused(self, module: Any, bad: Any) -> None:
+        with pytest.raises(ValueError, match=r"tuple|unpack"):
+            module.records_to_tuples([bad], "topic", 0, 0)
 
 
 @needs_compiled

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.batches import simple_batch
 from tests.support.segment_files import SegmentWriter
-from tidelog.client.arrow import BatchAssembler
+from tidelog.client.columns.arrow import BatchAssembler
 from tidelog.client.errors import CorruptRecordsFetched
 from tidelog.record.batch import Codec
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch

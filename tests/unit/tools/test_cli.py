@@ -226,6 +226,61 @@ def test_the_command_line_alone_imports_no_part_of_the_broker() -> None:
     )
     assert done.stdout.splitlines() == [
         "['tidelog._compiled', 'tidelog.errors', 'tidelog.tools', 'tidelog.tools.cli', "
-        "'tidelog.tools.cli.main']",
+        "'tidelog.tools.cli.frame', 'tidelog.tools.cli.main', 'tidelog.tools.cli.session']",
         "False",
     ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "listeners", "log_dirs", "delay_ms"),
+    [
+        ([], "PLAINTEXT://127.0.0.1:9092", "/tmp/kafka-logs", 0),
+        (["--port", "1234", "--data", "/d"], "PLAINTEXT://127.0.0.1:1234", "/d", 0),
+        (
+            ["--port", "1234", "--override", "listeners=PLAINTEXT://127.0.0.1:5"],
+            "PLAINTEXT://127.0.0.1:5",
+            "/tmp/kafka-logs",
+            0,
+        ),
+        (
+            ["--override", "group.initial.rebalance.delay.ms=7"],
+            "PLAINTEXT://127.0.0.1:9092",
+            "/tmp/kafka-logs",
+            7,
+        ),
+    ],
+)
+def test_port_and_data_are_short_for_settings_that_an_override_beats(
+    argv: list[str],
+    listeners: str,
+    log_dirs: str,
+    delay_ms: int,
+    broker_runs: Callable[[RunBroker], None],
+) -> None:
+    got: list[BrokerConfig] = []
+
+    def run(config: BrokerConfig) -> int:
+        got.append(config)
+        return 0
+
+    broker_runs(run)
+    assert main(["serve", "--strict", *argv]) == 0
+    assert got[0].get_str("listeners") == listeners
+    assert got[0].log_dirs == (Path(log_dirs),)
+    assert got[0].get_int("group.initial.rebalance.delay.ms") == delay_ms
+
+
+def test_a_broker_with_a_configuration_file_waits_as_kafka_does(
+    broker_runs: Callable[[RunBroker], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("broker.id=3\n")
+    got: list[BrokerConfig] = []
+
+    def run(config: BrokerConfig) -> int:
+        got.append(config)
+        return 0
+
+    broker_runs(run)
+    assert main(["serve", "--config", str(path)]) == 0
+    assert got[0].get_int("group.initial.rebalance.delay.ms") == 3_000

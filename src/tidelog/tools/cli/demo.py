@@ -7,41 +7,61 @@ right; 1 the check failed or, with --once, could not be made.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
+import click
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--once", action="store_true", help="end after the check")
-    parser.add_argument(
-        "--data", type=Path, default=Path(".data"), metavar="DIR", help="everything goes here"
-    )
-    parser.add_argument("--port", type=int, default=9092, help="of the broker; 0: any free one")
-    parser.add_argument("--orders", type=_count, default=40_000, help="how many orders are made")
-    parser.add_argument(
-        "--minutes", type=_count, default=120, help="how long the shop's morning is"
-    )
-    parser.add_argument(
-        "--tick", type=float, default=0.3, metavar="SECONDS", help="how long its minutes take"
-    )
+from tidelog.tools.cli.frame import Command
 
 
-def run(arguments: argparse.Namespace) -> int:
+@click.command("demo", cls=Command)
+@click.option("--once", is_flag=True, help="End after the check.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path(".data"),
+    metavar="DIR",
+    show_default=True,
+    help="Everything goes here.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=9092,
+    metavar="PORT",
+    show_default=True,
+    help="Of the broker; 0: any free one.",
+)
+@click.option(
+    "--orders",
+    type=click.IntRange(min=1),
+    default=40_000,
+    metavar="N",
+    show_default=True,
+    help="How many orders are made.",
+)
+@click.option(
+    "--minutes",
+    type=click.IntRange(min=1),
+    default=120,
+    metavar="N",
+    show_default=True,
+    help="How long the shop's morning is.",
+)
+@click.option(
+    "--tick",
+    type=float,
+    default=0.3,
+    metavar="SECONDS",
+    show_default=True,
+    help="How long its minutes take.",
+)
+def command(once: bool, data: Path, port: int, orders: int, minutes: int, tick: float) -> int:
+    """See it all work: a broker, a shop's events, a pipeline, a check."""
     from tidelog.demo.story import DemoSettings, run_demo
 
-    settings = DemoSettings(
-        directory=arguments.data,
-        port=arguments.port,
-        once=arguments.once,
-        orders=arguments.orders,
-        minutes=arguments.minutes,
-        tick_s=arguments.tick,
+    return run_demo(
+        DemoSettings(
+            directory=data, port=port, once=once, orders=orders, minutes=minutes, tick_s=tick
+        )
     )
-    return run_demo(settings)
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return count

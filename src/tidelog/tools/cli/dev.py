@@ -8,7 +8,6 @@ code 1 when none is left. Data stays in --data and is there at the next start.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import threading
@@ -16,10 +15,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+import click
+
 from tidelog.errors import StartupError
 from tidelog.stop_signals import end_at_the_next, stop_signals
+from tidelog.tools.cli.frame import Command, KeyValue
 from tidelog.tools.cli.logging_setup import LEVELS
-from tidelog.tools.cli.serve import override
 
 if TYPE_CHECKING:
     from tidelog.tools.dev_cluster import DevCluster
@@ -27,55 +28,55 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n", "--brokers", type=_broker_count, default=3, metavar="N", help="how many; default 3"
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=Path(".data/dev"),
-        metavar="DIR",
-        help="everything goes here; default .data/dev",
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=9092,
-        help="of the first broker, the others follow (default 9092); 0: any free ones",
-    )
-    parser.add_argument(
-        "--override",
-        type=override,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a key to set for all brokers; may be given often",
-    )
-    parser.add_argument("--log-level", choices=LEVELS, default="warning")
-
-
-def _broker_count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError("a cluster has at least one broker")
-    return count
-
-
-def run(arguments: argparse.Namespace) -> int:
+@click.command("dev", cls=Command)
+@click.option(
+    "-n",
+    "--brokers",
+    type=click.IntRange(min=1),
+    default=3,
+    metavar="N",
+    show_default=True,
+    help="How many brokers.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path(".data/dev"),
+    metavar="DIR",
+    show_default=True,
+    help="Everything goes here.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=9092,
+    metavar="PORT",
+    show_default=True,
+    help="Of the first broker, the others follow; 0: any free ones.",
+)
+@click.option(
+    "--override",
+    type=KeyValue(),
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A key to set for all brokers; may be given often.",
+)
+@click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+def command(
+    brokers: int, data: Path, port: int, override: tuple[tuple[str, str], ...], log_level: str
+) -> int:
+    """Run a cluster on this machine: ZooKeeper and some brokers."""
     from tidelog.tools.dev_cluster import DevCluster
 
-    arguments.data.mkdir(parents=True, exist_ok=True)
-    cluster = DevCluster(
-        arguments.data.resolve(), arguments.brokers, arguments.port, dict(arguments.override)
-    )
+    data.mkdir(parents=True, exist_ok=True)
+    cluster = DevCluster(data.resolve(), brokers, port, dict(override))
     interrupted = _watch_signals()
     try:
-        cluster.start(sys.stderr, arguments.log_level)
+        cluster.start(sys.stderr, log_level)
     except KeyboardInterrupt:
         return 0
     print(
-        f"tidelog dev ready brokers={arguments.brokers} "
+        f"tidelog dev ready brokers={brokers} "
         f"bootstrap.servers={cluster.bootstrap_servers} "
         f"zookeeper.connect={cluster.zookeeper.address}",
         flush=True,

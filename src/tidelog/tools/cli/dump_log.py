@@ -6,10 +6,12 @@ Errors are lines on standard error, and so are disagreements between files. Exit
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
+
+from tidelog.tools.cli.frame import Command
 from tidelog.tools.cli.main import fail
 from tidelog.tools.dump.dump_errors import DumpError, NothingToShow
 
@@ -26,55 +28,62 @@ NOT_SHOWN = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--files", required=True, metavar="FILE,...", help="segments, indexes and snapshots to show"
-    )
-    parser.add_argument(
-        "--deep-iteration", action="store_true", help="show records, not only batches"
-    )
-    parser.add_argument(
-        "--print-data-log", action="store_true", help="show keys and values too; implies deep"
-    )
-    parser.add_argument(
-        "--skip-record-metadata", action="store_true", help="of records show only keys and values"
-    )
-    parser.add_argument(
-        "--index-sanity-check", action="store_true", help="only what a start checks of an index"
-    )
-    parser.add_argument(
-        "--verify-index-only", action="store_true", help="compare indexes, do not show them"
-    )
-    parser.add_argument("--max-message-size", type=int, default=5 << 20, metavar="BYTES")
-    parser.add_argument(
-        "--max-bytes", type=int, metavar="BYTES", help="of each log, from its start"
-    )
-    parser.add_argument(
-        "--offsets-decoder", action="store_true", help="records of __consumer_offsets"
-    )
-    parser.add_argument(
-        "--transaction-log-decoder", action="store_true", help="records of __transaction_state"
-    )
-    for column in ("key", "value"):
-        parser.add_argument(
-            f"--{column}-decoder-class", nargs="?", const=STRING_DECODER, metavar="CLASS"
-        )
-    for name in NOT_SHOWN:
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", action="store_true", help=argparse.SUPPRESS
-        )
-    parser.add_argument(
-        "--output", choices=FORMS, default="text", help="text as Kafka's; JSON lines; a table"
-    )
-    parser.add_argument("--out", metavar="FILE", help="where to write; standard output by default")
+class Wishes(NamedTuple):
+    """What the options say."""
+
+    files: str
+    deep_iteration: bool
+    print_data_log: bool
+    skip_record_metadata: bool
+    index_sanity_check: bool
+    verify_index_only: bool
+    max_message_size: int
+    max_bytes: int | None
+    offsets_decoder: bool
+    transaction_log_decoder: bool
+    key_decoder_class: str | None
+    value_decoder_class: str | None
+    output: str
+    out: str | None
+    cluster_metadata_decoder: bool
+    remote_log_metadata_decoder: bool
+    share_group_state_decoder: bool
 
 
-def run(arguments: argparse.Namespace) -> int:
+@click.command("dump-log", cls=Command)
+@click.option(
+    "--files", required=True, metavar="FILE,...", help="Segments, indexes and snapshots to show."
+)
+@click.option("--deep-iteration", is_flag=True, help="Show records, not only batches.")
+@click.option("--print-data-log", is_flag=True, help="Show keys and values too; implies deep.")
+@click.option("--skip-record-metadata", is_flag=True, help="Of records show only keys and values.")
+@click.option("--index-sanity-check", is_flag=True, help="Only what a start checks of an index.")
+@click.option("--verify-index-only", is_flag=True, help="Compare indexes, do not show them.")
+@click.option("--max-message-size", type=int, default=5 << 20, metavar="BYTES", show_default=True)
+@click.option("--max-bytes", type=int, metavar="BYTES", help="Of each log, from its start.")
+@click.option("--offsets-decoder", is_flag=True, help="Records of __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="Records of __transaction_state.")
+@click.option("--key-decoder-class", is_flag=False, flag_value=STRING_DECODER, metavar="[CLASS]")
+@click.option("--value-decoder-class", is_flag=False, flag_value=STRING_DECODER, metavar="[CLASS]")
+@click.option(
+    "--output",
+    type=click.Choice(FORMS),
+    default="text",
+    show_default=True,
+    help="Text as Kafka's; JSON lines; a table.",
+)
+@click.option("--out", metavar="FILE", help="Where to write; standard output by default.")
+@click.option("--cluster-metadata-decoder", is_flag=True, hidden=True)
+@click.option("--remote-log-metadata-decoder", is_flag=True, hidden=True)
+@click.option("--share-group-state-decoder", is_flag=True, hidden=True)
+def command(**given: Any) -> int:
+    """Show what is in segment, index and snapshot files."""
+    wishes = Wishes(**given)
     try:
-        decoder = make_decoder(arguments)
-        deep = arguments.deep_iteration or decoder is not None
-        output = make_output(arguments, deep)
-        return show(arguments, decoder, deep, output)
+        decoder = make_decoder(wishes)
+        deep = wishes.deep_iteration or decoder is not None
+        output = make_output(wishes, deep)
+        return show(wishes, decoder, deep, output)
     except NothingToShow as problem:
         fail(str(problem))
         return 2
@@ -82,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(str(problem))
 
 
-def show(arguments: argparse.Namespace, decoder: Decoder | None, deep: bool, output: Output) -> int:
+def show(wishes: Wishes, decoder: Decoder | None, deep: bool, output: Output) -> int:
     from tidelog.tools.dump.dump_log_segments import (
         DumpOptions,
         IndexOptions,
@@ -92,50 +101,48 @@ def show(arguments: argparse.Namespace, decoder: Decoder | None, deep: bool, out
     )
 
     options = DumpOptions(
-        LogOptions(deep, decoder, arguments.max_bytes),
-        IndexOptions(
-            arguments.index_sanity_check, arguments.verify_index_only, arguments.max_message_size
-        ),
+        LogOptions(deep, decoder, wishes.max_bytes),
+        IndexOptions(wishes.index_sanity_check, wishes.verify_index_only, wishes.max_message_size),
     )
-    lines_scroll = arguments.out is None and sys.stdout.isatty()
+    lines_scroll = wishes.out is None and sys.stdout.isatty()
     progress = Progress(None if lines_scroll else sys.stderr)
-    return 0 if dump_files(arguments.files.split(","), options, output, progress) else 1
+    return 0 if dump_files(wishes.files.split(","), options, output, progress) else 1
 
 
-def make_decoder(arguments: argparse.Namespace) -> Decoder | None:
+def make_decoder(wishes: Wishes) -> Decoder | None:
     for name, what in NOT_SHOWN.items():
-        if getattr(arguments, name):
+        if getattr(wishes, name):
             raise DumpError(
                 f"--{name.replace('_', '-')}: {what} are not decoded here; "
                 "--print-data-log shows their bytes as text, --output jsonl as they are"
             )
     from tidelog.tools.dump import decoders
 
-    if arguments.offsets_decoder:
+    if wishes.offsets_decoder:
         return decoders.decode_group_record
-    if arguments.transaction_log_decoder:
+    if wishes.transaction_log_decoder:
         return decoders.decode_transaction
-    classes = (arguments.key_decoder_class, arguments.value_decoder_class)
-    if arguments.print_data_log or any(classes):
+    classes = (wishes.key_decoder_class, wishes.value_decoder_class)
+    if wishes.print_data_log or any(classes):
         key, value = (decoders.column_decoder(name or STRING_DECODER) for name in classes)
         return decoders.plain_decoder(key, value)
     return None
 
 
-def make_output(arguments: argparse.Namespace, deep: bool) -> Output:
-    if arguments.output in ("parquet", "arrow"):
+def make_output(wishes: Wishes, deep: bool) -> Output:
+    if wishes.output in ("parquet", "arrow"):
         from tidelog.tools.dump.table_output import TableOutput
 
-        if arguments.out is None:
-            raise DumpError(f"--output {arguments.output} is a file: say which with --out FILE")
-        return TableOutput(arguments.out, arguments.output, deep=deep)
+        if wishes.out is None:
+            raise DumpError(f"--output {wishes.output} is a file: say which with --out FILE")
+        return TableOutput(wishes.out, wishes.output, deep=deep)
     stream = sys.stdout
-    if arguments.out is not None:
-        stream = open(arguments.out, "w", encoding="utf-8")  # noqa: SIM115  closed by the output
-    if arguments.output == "jsonl":
+    if wishes.out is not None:
+        stream = open(wishes.out, "w", encoding="utf-8")  # noqa: SIM115  closed by the output
+    if wishes.output == "jsonl":
         from tidelog.tools.dump.json_output import JsonLinesOutput
 
         return JsonLinesOutput(stream)
     from tidelog.tools.dump.text_output import TextOutput
 
-    return TextOutput(stream, skip_record_metadata=arguments.skip_record_metadata)
+    return TextOutput(stream, skip_record_metadata=wishes.skip_record_metadata)

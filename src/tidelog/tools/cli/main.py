@@ -1,57 +1,112 @@
 """The `tidelog` command: finds the subcommand, runs it, and turns its failure into one line.
 
-A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> int`; only the one
-asked for is imported. `run` raises argparse.ArgumentError for arguments that do not go together.
 Exit codes: 0 done (for `serve`: stopped cleanly), 1 it could not start or failed, 2 wrong usage,
-130 interrupted before it had begun. A command whose reader has gone (`| head`) ends silently with
-0.
+130 interrupted. A command whose reader has gone (`| head`) ends silently with 0. Wrong usage,
+--help and --version end by SystemExit.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Final
+from typing import Final, NoReturn
+
+import click
 
 from tidelog import __version__
 from tidelog.errors import StartupError
+from tidelog.tools.cli.frame import HELP_WIDTH_MAX, CommandFailed, Lazy, LazyGroup, usage_lines
+from tidelog.tools.cli.session import Session, global_options
 
-# By module; a command has dashes where its module has underscores.
-COMMANDS: Final = {
-    "serve": "run a broker in the foreground",
-    "dev": "run a cluster on this machine: ZooKeeper and some brokers",
-    "zookeeper": "run a ZooKeeper server for development, from pyspark's jars",
-    "groups": "list, describe, reset and delete consumer groups",
-    "transactions": "list, describe and abort transactions, find those that hang",
-    "pipeline": "make, check and run data pipelines on Spark",
-    "dump_log": "show what is in segment, index and snapshot files",
-    "verify_log": "check a data directory and say what recovery would do",
-    "repair_log": "do what recovery would do, keeping a copy of what it changes",
-    "demo": "see it all work: a broker, a shop's events, a pipeline, a check",
+PROGRAM: Final = "tidelog"
+COMPLETE_VARIABLE: Final = "_TIDELOG_COMPLETE"
+HERE: Final = "tidelog.tools.cli"
+
+SECTIONS: Final = {
+    "Brokers": {
+        "serve": Lazy(f"{HERE}.serve", "run a broker in the foreground"),
+        "dev": Lazy(f"{HERE}.dev", "run a cluster on this machine: ZooKeeper and some brokers"),
+        "zookeeper": Lazy(
+            f"{HERE}.zookeeper", "run a ZooKeeper server for development, from pyspark's jars"
+        ),
+        "demo": Lazy(
+            f"{HERE}.demo", "see it all work: a broker, a shop's events, a pipeline, a check"
+        ),
+    },
+    "Data": {
+        "pipeline": Lazy(f"{HERE}.pipeline", "make, check and run data pipelines on Spark"),
+    },
+    "Clusters": {
+        "group": Lazy(f"{HERE}.group", "list, describe, reset and delete consumer groups"),
+        "txn": Lazy(
+            f"{HERE}.transactions", "list, describe and abort transactions, find those that hang"
+        ),
+    },
+    "Files of a broker": {
+        "dump-log": Lazy(f"{HERE}.dump_log", "show what is in segment, index and snapshot files"),
+        "verify-log": Lazy(
+            f"{HERE}.verify_log", "check a data directory and say what recovery would do"
+        ),
+        "repair-log": Lazy(
+            f"{HERE}.repair_log", "do what recovery would do, keeping a copy of what it changes"
+        ),
+    },
+    "This command": {
+        "context": Lazy(f"{HERE}.context", "name clusters and switch between them"),
+        "completion": Lazy(f"{HERE}.completion", "completion for bash, zsh and fish"),
+    },
 }
+ALIASES: Final = {"groups": "group", "transactions": "txn", "topics": "topic", "configs": "config"}
+
+
+def root() -> LazyGroup:
+    return LazyGroup(
+        PROGRAM,
+        sections=SECTIONS,
+        aliases=ALIASES,
+        params=[
+            click.Option(
+                ["--version"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_version,
+                help="Show the version and exit.",
+            ),
+            *global_options(),
+        ],
+        help="A commit log that Kafka clients use, and tools for any Kafka.",
+        epilog="`tidelog COMMAND --help` explains a command. Exit codes: 0 done, 1 failed, "
+        "2 wrong usage, 130 interrupted.",
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "max_content_width": HELP_WIDTH_MAX,
+        },
+    )
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        print(f"tidelog {__version__}")
+        ctx.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = make_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = int(import_module(command_module(arguments.command)).run(arguments))
+        code = _run(arguments)
         sys.stdout.flush()
         return code
-    except argparse.ArgumentError as error:
-        parser: argparse.ArgumentParser = arguments.parser
-        parser.error(str(error))
     except BrokenPipeError:
         # What is still buffered would fail again when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except StartupError as error:
+    except (CommandFailed, StartupError) as error:
         return fail(str(error))
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         return 130
     except Exception as error:
         import logging
@@ -60,35 +115,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(f"a bug in tidelog: {type(error).__name__}: {error}")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Its subparsers are of its kind: each refuses what it does not know with its own usage."""
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-
-def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = _Parser(prog="tidelog", description="A commit log that Kafka clients use.")
-    parser.add_argument("--version", action="version", version=f"tidelog {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for module, summary in COMMANDS.items():
-        name = module.replace("_", "-")
-        command = commands.add_parser(name, help=summary, description=summary)
-        command.set_defaults(parser=command)
-        if name in argv:
-            import_module(command_module(name)).add_arguments(command)
-    return parser
+def _run(arguments: list[str]) -> int:
+    group = root()
+    if COMPLETE_VARIABLE in os.environ:
+        group._main_shell_completion({"obj": Session()}, PROGRAM, COMPLETE_VARIABLE)
+    try:
+        with group.make_context(PROGRAM, arguments, obj=Session()) as context:
+            return int(group.invoke(context) or 0)
+    except click.exceptions.Exit as ended:
+        sys.stdout.flush()
+        raise SystemExit(ended.exit_code) from None
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        raise SystemExit(2) from None
+    except click.UsageError as error:
+        _wrong_usage(error)
+    except click.ClickException as error:
+        raise CommandFailed(error.format_message()) from error
 
 
-def command_module(command: str) -> str:
-    return f"tidelog.tools.cli.{command.replace('-', '_')}"
+def _wrong_usage(error: click.UsageError) -> NoReturn:
+    for line in usage_lines(error, PROGRAM):
+        print(line, file=sys.stderr)
+    raise SystemExit(2)
 
 
 def fail(message: str) -> int:
-    print(f"tidelog: error: {' '.join(message.split())}", file=sys.stderr)
+    from tidelog.tools.cli.output import styled
+
+    text = f"tidelog: error: {' '.join(message.split())}"
+    print(styled(text, "bad", sys.stderr), file=sys.stderr)
     return 1

@@ -10,14 +10,16 @@ log goes to spark.log beside the file.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
 
 from tidelog.pipeline.declaration import PipelineError
+from tidelog.tools.cli.frame import Group, together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,35 +31,64 @@ LOG_NAME = "spark.log"
 POLL_S = 0.5
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="init|validate|run")
-    init = actions.add_parser("init", help="write a commented example")
-    validate = actions.add_parser("validate", help="check the file, show schemas and plans")
-    run = actions.add_parser("run", help="run it, with live figures")
-    for action in (init, validate, run):
-        action.add_argument("folder", type=Path, metavar="DIR", help="the pipeline's folder")
-    validate.add_argument(
-        "--structure", action="store_true", help="check the file alone, without Spark"
-    )
-    run.add_argument("--trigger", metavar="TEXT", help='"1 second", "available-now", ...')
-    run.add_argument("--checkpoint", metavar="PATH", help="where to keep how far it has come")
-    for action in (validate, run):
-        action.add_argument("--master", metavar="URL", help="a Spark master; local[*] by default")
-        action.add_argument("--remote", metavar="URL", help="Spark Connect, sc://host:15002")
-        action.add_argument("--bootstrap", metavar="HOST:PORT", help="brokers to use")
-        action.add_argument(
-            "--spark-log", action="store_true", help=f"Spark's log here, not in {LOG_NAME}"
-        )
+class Wishes(NamedTuple):
+    """What the options say; None where they say nothing."""
+
+    folder: Path
+    master: str | None = None
+    remote: str | None = None
+    bootstrap: str | None = None
+    spark_log: bool = False
+    trigger: str | None = None
+    checkpoint: str | None = None
 
 
-def run(arguments: argparse.Namespace) -> int:
+folder_argument = click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+spark_options = together(
+    click.option("--master", metavar="URL", help="A Spark master; local[*] by default."),
+    click.option("--remote", metavar="URL", help="Spark Connect, sc://host:15002."),
+    click.option("--bootstrap", metavar="HOST:PORT", help="Brokers to use."),
+    click.option("--spark-log", is_flag=True, help=f"Spark's log here, not in {LOG_NAME}."),
+)
+
+
+@click.group("pipeline", cls=Group)
+def command() -> None:
+    """Make, check and run data pipelines on Spark."""
+
+
+@command.command("init")
+@folder_argument
+def init_command(folder: Path) -> int:
+    """Write a commented example into DIR."""
+    return reporting(lambda: init(folder))
+
+
+@command.command("validate")
+@folder_argument
+@click.option("--structure", is_flag=True, help="Check the file alone, without Spark.")
+@spark_options
+def validate_command(structure: bool, **given: Any) -> int:
+    """Check the file in DIR, show schemas and plans."""
+    wishes = Wishes(**given)
+    return reporting(lambda: validate(load(wishes), wishes, structure=structure))
+
+
+@command.command("run")
+@folder_argument
+@click.option("--trigger", metavar="TEXT", help='"1 second", "available-now", ...')
+@click.option("--checkpoint", metavar="PATH", help="Where to keep how far it has come.")
+@spark_options
+def run_command(**given: Any) -> int:
+    """Run the pipeline in DIR, with live figures."""
+    wishes = Wishes(**given)
+    return reporting(lambda: execute(load(wishes), wishes))
+
+
+def reporting(do: Callable[[], int]) -> int:
+    """Problems of a pipeline's file have lines of their own."""
     try:
-        if arguments.action == "init":
-            return init(arguments.folder)
-        pipeline = load(arguments)
-        if arguments.action == "validate":
-            return validate(pipeline, arguments)
-        return execute(pipeline, arguments)
+        return do()
     except PipelineError as error:
         print(error, file=sys.stderr)
         return 1
@@ -73,15 +104,15 @@ def init(folder: Path) -> int:
     return 0
 
 
-def load(arguments: argparse.Namespace) -> Pipeline:
+def load(wishes: Wishes) -> Pipeline:
     from tidelog.pipeline.declaration_file import load_pipeline
 
     names = ("trigger", "checkpoint", "master", "remote", "bootstrap")
-    given = {name: getattr(arguments, name, None) for name in names}
-    return load_pipeline(arguments.folder, {name: text for name, text in given.items() if text})
+    given = {name: getattr(wishes, name) for name in names}
+    return load_pipeline(wishes.folder, {name: text for name, text in given.items() if text})
 
 
-def validate(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
+def validate(pipeline: Pipeline, wishes: Wishes, *, structure: bool) -> int:
     counts = ", ".join(
         f"{len(parts)} {name}{'' if len(parts) == 1 else 's'}"
         for name, parts in (
@@ -90,14 +121,14 @@ def validate(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
             ("sink", pipeline.sinks),
         )
     )
-    if arguments.structure:
+    if structure:
         print(f"{pipeline.file}: the structure is valid: {counts}")
         return 0
 
     from tidelog.pipeline.plan_report import plan_report
     from tidelog.pipeline.spark_session import open_session
 
-    spark = open_session(pipeline, log_file(pipeline, arguments))
+    spark = open_session(pipeline, log_file(pipeline, wishes))
     try:
         lines = plan_report(spark, pipeline)
     finally:
@@ -107,7 +138,7 @@ def validate(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def execute(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
+def execute(pipeline: Pipeline, wishes: Wishes) -> int:
     from tidelog.pipeline.dataframes import build_dataframes
     from tidelog.pipeline.queries import start_queries
     from tidelog.pipeline.spark_session import open_session
@@ -124,7 +155,7 @@ def execute(pipeline: Pipeline, arguments: argparse.Namespace) -> int:
     spark: SparkSession | None = None
     running: RunningPipeline | None = None
     try:
-        spark = open_session(pipeline, log_file(pipeline, arguments))
+        spark = open_session(pipeline, log_file(pipeline, wishes))
         interrupt_on_signals()
         running = start_queries(pipeline, build_dataframes(spark, pipeline, streaming=True))
         print(
@@ -166,5 +197,5 @@ def progress_line(name: str, columns: Sequence[str]) -> str:
     return f"  {name:<16}" + "".join(f"{text:>12}" for text in columns)
 
 
-def log_file(pipeline: Pipeline, arguments: argparse.Namespace) -> Path | None:
-    return None if arguments.spark_log else pipeline.folder / LOG_NAME
+def log_file(pipeline: Pipeline, wishes: Wishes) -> Path | None:
+    return None if wishes.spark_log else pipeline.folder / LOG_NAME

@@ -9,23 +9,25 @@ Refused while a broker uses the directory. Exit codes: 0 nothing is wrong any mo
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
 
 from tidelog.log.directory.log_directory import LOCK_FILE
+from tidelog.tools.cli.frame import Command
 from tidelog.tools.cli.main import fail
 from tidelog.tools.cli.verify_log import (
-    add_target_argument,
     as_json,
     holds_segments,
     lines_of,
     nothing_checked,
+    targets_argument,
 )
 
 if TYPE_CHECKING:
@@ -34,50 +36,69 @@ if TYPE_CHECKING:
     from tidelog.tools.verify.target import Target
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_target_argument(parser)
-    parser.add_argument(
-        "--salvage",
-        action="store_true",
-        help="drop only the batches that are damaged, and keep the good ones behind them",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    parser.add_argument(
-        "--backup",
-        type=Path,
-        metavar="FOLDER",
-        help="where copies go; by default a new folder beside DIR",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="logs to check at once; one a processor by default"
-    )
-    parser.add_argument("--verbose", action="store_true", help="the lines that recovery logs")
-
-
 class WrongUsage(Exception):
     pass
 
 
-def run(arguments: argparse.Namespace) -> int:
+class Wishes(NamedTuple):
+    """What the options say."""
+
+    salvage: bool
+    dry_run: bool
+    json: bool
+    jobs: int | None
+
+
+@click.command("repair-log", cls=Command)
+@targets_argument
+@click.option(
+    "--salvage",
+    is_flag=True,
+    help="Drop only the batches that are damaged, and keep the good ones behind them.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--backup",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where copies go; by default a new folder beside DIR.",
+)
+@click.option("--json", "as_json_", is_flag=True, help="One JSON object instead of text.")
+@click.option(
+    "--jobs", type=int, metavar="N", help="Logs to check at once; one a processor by default."
+)
+@click.option("--verbose", is_flag=True, help="The lines that recovery logs.")
+def command(
+    targets: tuple[Target, ...],
+    salvage: bool,
+    dry_run: bool,
+    backup: Path | None,
+    as_json_: bool,
+    jobs: int | None,
+    verbose: bool,
+) -> int:
+    """Do what recovery would do, keeping a copy of what it changes.
+
+    DIR is a directory of log.dirs, or the folder of one partition.
+    """
+    set_up_logging(verbose)
     try:
-        return repair_all(arguments)
+        return repair_all(targets, backup, Wishes(salvage, dry_run, as_json_, jobs))
     except WrongUsage as problem:
         fail(str(problem))
         return 2
 
 
-def repair_all(arguments: argparse.Namespace) -> int:
-    set_up_logging(arguments.verbose)
+def repair_all(targets: Sequence[Target], backup_given: Path | None, wishes: Wishes) -> int:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    backups = backup_folders(arguments.targets, arguments.backup, stamp)
+    backups = backup_folders(targets, backup_given, stamp)
     summaries = []
-    for target, backup in zip(arguments.targets, backups, strict=True):
-        summary = repair(target, backup, arguments)
+    for target, backup in zip(targets, backups, strict=True):
+        summary = repair(target, backup, wishes)
         summaries.append(summary)
-        if not arguments.json:
-            show_end(summary, arguments.dry_run)
-    if arguments.json:
+        if not wishes.json:
+            show_end(summary, wishes.dry_run)
+    if wishes.json:
         print(json.dumps([summary_json(each) for each in summaries], indent=2))
     if any(each.remaining for each in summaries):
         return 1
@@ -120,15 +141,15 @@ def backup_folder(target: Target, given: Path | None, stamp: str) -> Path:
     return given.resolve() / home.name
 
 
-def repair(target: Target, backup: Path, arguments: argparse.Namespace) -> RepairSummary:
+def repair(target: Target, backup: Path, wishes: Wishes) -> RepairSummary:
     from tidelog.tools.repair.directory_repair import DirectoryRepair
 
     def announce(summary: RepairSummary) -> None:
-        if not arguments.json:
-            show_plan(summary, salvage=arguments.salvage, dry_run=arguments.dry_run)
+        if not wishes.json:
+            show_plan(summary, salvage=wishes.salvage, dry_run=wishes.dry_run)
 
-    work = DirectoryRepair(target, backup, jobs=arguments.jobs, salvage=arguments.salvage)
-    if not arguments.dry_run:
+    work = DirectoryRepair(target, backup, jobs=wishes.jobs, salvage=wishes.salvage)
+    if not wishes.dry_run:
         return work.run(announce)
     summary = work.plan()
     if summary.found:

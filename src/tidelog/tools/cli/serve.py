@@ -1,49 +1,77 @@
 """`tidelog serve`: one broker in the foreground, configured as Kafka's server.properties says.
 
 Prints nothing but errors; the broker itself prints the ready line. Logs go to standard error.
+--port and --data are short for `listeners` and `log.dirs`; an --override of the same key wins. A
+broker without --config is one for development: its groups do not wait for further members before
+their first generation (group.initial.rebalance.delay.ms=0).
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from tidelog.config.server_properties import load_broker_config
+import click
+
+from tidelog.tools.cli.frame import Command, KeyValue
 from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="server.properties; without it, defaults"
-    )
-    parser.add_argument(
-        "--override",
-        type=override,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a key to set over the file; may be given often",
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="do not start if a key is unknown or set twice; without it, there is a warning",
-    )
-    parser.add_argument("--log-level", choices=LEVELS, default="info")
-    parser.add_argument("--log-format", choices=FORMATS, default="logfmt")
+INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 
 
-def override(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
-    return key.strip(), value
+@click.command("serve", cls=Command)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="server.properties; without it, defaults for development.",
+)
+@click.option(
+    "--override",
+    type=KeyValue(),
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A key to set over the file; may be given often.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="PORT",
+    help="Listen here on 127.0.0.1; 0: any free port.",
+)
+@click.option(
+    "--data", type=click.Path(path_type=Path), metavar="DIR", help="The broker's data goes here."
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Do not start if a key is unknown or set twice; without it, there is a warning.",
+)
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(FORMATS), default="logfmt", show_default=True)
+def command(
+    config: Path | None,
+    override: tuple[tuple[str, str], ...],
+    port: int | None,
+    data: Path | None,
+    strict: bool,
+    log_level: str,
+    log_format: str,
+) -> int:
+    """Run a broker in the foreground."""
+    from tidelog.config.server_properties import load_broker_config
 
-
-def run(arguments: argparse.Namespace) -> int:
-    config = load_broker_config(arguments.config, arguments.override, strict=arguments.strict)
-    set_up_logging(arguments.log_format, arguments.log_level)
+    settings: dict[str, str] = {}
+    if config is None:
+        settings[INITIAL_DELAY] = "0"
+    if port is not None:
+        settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
+    if data is not None:
+        settings["log.dirs"] = str(data)
+    said = {key for key, _ in override}
+    short = [(key, value) for key, value in settings.items() if key not in said]
+    loaded = load_broker_config(config, [*short, *override], strict=strict)
+    set_up_logging(log_format, log_level)
 
     from tidelog.broker.server import run as run_broker
 
-    return run_broker(config)
+    return run_broker(loaded)

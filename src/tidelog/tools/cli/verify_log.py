@@ -6,7 +6,6 @@ Changes nothing. Exit codes: 0 sound, 1 damage was found, 2 wrong usage or nothi
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -14,6 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
+from tidelog.tools.cli.frame import Command, Parsed
 from tidelog.tools.cli.main import fail
 from tidelog.tools.verify.target import NotALog, Target, find_target
 
@@ -22,34 +24,31 @@ if TYPE_CHECKING:
     from tidelog.tools.verify.finding import Finding
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_target_argument(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="logs to check at once; one a processor by default"
-    )
-
-
-def add_target_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "targets",
-        nargs="+",
-        type=target,
-        metavar="DIR",
-        help="a directory of log.dirs, or the folder of one partition",
-    )
-
-
 def target(text: str) -> Target:
     try:
         return find_target(text)
     except NotALog as problem:
-        raise argparse.ArgumentTypeError(str(problem)) from problem
+        raise ValueError(str(problem)) from problem
 
 
-def run(arguments: argparse.Namespace) -> int:
-    summaries = check_all(arguments.targets, arguments.jobs)
-    if arguments.json:
+targets_argument = click.argument(
+    "targets", nargs=-1, required=True, type=Parsed("DIR", target), metavar="DIR..."
+)
+
+
+@click.command("verify-log", cls=Command)
+@targets_argument
+@click.option("--json", "as_json_", is_flag=True, help="One JSON object instead of text.")
+@click.option(
+    "--jobs", type=int, metavar="N", help="Logs to check at once; one a processor by default."
+)
+def command(targets: tuple[Target, ...], as_json_: bool, jobs: int | None) -> int:
+    """Check a data directory and say what recovery would do.
+
+    DIR is a directory of log.dirs, or the folder of one partition. Nothing is changed.
+    """
+    summaries = check_all(targets, jobs)
+    if as_json_:
         print(json.dumps(as_json(summaries), indent=2))
     else:
         show(summaries)

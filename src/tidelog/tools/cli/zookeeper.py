@@ -10,40 +10,22 @@ An ensemble is one command a member, all with the same --server list:
 
 from __future__ import annotations
 
-import argparse
 import signal
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+import click
+
 from tidelog.errors import StartupError
 from tidelog.stop_signals import end_at_the_next, stop_signals
+from tidelog.tools.cli.frame import Command, Parsed
 
 if TYPE_CHECKING:
     from tidelog.tools.zookeeper_server import Member, ServerSettings
 
 ENSEMBLE_START_TIMEOUT_S = 600.0
 START_TIMEOUT_S = 60.0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=int, default=2181, help="for clients; 0: any free one")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=Path(".data/zookeeper"),
-        metavar="DIR",
-        help="everything goes here",
-    )
-    parser.add_argument("--myid", type=int, metavar="N", help="this server's number in an ensemble")
-    parser.add_argument(
-        "--server",
-        type=member,
-        action="append",
-        default=[],
-        metavar="N=PEER_PORT:ELECTION_PORT",
-        help="a member of the ensemble on this machine; once for each",
-    )
 
 
 def member(text: str) -> Member:
@@ -54,48 +36,67 @@ def member(text: str) -> Member:
     try:
         return Member(int(number), int(peer_port), int(election_port))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not of the form N=PEER_PORT:ELECTION_PORT"
-        ) from None
+        raise ValueError(f"{text!r} is not of the form N=PEER_PORT:ELECTION_PORT") from None
 
 
-def run(arguments: argparse.Namespace) -> int:
+@click.command("zookeeper", cls=Command)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=2181,
+    metavar="PORT",
+    show_default=True,
+    help="For clients; 0: any free one.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path(".data/zookeeper"),
+    metavar="DIR",
+    show_default=True,
+    help="Everything goes here.",
+)
+@click.option("--myid", type=int, metavar="N", help="This server's number in an ensemble.")
+@click.option(
+    "--server",
+    type=Parsed("MEMBER", member),
+    multiple=True,
+    metavar="N=PEER_PORT:ELECTION_PORT",
+    help="A member of the ensemble on this machine; once for each.",
+)
+def command(port: int, data: Path, myid: int | None, server: tuple[Member, ...]) -> int:
+    """Run a ZooKeeper server for development, from pyspark's jars."""
     from tidelog.tools.zookeeper_server import ZooKeeperServer
 
-    settings = settings_of(arguments)
-    server = ZooKeeperServer(settings)
+    settings = settings_of(port, data, myid, server)
+    process = ZooKeeperServer(settings)
     for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
-        server.spawn()
-        server.wait_until_ready(ENSEMBLE_START_TIMEOUT_S if settings.members else START_TIMEOUT_S)
-        print(f"tidelog zookeeper ready {server.address}", flush=True)
-        assert server.process is not None
-        code = server.process.wait()
+        process.spawn()
+        process.wait_until_ready(ENSEMBLE_START_TIMEOUT_S if settings.members else START_TIMEOUT_S)
+        print(f"tidelog zookeeper ready {process.address}", flush=True)
+        assert process.process is not None
+        code = process.process.wait()
         raise StartupError(f"ZooKeeper ended by itself with exit code {code}")
     except KeyboardInterrupt:
         return 0
     finally:
-        server.stop()
+        process.stop()
 
 
-def settings_of(arguments: argparse.Namespace) -> ServerSettings:
-    from tidelog.tools.zookeeper_server import ServerSettings, free_port
+def settings_of(
+    port: int, data: Path, myid: int | None, members: tuple[Member, ...]
+) -> ServerSettings:
+    from tidelog.tools.free_ports import free_port
+    from tidelog.tools.zookeeper_server import ServerSettings
 
-    members = tuple(arguments.server)
-    if (arguments.myid is None) != (not members):
-        raise argparse.ArgumentError(
-            None, "--myid and --server go together: an ensemble needs both"
-        )
-    if members and arguments.myid not in {each.number for each in members}:
-        raise argparse.ArgumentError(
-            None, f"--myid {arguments.myid} is not among the --server numbers"
-        )
+    if (myid is None) != (not members):
+        raise click.UsageError("--myid and --server go together: an ensemble needs both")
+    if members and myid not in {each.number for each in members}:
+        raise click.UsageError(f"--myid {myid} is not among the --server numbers")
     return ServerSettings(
-        directory=arguments.data,
-        port=arguments.port or free_port(),
-        number=arguments.myid or 1,
-        members=members,
+        directory=data, port=port or free_port(), number=myid or 1, members=members
     )
 
 

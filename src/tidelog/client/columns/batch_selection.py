@@ -29,6 +29,7 @@ from tidelog.record.batch import (
     size_at,
 )
 from tidelog.record.control import ControlType, read_marker
+from tidelog.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,13 +41,17 @@ if TYPE_CHECKING:
 NO_TIMESTAMP_TYPE: Final = -1  # of magic 0, which knows no timestamps
 
 _BATCHES_MAX = 1 << 31
+# Plain numbers, because rows show them.
+_CREATE_TIME = int(TimestampType.CREATE_TIME)
+_LOG_APPEND_TIME = int(TimestampType.LOG_APPEND_TIME)
 
 
 class Part(NamedTuple):
-    """Records of one batch as the kernel wants them, and their common timestamp type."""
+    """Records of one batch as the kernel wants them, and what they have in common."""
 
     records: RecordsPart
     timestamp_type: int
+    leader_epoch: int | None  # None before v2 and where the broker does not say
 
 
 class Selection(NamedTuple):
@@ -54,6 +59,7 @@ class Selection(NamedTuple):
     batches: list[BatchRow]  # those wanted
     next_offset: int | None  # after the last whole batch; None when there is no whole batch
     size_needed: int  # of the batch that was cut off, 0 when none was
+    last_epoch: int  # leader epoch of the last whole batch, -1 if it has none
 
 
 def select_batches(
@@ -69,6 +75,7 @@ def select_batches(
         raise CorruptRecordsFetched(
             f"partition {partition}, fetch from offset {start_offset}: bytes that are no batch"
         )
+    _require_order(partition, rows)
     wanted = [
         row for row in rows if row.last_offset >= start_offset and row.base_offset < end_offset
     ]
@@ -82,7 +89,20 @@ def select_batches(
         wanted,
         rows[-1].last_offset + 1 if rows else None,
         _size_at(records, position) if why == kernel.INCOMPLETE else 0,
+        rows[-1].leader_epoch if rows else NO_LEADER_EPOCH,
     )
+
+
+def _require_order(partition: TopicPartition, rows: list[BatchRow]) -> None:
+    """Batches out of order would be given twice, or make a reader skip what is between them."""
+    before = -1
+    for row in rows:
+        if row.base_offset <= before or row.last_offset < row.base_offset:
+            raise CorruptRecordsFetched(
+                f"partition {partition}: a batch of offsets {row.base_offset} to {row.last_offset} "
+                f"comes after offset {before}"
+            )
+        before = row.last_offset
 
 
 def _size_at(records: memoryview, position: int) -> int:
@@ -115,42 +135,50 @@ def parts_of(
     partition: TopicPartition, selection: Selection, *, check_crcs: bool
 ) -> Iterator[Part]:
     """One part after the other, so that not all batches are decompressed at once."""
-    records = selection.records
     for row in selection.batches:
-        (
-            position,
-            size,
-            magic,
-            attributes,
-            base_offset,
-            _,
-            _,
-            base_timestamp,
-            max_timestamp,
-            _,
-            _,
-            _,
-            records_count,
-        ) = row
-        batch = records[position : position + size]
-        try:
-            if magic < 2:
-                yield from _legacy_parts(batch, check_crcs)
-                continue
-            if check_crcs:
-                _require_checksum(batch)
-            if not records_count:
-                continue
-            append_time = max_timestamp if attributes & APPEND_TIME_BIT else None
-            payload = batch[HEADER_SIZE:]
-            if attributes & CODEC_MASK:
-                payload = _decompressed(payload, attributes)
-            yield Part(
-                (payload, records_count, base_offset, base_timestamp, append_time),
-                TimestampType.CREATE_TIME if append_time is None else TimestampType.LOG_APPEND_TIME,
-            )
-        except KafkaError as problem:
-            raise unreadable(partition, base_offset, problem) from problem
+        yield from parts_of_batch(partition, selection.records, row, check_crcs=check_crcs)
+
+
+def parts_of_batch(
+    partition: TopicPartition, records: memoryview, row: BatchRow, *, check_crcs: bool
+) -> list[Part]:
+    """One part of a v2 batch, none of an empty one; of older formats a part for each record."""
+    (
+        position,
+        size,
+        magic,
+        attributes,
+        base_offset,
+        _,
+        leader_epoch,
+        base_timestamp,
+        max_timestamp,
+        _,
+        _,
+        _,
+        records_count,
+    ) = row
+    batch = records[position : position + size]
+    try:
+        if magic < 2:
+            return list(_legacy_parts(batch, check_crcs))
+        if check_crcs:
+            _require_checksum(batch)
+        if not records_count:
+            return []
+        append_time = max_timestamp if attributes & APPEND_TIME_BIT else None
+        payload = batch[HEADER_SIZE:]
+        if attributes & CODEC_MASK:
+            payload = _decompressed(payload, attributes)
+    except KafkaError as problem:
+        raise unreadable(partition, base_offset, problem) from problem
+    return [
+        Part(
+            (payload, records_count, base_offset, base_timestamp, append_time),
+            _CREATE_TIME if append_time is None else _LOG_APPEND_TIME,
+            None if leader_epoch == NO_LEADER_EPOCH else leader_epoch,
+        )
+    ]
 
 
 def unreadable(partition: TopicPartition, offset: int, problem: Exception) -> CorruptRecordsFetched:
@@ -181,4 +209,4 @@ def _legacy_parts(batch: memoryview, check_crcs: bool) -> Iterator[Part]:
     timestamp_type = NO_TIMESTAMP_TYPE if message.magic == 0 else int(message.timestamp_type)
     for offset, timestamp, key, value in records_of(message, verify_inner=check_crcs):
         encoded, _, _ = kernel.encode_records([(key, value, (), timestamp)], 0)
-        yield Part((encoded, 1, offset, timestamp, None), timestamp_type)
+        yield Part((encoded, 1, offset, timestamp, None), timestamp_type, None)

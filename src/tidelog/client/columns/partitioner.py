@@ -19,7 +19,7 @@ from tidelog.client.errors import InvalidRow
 from tidelog.record import kernel
 
 if TYPE_CHECKING:
-    from tidelog.client.metadata import TopicView
+    from tidelog.client.network.metadata import TopicView
 
 
 class TopicPartitioner:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from tidelog.client.backoff import Backoff, may_pass, retry_backoff
+from tidelog.client.backoff import retry_backoff
 from tidelog.client.errors import (
     ClientError,
     MessageTooLarge,
@@ -41,15 +41,16 @@ from tidelog.client.errors import (
     UnsupportedByBroker,
     refused,
 )
-from tidelog.client.partitioner import TopicPartitioner
-from tidelog.client.produce_columns import (
+from tidelog.client.network.backoff import Backoff, may_pass
+from tidelog.client.network.versions import LAST_BY_NAME
+from tidelog.client.columns.partitioner import TopicPartitioner
+from tidelog.client.columns.produce_columns import (
     KernelColumns,
     ProduceRows,
     by_partition,
     rows_by_topic,
 )
 from tidelog.client.produce_queue import SEQUENCES, PartitionQueue, ProduceBatch
-from tidelog.client.versions import LAST_BY_NAME
 from tidelog.config.definition import INT_MAX
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
@@ -165,7 +166,7 @@ class Producer:
                 leader.connection = None
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Sends the rows; columns as in tidelog.client.produce_columns."""
+        """Sends the rows; columns as in tidelog.client.columns.produce_columns."""
         self._resume()
         batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
         for rows in batches:
@@ -385,7 +386,7 @@ class Producer:
         by_name = None
         if any(topic.topic_id == ZERO_UUID for topic in topics):
             by_name = LAST_BY_NAME[ApiKey.PRODUCE]
-        version = connection.versions.version(ApiKey.PRODUCE, at_most=by_name)
+        version = connection.versions.version(ApiKey.PRODUCE, by_name, at_least=3)
         if self._codec == Codec.ZSTD and version < _ZSTD_VERSION:
             raise UnsupportedByBroker(
                 f"broker {connection.broker} does not know compression.type=zstd: it offers "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.client.arrow import HEADERS, TIMESTAMP
+from tidelog.client.columns.arrow import HEADERS, TIMESTAMP
 from tidelog.client.errors import InvalidRow
 from tidelog.record import kernel
 from tidelog.record.kernel import RecordColumns

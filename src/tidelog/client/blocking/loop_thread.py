@@ -1,0 +1,133 @@
+"""The event loop below all blocking clients of a process: one daemon thread, made when needed.
+
+`run` hands a coroutine over and waits for what it returns. Whoever is interrupted while waiting
+(Ctrl-C) cancels the coroutine, waits until it has cleaned up, and goes on with KeyboardInterrupt.
+A process made by fork has no such thread and makes its own; clients made before the fork belong to
+the parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+from tidelog.client.errors import IllegalState, RequestTimedOut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+T = TypeVar("T")
+
+# How long an interrupted caller waits for the coroutine to clean up.
+CLEANUP_S: Final = 5.0
+
+
+class _Handed(Generic[T]):
+    """A coroutine on its way through the loop. `outcome` is set once it has ended."""
+
+    __slots__ = ("_task", "_work", "outcome")
+
+    def __init__(self, work: Coroutine[Any, Any, T], outcome: concurrent.futures.Future[T]) -> None:
+        self.outcome = outcome
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.outcome.set_exception(concurrent.futures.CancelledError())
+        elif (problem := task.exception()) is not None:
+            self.outcome.set_exception(problem)
+        else:
+            self.outcome.set_result(task.result())
+
+
+class LoopThread:
+    _shared: ClassVar[LoopThread | None] = None
+    _making: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self.loop = _new_loop()
+        self._process_id = os.getpid()
+        self._thread = threading.Thread(target=self._run_loop, name="tidelog-client", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def shared(cls) -> LoopThread:
+        with cls._making:
+            if cls._shared is None:
+                cls._shared = cls()
+            return cls._shared
+
+    @classmethod
+    def forget_parents(cls) -> None:
+        """In a fork: the parent's thread is not here, and its lock may have been held."""
+        cls._shared = None
+        cls._making = threading.Lock()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is in this thread, where nobody may wait for it."""
+        return threading.current_thread() is self._thread
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """What the coroutine returns or raises. Not for the loop's own thread."""
+        if self.is_current:
+            work.close()
+            raise IllegalState("a blocking call inside a callback of the client would wait forever")
+        if self._process_id != os.getpid():
+            work.close()
+            raise IllegalState("the client was made before a fork; make one in this process")
+        outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        handed = _Handed(work, outcome)
+        self.loop.call_soon_threadsafe(handed.begin)
+        try:
+            return outcome.result(timeout_s)
+        except TimeoutError as problem:
+            if outcome.done():
+                raise  # the coroutine's own
+            self._cancel(handed)
+            raise RequestTimedOut(f"not done within {timeout_s} s") from problem
+        except BaseException:
+            if not outcome.done():
+                self._cancel(handed)
+            raise
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self.loop.call_soon_threadsafe(callback)
+
+    def stop(self) -> None:
+        """Ends the thread; for one that is not shared."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def _cancel(self, handed: _Handed[T]) -> None:
+        self.loop.call_soon_threadsafe(handed.cancel)
+        concurrent.futures.wait([handed.outcome], CLEANUP_S)
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+os.register_at_fork(after_in_child=LoopThread.forget_parents)

@@ -1,0 +1,1 @@
+"""The consumer: subscriptions, positions, fetch sessions, groups of both protocols, commits."""

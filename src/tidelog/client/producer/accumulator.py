@@ -1,0 +1,630 @@
+"""The record accumulator: records gather here in batches, one open batch for each partition.
+
+`append` is called for every record, from the event loop or from any thread; everything else is
+called by the sender on the event loop. One lock guards it all, the transaction manager included.
+
+    append -> the queue of the partition -> ready -> drain -> in flight -> complete
+                         ^                                       |
+                         +------------- put back ----------------+
+
+A batch is due when it is full or its partition has another one behind it, when `linger.ms` are
+over, when somebody waits for memory or for a flush, and when a transaction ends. A batch that
+failed goes back to its place in the queue and waits for its backoff, unless the partition has
+another leader by now. Every batch is done within `delivery.timeout.ms` of its creation, in the
+queue or in flight.
+
+The time is an argument everywhere, in seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import RLock
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidelog.client.errors import ClientError, InvalidRow, MessageTooLarge, RequestTimedOut
+from tidelog.client.producer.batch import (
+    RECORD_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES_MAX,
+    ProducerBatch,
+)
+from tidelog.client.producer.buffer_pool import BufferPool
+from tidelog.client.producer.delivery import Delivery, OnDelivery
+from tidelog.client.producer.partitioners import (
+    Partitioner,
+    PartitionLoads,
+    StickyPartitioner,
+    TopicPartitions,
+    partition_for_key,
+)
+from tidelog.errors import ErrorCode
+from tidelog.record.batch import HEADER_SIZE, Codec
+from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.client.network.metadata import LeaderAndEpoch
+    from tidelog.client.producer.transaction_manager import TransactionManager
+
+_NEVER_ALLOWED: Final = -2  # a token that TransactionManager.send_token never has
+_FOREVER: Final = float("inf")
+
+
+class AccumulatorSettings(NamedTuple):
+    """What the configuration says, in the units used here."""
+
+    batch_bytes: int
+    linger_s: float
+    delivery_timeout_s: float
+    buffer_bytes: int
+    request_bytes_max: int
+    retry_backoff_s: float
+    retry_backoff_max_s: float
+    is_adaptive: bool = True
+    availability_timeout_s: float = 0.0
+    hashes_keys: bool = True
+    codec: Codec = Codec.NONE
+    level: int | None = None
+
+
+class NoMemory(Exception):
+    """There is no room in buffer.memory for the batch that a record needs."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+class PartitionQueue:
+    __slots__ = ("batches", "is_muted", "last_batch", "partition", "token")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.batches: deque[ProducerBatch] = deque()
+        self.last_batch: ProducerBatch | None = None  # the last one while records may be appended
+        self.is_muted = False  # a batch is in flight and no other may overtake it
+        self.token = _NEVER_ALLOWED  # the transaction that the partition is known to be part of
+
+
+class TopicRecords:
+    """The queues of one topic. `partitions` is None while nobody knows them."""
+
+    __slots__ = ("name", "partitions", "queues", "sticky", "used_at")
+
+    def __init__(self, name: str, batch_bytes: int) -> None:
+        self.name = name
+        self.partitions: TopicPartitions | None = None
+        self.queues: dict[int, PartitionQueue] = {}
+        self.sticky = StickyPartitioner(batch_bytes)
+        self.used_at = 0.0
+
+
+class ReadyCheck(NamedTuple):
+    nodes: set[int]  # that have something to send
+    next_check_s: float  # until another may have; infinite if nothing waits
+    unknown_leaders: set[str]  # topics that wait for a leader
+
+
+class RecordAccumulator:
+    def __init__(
+        self,
+        settings: AccumulatorSettings,
+        *,
+        transactions: TransactionManager | None = None,
+        partitioner: Partitioner | None = None,
+        leader_or_none: Callable[[TopicPartition], LeaderAndEpoch | None],
+        on_news: Callable[[], object],
+        monotonic: Callable[[], float],
+    ) -> None:
+        """`on_news` is called, with the lock held, when a batch is begun or has become due."""
+        self.lock = RLock()
+        self.settings = settings
+        self.pool = BufferPool(settings.buffer_bytes)
+        self.is_closed = False
+        # Room taken by the batches in the queues: what the sender is behind, for whoever wants to
+        # let it catch up.
+        self.undrained_bytes = 0
+        self.incomplete: dict[ProducerBatch, None] = {}  # the first to expire first
+        self._transactions = transactions
+        self._partitioner = partitioner
+        self._leader_or_none = leader_or_none
+        self._on_news = on_news
+        self._monotonic = monotonic
+        self._batch_bytes = settings.batch_bytes
+        self._hashes_keys = settings.hashes_keys
+        self._topics: dict[str, TopicRecords] = {}
+        self._waiting: dict[TopicPartition, PartitionQueue] = {}  # queues that are not empty
+        self._flushes = 0
+        self._node_times: dict[int, tuple[float, float]] = {}  # had data, could take it
+        self._callbacks_due: list[ProducerBatch] = []
+
+    # Topics
+
+    def topic_or_none(self, name: str) -> TopicRecords | None:
+        return self._topics.get(name)
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def set_partitions(self, name: str, partitions: TopicPartitions | None) -> None:
+        with self.lock:
+            topic = self._topics.get(name)
+            if topic is None:
+                if partitions is None:
+                    return
+                topic = self._topics[name] = TopicRecords(name, self._batch_bytes)
+                topic.used_at = self._monotonic()
+            topic.partitions = partitions
+
+    def forget_idle_topics(self, unused_since: float) -> list[str]:
+        """Those without batches that nobody has sent to since then."""
+        with self.lock:
+            idle = [
+                topic.name
+                for topic in self._topics.values()
+                if topic.used_at < unused_since
+                and not any(queue.batches for queue in topic.queues.values())
+            ]
+            for name in idle:
+                del self._topics[name]
+        return idle
+
+    # Appending
+
+    def append(
+        self,
+        name: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        headers_bytes: int,
+        timestamp: int,
+        on_delivery: OnDelivery | None,
+        reserved_bytes: int = 0,
+    ) -> Delivery | None:
+        """None if the partitions of the topic, or this one, are not known.
+
+        Raises NoMemory where there is none; the caller waits for it and passes what it was granted
+        as `reserved_bytes`.
+        """
+        topic = self._topics.get(name)
+        if topic is None or (partitions := topic.partitions) is None:
+            return None
+        size = RECORD_OVERHEAD_BYTES + headers_bytes
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        is_sticky = False
+        if partition is not None:
+            if partition >= partitions.total:
+                return None
+        elif self._partitioner is not None:
+            partition = self._partitioner(name, key, value, partitions)
+        elif key is not None and self._hashes_keys:
+            partition = partition_for_key(key, partitions.total)
+        else:
+            is_sticky = True
+        with self.lock:
+            if partition is None:
+                partition = topic.sticky.partition
+                if not 0 <= partition < partitions.total:
+                    partition = topic.sticky.pick(partitions, self._loads_of(topic, partitions))
+            queue = topic.queues.get(partition)
+            if queue is None:
+                queue = self._new_queue(topic, partition, partitions)
+            transactions = self._transactions
+            if transactions is not None and queue.token != transactions.send_token:
+                transactions.maybe_add_partition(queue.partition)
+                queue.token = transactions.send_token
+            batch = queue.last_batch
+            if batch is None or batch.size + size > batch.size_max:
+                batch = self._begin_batch(topic, queue, size, reserved_bytes)
+            elif reserved_bytes:
+                self.pool.give_back(reserved_bytes)
+            records = batch.records
+            index = len(records)
+            records.append((key, value, headers, timestamp))
+            batch.size += size
+            if on_delivery is not None:
+                batch.callbacks.append((index, timestamp, on_delivery))
+            if is_sticky:
+                sticky = topic.sticky
+                sticky.produced_bytes += size
+                if sticky.produced_bytes >= self._batch_bytes and sticky.must_switch(
+                    queue.last_batch is None
+                ):
+                    sticky.pick(partitions, self._loads_of(topic, partitions))
+        return Delivery((batch, index, timestamp))
+
+    def _new_queue(
+        self, topic: TopicRecords, partition: int, partitions: TopicPartitions
+    ) -> PartitionQueue:
+        if not 0 <= partition < partitions.total:
+            raise InvalidRow(
+                f"partition {partition} of topic {topic.name} is not there: it has partitions 0 to "
+                f"{partitions.total - 1}"
+            )
+        queue = topic.queues[partition] = PartitionQueue(TopicPartition(topic.name, partition))
+        return queue
+
+    def _begin_batch(
+        self, topic: TopicRecords, queue: PartitionQueue, size: int, reserved_bytes: int
+    ) -> ProducerBatch:
+        """A new batch behind the others, which takes no less than this record."""
+        if self.is_closed:
+            raise RuntimeError("append after close")
+        size_max = max(self._batch_bytes, HEADER_SIZE + size + RECORD_OVERHEAD_BYTES_MAX)
+        needed_bytes = min(size_max, self.pool.total_bytes)
+        if size_max > self._batch_bytes:
+            self._require_sendable(queue.partition, size_max)
+        if queue.last_batch is not None:
+            queue.last_batch.close()
+        if reserved_bytes < needed_bytes:
+            if not self.pool.take(needed_bytes - reserved_bytes):
+                queue.last_batch = None
+                self._on_news()
+                raise NoMemory(needed_bytes)
+            reserved_bytes = needed_bytes
+        now = self._monotonic()
+        batch = ProducerBatch(
+            queue.partition,
+            size_max=size_max,
+            reserved_bytes=reserved_bytes,
+            created_at=now,
+            deadline=now + self.settings.delivery_timeout_s,
+        )
+        topic.used_at = now
+        self._enqueue(queue, batch)
+        queue.last_batch = batch if size_max == self._batch_bytes else None
+        return batch
+
+    def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        queue.batches.append(batch)
+        self._waiting.setdefault(queue.partition, queue)
+        self.incomplete[batch] = None
+        self.undrained_bytes += batch.size_max
+        self._on_news()
+
+    def _require_sendable(self, partition: TopicPartition, size: int) -> None:
+        for limit, key in (
+            (self.settings.request_bytes_max, "max.request.size"),
+            (self.pool.total_bytes, "buffer.memory"),
+        ):
+            if size > limit:
+                raise MessageTooLarge(
+                    f"a record for {partition} takes up to {size} bytes, more than {key}={limit}",
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                )
+
+    def append_encoded(
+        self,
+        partition: TopicPartition,
+        data: bytearray,
+        records_count: int,
+        *,
+        is_granted: bool = False,
+    ) -> ProducerBatch:
+        """A whole batch of columns behind the others. Raises NoMemory unless room was granted."""
+        with self.lock:
+            topic = self._topics[partition.topic]
+            partitions = topic.partitions
+            assert partitions is not None, partition
+            queue = topic.queues.get(partition.partition)
+            if queue is None:
+                queue = self._new_queue(topic, partition.partition, partitions)
+            if records_count == 1:
+                self._require_sendable(partition, len(data))
+            if self._transactions is not None:
+                self._transactions.maybe_add_partition(partition)
+            reserved_bytes = min(len(data), self.pool.total_bytes)
+            if not is_granted and not self.pool.take(reserved_bytes):
+                raise NoMemory(reserved_bytes)
+            if queue.last_batch is not None:
+                queue.last_batch.close()
+                queue.last_batch = None
+            now = self._monotonic()
+            batch = ProducerBatch(
+                partition,
+                size_max=len(data),
+                reserved_bytes=reserved_bytes,
+                created_at=now,
+                deadline=now + self.settings.delivery_timeout_s,
+            )
+            batch.hold(data, records_count)
+            topic.used_at = now
+            self._enqueue(queue, batch)
+        return batch
+
+    def _loads_of(self, topic: TopicRecords, partitions: TopicPartitions) -> PartitionLoads | None:
+        """None before every partition has had a batch: a queue that is not there cannot be long."""
+        if not self.settings.is_adaptive or len(topic.queues) < max(2, partitions.total):
+            return None
+        names: list[int] = []
+        sizes: list[int] = []
+        for partition, queue in topic.queues.items():
+            leader = self._leader_or_none(queue.partition)
+            if leader is not None and not self._is_slow(leader.leader_id):
+                names.append(partition)
+                sizes.append(len(queue.batches))
+        return PartitionLoads(names, sizes, left_out=len(names) < len(topic.queues))
+
+    def _is_slow(self, node_id: int) -> bool:
+        limit_s = self.settings.availability_timeout_s
+        if not limit_s or node_id not in self._node_times:
+            return False
+        had_data_at, could_take_at = self._node_times[node_id]
+        return had_data_at - could_take_at > limit_s
+
+    def note_node(self, node_id: int, now: float, *, can_take: bool) -> None:
+        """There is something to send to this node, which it can take now or cannot."""
+        if self.settings.availability_timeout_s:
+            _, could_take_at = self._node_times.get(node_id, (now, now))
+            self._node_times[node_id] = (now, now if can_take else could_take_at)
+
+    # Sending
+
+    @property
+    def has_undrained(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def has_incomplete(self) -> bool:
+        return bool(self.incomplete)
+
+    def ready(self, now: float) -> ReadyCheck:
+        nodes: set[int] = set()
+        unknown_leaders: set[str] = set()
+        next_check_at = _FOREVER
+        are_all_due = self._are_all_due()
+        linger_s = self.settings.linger_s
+        for partition, queue in self._waiting.items():
+            leader = self._leader_or_none(partition)
+            if leader is None:
+                unknown_leaders.add(partition.topic)
+                continue
+            if queue.is_muted or leader.leader_id in nodes:
+                continue
+            batch = queue.batches[0]
+            if self._is_backing_off(batch, leader, now):
+                next_check_at = min(next_check_at, batch.retry_at)
+            elif (
+                are_all_due
+                or batch.is_closed
+                or len(queue.batches) > 1
+                or batch.created_at + linger_s <= now
+            ):
+                nodes.add(leader.leader_id)
+            else:
+                next_check_at = min(next_check_at, batch.created_at + linger_s)
+        return ReadyCheck(nodes, max(0.0, next_check_at - now), unknown_leaders)
+
+    def _are_all_due(self) -> bool:
+        return (
+            self.is_closed
+            or self._flushes > 0
+            or self.pool.is_exhausted
+            or (self._transactions is not None and self._transactions.is_completing)
+        )
+
+    def _is_backing_off(self, batch: ProducerBatch, leader: LeaderAndEpoch, now: float) -> bool:
+        if now >= batch.retry_at:
+            return False
+        has_moved = leader.leader_epoch > batch.leader_epoch_when_sent or (
+            leader.leader_epoch < 0 and leader.leader_id != batch.leader_id_when_sent
+        )
+        return not has_moved
+
+    def drain(self, node_ids: Iterable[int], now: float) -> dict[int, list[ProducerBatch]]:
+        """For each node the batches of one request: at most one a partition, encoded, and with
+        their sequences. Partitions that had to stay behind come first the next time.
+        """
+        drained: dict[int, list[ProducerBatch]] = {node_id: [] for node_id in node_ids}
+        left_bytes = dict.fromkeys(drained, self.settings.request_bytes_max)
+        is_full: set[int] = set()
+        for partition, queue in list(self._waiting.items()):
+            leader = self._leader_or_none(partition)
+            if leader is None or queue.is_muted:
+                continue
+            node_id = leader.leader_id
+            if node_id not in drained or node_id in is_full:
+                continue
+            batch = queue.batches[0]
+            if self._is_backing_off(batch, leader, now):
+                continue
+            if drained[node_id] and batch.size > left_bytes[node_id]:
+                is_full.add(node_id)
+                continue
+            if self._transactions is not None and not self._transactions.may_send(batch):
+                continue
+            self._take(queue, batch, leader)
+            left_bytes[node_id] -= batch.size
+            drained[node_id].append(batch)
+        return {node_id: batches for node_id, batches in drained.items() if batches}
+
+    def _take(self, queue: PartitionQueue, batch: ProducerBatch, leader: LeaderAndEpoch) -> None:
+        queue.batches.popleft()
+        self.undrained_bytes -= batch.size_max
+        if queue.last_batch is batch:
+            queue.last_batch = None
+        del self._waiting[queue.partition]
+        if queue.batches:
+            self._waiting[queue.partition] = queue
+        batch.close()
+        batch.leader_id_when_sent, batch.leader_epoch_when_sent = leader
+        if self._transactions is not None:
+            self._transactions.number(batch)
+        batch.has_been_reset = False
+        batch.encode(self.settings.codec, self.settings.level)
+
+    def mute(self, partition: TopicPartition) -> None:
+        self._queue_of(partition).is_muted = True
+
+    def unmute(self, partition: TopicPartition) -> None:
+        self._queue_of(partition).is_muted = False
+
+    def _queue_of(self, partition: TopicPartition) -> PartitionQueue:
+        topic = self._topics.get(partition.topic)
+        if topic is None:
+            topic = self._topics[partition.topic] = TopicRecords(partition.topic, self._batch_bytes)
+        queue = topic.queues.get(partition.partition)
+        if queue is None:
+            queue = topic.queues[partition.partition] = PartitionQueue(partition)
+        return queue
+
+    # Batches that come back
+
+    def put_back(self, batch: ProducerBatch, now: float) -> None:
+        """To be sent again after its backoff, before everything that came later."""
+        batch.attempts += 1
+        batch.retry_at = now + self._backoff_s(batch.attempts - 1)
+        self._insert(batch)
+
+    def _insert(self, batch: ProducerBatch) -> None:
+        queue = self._queue_of(batch.partition)
+        place = 0
+        if batch.order >= 0:
+            for waiting in queue.batches:
+                if not 0 <= waiting.order < batch.order:
+                    break
+                place += 1
+        queue.batches.insert(place, batch)
+        self.undrained_bytes += batch.size_max
+        self._waiting.setdefault(batch.partition, queue)
+
+    def _backoff_s(self, attempt: int) -> float:
+        """Exponential with 20 % of chance in it, as in Kafka."""
+        settings = self.settings
+        longest_s = max(settings.retry_backoff_s, settings.retry_backoff_max_s)
+        wait_s = min(settings.retry_backoff_s * (1 << min(attempt, 30)), longest_s)
+        return wait_s * random.uniform(0.8, 1.2)
+
+    def split(self, batch: ProducerBatch) -> None:
+        """Halves take the place of a batch that the broker finds too large."""
+        halves = batch.split(self.settings.codec, self.settings.level)
+        if self._transactions is not None:
+            self._transactions.split(batch, halves)
+        self.incomplete.pop(batch, None)
+        for half in reversed(halves):
+            self.incomplete[half] = None
+            self._insert(half)
+        self.incomplete = dict.fromkeys(sorted(self.incomplete, key=_deadline_of))
+        # The first half answers for the memory of both.
+        halves[0].reserved_bytes = batch.reserved_bytes
+        left = list(halves)
+
+        def half_done(half: ProducerBatch) -> None:
+            left.remove(half)
+            if not left:
+                batch.outcome.done(batch.first_error())
+
+        for half in halves:
+            half.outcome.when_done(lambda half=half: half_done(half))  # type: ignore[misc]
+
+    # The end of batches
+
+    @property
+    def next_expiry(self) -> float:
+        """When the next batch runs out of time, in the queue or in flight."""
+        oldest = next(iter(self.incomplete), None)
+        return _FOREVER if oldest is None else oldest.deadline
+
+    def expired(self, now: float) -> list[ProducerBatch]:
+        """Batches whose time is over, taken out of their queues; the caller fails them."""
+        expired = []
+        for batch in self.incomplete:
+            if batch.deadline > now:
+                break
+            expired.append(batch)
+        for batch in expired:
+            self._remove_from_queue(batch)
+        return expired
+
+    def expiry_error(self, batch: ProducerBatch) -> RequestTimedOut:
+        timeout_ms = round(self.settings.delivery_timeout_s * 1000)
+        count = batch.records_count or len(batch.records)
+        why = batch.first_problem or (
+            "no answer came" if batch.data is not None else "they could not be sent"
+        )
+        code = ErrorCode.NONE if batch.first_problem is None else batch.first_problem.code
+        return RequestTimedOut(
+            f"{count} records for {batch.partition} were not acknowledged within {timeout_ms} ms "
+            f"(delivery.timeout.ms): {why}",
+            code,
+        )
+
+    def _remove_from_queue(self, batch: ProducerBatch) -> None:
+        queue = self._queue_of(batch.partition)
+        if queue.last_batch is batch:
+            queue.last_batch = None
+        if batch in queue.batches:
+            queue.batches.remove(batch)
+            self.undrained_bytes -= batch.size_max
+            if not queue.batches:
+                self._waiting.pop(batch.partition, None)
+
+    def complete(self, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> bool:
+        """Whether this is the first word about the batch."""
+        return batch.succeed(base_offset, append_time_ms) and self._completed(batch)
+
+    def fail(
+        self,
+        batch: ProducerBatch,
+        error: ClientError,
+        record_errors: dict[int, ClientError] | None = None,
+    ) -> bool:
+        return batch.fail(error, record_errors) and self._completed(batch)
+
+    def _completed(self, batch: ProducerBatch) -> bool:
+        self.incomplete.pop(batch, None)
+        if batch.reserved_bytes:
+            self.pool.give_back(batch.reserved_bytes)
+            batch.reserved_bytes = 0
+        if batch.callbacks:
+            self._callbacks_due.append(batch)
+        return True
+
+    def fail_all(self, error: ClientError) -> None:
+        for batch in list(self.incomplete):
+            self._remove_from_queue(batch)
+            self.fail(batch, error)
+
+    def fail_unsent(self, error: ClientError) -> None:
+        """Batches that were never sent; those that were may be written already."""
+        for batch in list(self.incomplete):
+            if not batch.has_sequence:
+                self._remove_from_queue(batch)
+                self.fail(batch, error)
+
+    def take_callbacks_due(self) -> list[ProducerBatch]:
+        due, self._callbacks_due = self._callbacks_due, []
+        return due
+
+    # Flush and close
+
+    def begin_flush(self) -> list[ProducerBatch]:
+        """Everything is due until `end_flush`; gives what has to be waited for."""
+        with self.lock:
+            self._flushes += 1
+            self._on_news()
+            return list(self.incomplete)
+
+    def end_flush(self) -> None:
+        with self.lock:
+            self._flushes -= 1
+
+    def close(self) -> None:
+        """No more records; what is there is due."""
+        with self.lock:
+            self.is_closed = True
+            for topic in self._topics.values():
+                topic.partitions = None
+            self._on_news()
+
+
+def _deadline_of(batch: ProducerBatch) -> float:
+    return batch.deadline

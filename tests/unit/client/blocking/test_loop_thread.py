@@ -1,0 +1,119 @@
+"""The thread below blocking clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tidelog.client.blocking.loop_thread import LoopThread
+from tidelog.client.errors import IllegalState, RequestTimedOut
+
+
+@pytest.fixture
+def thread() -> Iterator[LoopThread]:
+    made = LoopThread()
+    yield made
+    made.stop()
+
+
+async def where() -> int:
+    return threading.get_ident()
+
+
+def test_a_coroutine_runs_in_the_thread_and_gives_its_result(thread: LoopThread) -> None:
+    assert thread.run(where()) not in (0, threading.get_ident())
+
+
+def test_what_a_coroutine_raises_is_raised_here(thread: LoopThread) -> None:
+    async def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        thread.run(fail())
+
+
+def test_a_timeout_of_the_coroutine_itself_passes(thread: LoopThread) -> None:
+    async def fail() -> None:
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        thread.run(fail(), timeout_s=30)
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled_and_cleans_up(thread: LoopThread) -> None:
+    ended: list[str] = []
+
+    async def linger() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("clean")
+
+    with pytest.raises(RequestTimedOut, match=r"within 0\.01 s"):
+        thread.run(linger(), timeout_s=0.01)
+    assert ended == ["clean"]
+
+
+def test_an_interrupted_caller_cancels_the_coroutine(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import concurrent.futures
+
+    begun, ended = threading.Event(), threading.Event()
+
+    async def linger() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    def interrupted(*_: object) -> None:
+        assert begun.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(linger())
+    assert ended.is_set()
+
+
+def test_a_blocking_call_inside_the_loop_is_refused(thread: LoopThread) -> None:
+    async def nested() -> None:
+        thread.run(where())
+
+    with pytest.raises(IllegalState, match="would wait forever"):
+        thread.run(nested())
+
+
+def test_there_is_one_shared_thread() -> None:
+    assert LoopThread.shared() is LoopThread.shared()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_makes_a_thread_of_its_own() -> None:
+    parent = LoopThread.shared()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer = b"failed"
+        try:
+            own = LoopThread.shared()
+            if own is not parent and own.run(where()):
+                answer = b"own"
+            try:
+                parent.run(where(), timeout_s=5)
+            except IllegalState:
+                answer += b", parent's refused"
+        finally:
+            os.write(writer, answer)
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        assert pipe.read() == b"own, parent's refused"
+    os.waitpid(child, 0)

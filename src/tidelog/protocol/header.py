@@ -72,10 +72,7 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
     except struct.error:
         return _decode_without_client_id(frame)
     versions = _RANGES.get(api_key)
-    if versions is None:
-        raise UnsupportedApi(api_key, api_version, correlation_id)
-    min_version, max_version, first_flexible = versions
-    if not min_version <= api_version <= max_version:
+    if versions is None or not versions[0] <= api_version <= versions[1]:
         raise UnsupportedApi(api_key, api_version, correlation_id)
     if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
         return RequestHeader(api_key, api_version, correlation_id, None, _FIXED.size)
@@ -85,7 +82,7 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
         if n >= 0:
             position += n
             client_id = frame[10:position].tobytes().decode(errors="replace")
-        if api_version >= first_flexible:
+        if api_version >= versions[2]:
             position = skip_tags(frame, position) if frame[position] else position + 1
     except IndexError as error:
         raise DecodeError(f"request header: {error}") from error

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tidelog.controller.topics import TopicImage
 
 VERSION_WITH_DISTINCT_ROWS = 1
+FIRST_VERSION_WITH_MEMBER_EPOCH = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
@@ -143,7 +144,7 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
                 generation_id=request.generation_id_or_member_epoch,
                 member_id=request.member_id,
                 group_instance_id=request.group_instance_id,
-                version=self.context.api_version,
+                knows_member_epochs=self.context.api_version >= FIRST_VERSION_WITH_MEMBER_EPOCH,
                 records=self.records,
             )
         except KafkaError as error:

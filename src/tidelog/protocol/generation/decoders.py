@@ -87,7 +87,7 @@ class Decoder:
 
     def _struct(self, var: str, name: str, rows: tuple[Field, ...]) -> None:
         source, layout = self.source, self.layout
-        source(f"{var} = {source.use('new')}({name})")
+        source(f"{var} = {source.maker(name)}({name})")
         tagged = layout.tagged(rows)
         for row in layout.missing(rows) + tagged:
             source(f"{var}.{row.name} = {source.default(self.owner, row)}")
@@ -249,6 +249,8 @@ class InPlaceDecoder(Decoder):
         if nullable:
             source(f"if n {'== 0' if compact else '< 0'}:")
             source(f"    {target} = None")
+            source(f"elif n == {'1' if compact else '0'}:")  # the metadata of most commits
+            source(f'    {target} = ""')
             source("else:")
             source.indent += 1
         if compact:

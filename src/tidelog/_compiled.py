@@ -75,6 +75,7 @@ MODULES: Final = frozenset(
         "protocol.messages.produce",
         "protocol.primitives",
         "record.batch",
+        "record.builder",
         "record.file_records",
         "replication.append_turn",
         "replication.delayed_answer",

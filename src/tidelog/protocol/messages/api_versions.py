@@ -312,7 +312,8 @@ def _read_api_versions_response_v3(buffer: memoryview, position: int) -> ApiVers
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:

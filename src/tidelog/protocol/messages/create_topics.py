@@ -571,7 +571,8 @@ def _read_creatable_topic_result_v5(
         if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            for _ in range(n):
+            tags1 = n
+            for _ in range(tags1):
                 tag1, n, position = read_tag(buffer, position)
                 tag_end1 = position + n
                 if tag1 == 0:
@@ -662,7 +663,8 @@ def _read_creatable_topic_result_v7(
         if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            for _ in range(n):
+            tags1 = n
+            for _ in range(tags1):
                 tag1, n, position = read_tag(buffer, position)
                 tag_end1 = position + n
                 if tag1 == 0:

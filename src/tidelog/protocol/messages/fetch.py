@@ -401,7 +401,8 @@ def _read_fetch_request_v0(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -417,7 +418,8 @@ def _read_fetch_request_v0(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
@@ -474,7 +476,8 @@ def _read_fetch_request_v3(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -490,7 +493,8 @@ def _read_fetch_request_v3(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
@@ -539,7 +543,8 @@ def _read_fetch_request_v4(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -555,7 +560,8 @@ def _read_fetch_request_v4(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
@@ -604,7 +610,8 @@ def _read_fetch_request_v5(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -620,7 +627,8 @@ def _read_fetch_request_v5(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
@@ -686,7 +694,8 @@ def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -702,7 +711,8 @@ def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
@@ -723,7 +733,8 @@ def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
+    count3 = n
+    for _ in range(count3):
         o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -791,7 +802,8 @@ def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -807,7 +819,8 @@ def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.last_fetched_epoch = -1
             o2.replica_directory_id = ZERO_UUID
@@ -828,7 +841,8 @@ def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
+    count3 = n
+    for _ in range(count3):
         o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -908,7 +922,8 @@ def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -924,7 +939,8 @@ def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.last_fetched_epoch = -1
             o2.replica_directory_id = ZERO_UUID
@@ -945,7 +961,8 @@ def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
+    count3 = n
+    for _ in range(count3):
         o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -1016,7 +1033,8 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         n = buffer[position]
@@ -1035,7 +1053,8 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
@@ -1066,7 +1085,8 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
+    count3 = n
+    for _ in range(count3):
         o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic_id = ZERO_UUID
         n = buffer[position]
@@ -1101,7 +1121,8 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags4 = n
+        for _ in range(tags4):
             tag4, n, position = read_tag(buffer, position)
             tag_end4 = position + n
             if tag4 == 0:
@@ -1207,7 +1228,8 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic = ""
         u0, n = unpack_uB(buffer, position)
@@ -1220,7 +1242,8 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
@@ -1251,7 +1274,8 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
+    count3 = n
+    for _ in range(count3):
         o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic = ""
         u0, n = unpack_uB(buffer, position)
@@ -1280,7 +1304,8 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags4 = n
+        for _ in range(tags4):
             tag4, n, position = read_tag(buffer, position)
             tag_end4 = position + n
             if tag4 == 0:
@@ -1373,7 +1398,8 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic = ""
         u0, n = unpack_uB(buffer, position)
@@ -1386,7 +1412,8 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
@@ -1417,7 +1444,8 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
+    count3 = n
+    for _ in range(count3):
         o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic = ""
         u0, n = unpack_uB(buffer, position)
@@ -1446,7 +1474,8 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags4 = n
+        for _ in range(tags4):
             tag4, n, position = read_tag(buffer, position)
             tag_end4 = position + n
             if tag4 == 0:
@@ -1540,7 +1569,8 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic = ""
         u0, n = unpack_uB(buffer, position)
@@ -1553,7 +1583,8 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.high_watermark = 9223372036854775807
             o2.replica_directory_id = ZERO_UUID
@@ -1570,7 +1601,8 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
             if n:
                 if n > 127:
                     n, position = uvarint(buffer, position, n)
-                for _ in range(n):
+                tags3 = n
+                for _ in range(tags3):
                     tag3, n, position = read_tag(buffer, position)
                     tag_end3 = position + n
                     if tag3 == 0:
@@ -1596,7 +1628,8 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items4 = []
-    for _ in range(n):
+    count4 = n
+    for _ in range(count4):
         o4 = new_forgotten_topic(ForgottenTopic)
         o4.topic = ""
         u0, n = unpack_uB(buffer, position)
@@ -1625,7 +1658,8 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags5 = n
+        for _ in range(tags5):
             tag5, n, position = read_tag(buffer, position)
             tag_end5 = position + n
             if tag5 == 0:
@@ -1751,7 +1785,8 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_fetch_topic(FetchTopic)
         o1.topic = ""
         u0, n = unpack_uB(buffer, position)
@@ -1764,7 +1799,8 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_fetch_partition(FetchPartition)
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
@@ -1781,7 +1817,8 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
             if n:
                 if n > 127:
                     n, position = uvarint(buffer, position, n)
-                for _ in range(n):
+                tags3 = n
+                for _ in range(tags3):
                     tag3, n, position = read_tag(buffer, position)
                     tag_end3 = position + n
                     if tag3 == 0:
@@ -1810,7 +1847,8 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items4 = []
-    for _ in range(n):
+    count4 = n
+    for _ in range(count4):
         o4 = new_forgotten_topic(ForgottenTopic)
         o4.topic = ""
         u0, n = unpack_uB(buffer, position)
@@ -1839,7 +1877,8 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags5 = n
+        for _ in range(tags5):
             tag5, n, position = read_tag(buffer, position)
             tag_end5 = position + n
             if tag5 == 0:
@@ -2646,7 +2685,8 @@ def _read_partition_data_v12(
         if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            for _ in range(n):
+            tags1 = n
+            for _ in range(tags1):
                 tag1, n, position = read_tag(buffer, position)
                 tag_end1 = position + n
                 if tag1 == 0:
@@ -2973,7 +3013,8 @@ def _read_fetch_response_v16(buffer: memoryview, position: int) -> FetchResponse
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:

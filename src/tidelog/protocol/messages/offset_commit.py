@@ -203,7 +203,8 @@ def _read_offset_commit_request_v0(buffer: memoryview, position: int) -> OffsetC
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -219,7 +220,8 @@ def _read_offset_commit_request_v0(buffer: memoryview, position: int) -> OffsetC
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
             o2.commit_timestamp = -1
             o2.committed_leader_epoch = -1
@@ -289,7 +291,8 @@ def _read_offset_commit_request_v1(buffer: memoryview, position: int) -> OffsetC
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -305,7 +308,8 @@ def _read_offset_commit_request_v1(buffer: memoryview, position: int) -> OffsetC
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
             o2.committed_leader_epoch = -1
             (
@@ -378,7 +382,8 @@ def _read_offset_commit_request_v2(buffer: memoryview, position: int) -> OffsetC
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -394,7 +399,8 @@ def _read_offset_commit_request_v2(buffer: memoryview, position: int) -> OffsetC
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
             o2.commit_timestamp = -1
             o2.committed_leader_epoch = -1
@@ -452,7 +458,8 @@ def _read_offset_commit_request_v5(buffer: memoryview, position: int) -> OffsetC
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -468,7 +475,8 @@ def _read_offset_commit_request_v5(buffer: memoryview, position: int) -> OffsetC
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
             o2.commit_timestamp = -1
             o2.committed_leader_epoch = -1
@@ -525,7 +533,8 @@ def _read_offset_commit_request_v6(buffer: memoryview, position: int) -> OffsetC
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -541,7 +550,8 @@ def _read_offset_commit_request_v6(buffer: memoryview, position: int) -> OffsetC
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
             o2.commit_timestamp = -1
             (
@@ -626,7 +636,8 @@ def _read_offset_commit_request_v7(buffer: memoryview, position: int) -> OffsetC
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -642,7 +653,8 @@ def _read_offset_commit_request_v7(buffer: memoryview, position: int) -> OffsetC
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
             o2.commit_timestamp = -1
             (
@@ -716,7 +728,8 @@ def _read_offset_commit_request_v8(buffer: memoryview, position: int) -> OffsetC
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
         o1.topic_id = ZERO_UUID
         n = buffer[position]
@@ -735,7 +748,8 @@ def _read_offset_commit_request_v8(buffer: memoryview, position: int) -> OffsetC
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
             o2.commit_timestamp = -1
             (
@@ -841,7 +855,8 @@ def _read_offset_commit_request_v10(buffer: memoryview, position: int) -> Offset
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
         o1.name = ""
         u0, n = unpack_uB(buffer, position)
@@ -854,7 +869,8 @@ def _read_offset_commit_request_v10(buffer: memoryview, position: int) -> Offset
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
             o2.commit_timestamp = -1
             (

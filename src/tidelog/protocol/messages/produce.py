@@ -238,7 +238,8 @@ def _read_produce_request_v0(buffer: memoryview, position: int) -> ProduceReques
         raise bad_count(n)
     budget -= n
     o.topic_data = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_topic_produce_data(TopicProduceData)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -254,7 +255,8 @@ def _read_produce_request_v0(buffer: memoryview, position: int) -> ProduceReques
             raise bad_count(n)
         budget -= n
         o1.partition_data = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_partition_produce_data(PartitionProduceData)
             o2.index, n = unpack_ii(buffer, position)
             position += 8
@@ -324,7 +326,8 @@ def _read_produce_request_v3(buffer: memoryview, position: int) -> ProduceReques
         raise bad_count(n)
     budget -= n
     o.topic_data = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_topic_produce_data(TopicProduceData)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
@@ -340,7 +343,8 @@ def _read_produce_request_v3(buffer: memoryview, position: int) -> ProduceReques
             raise bad_count(n)
         budget -= n
         o1.partition_data = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_partition_produce_data(PartitionProduceData)
             o2.index, n = unpack_ii(buffer, position)
             position += 8
@@ -421,7 +425,8 @@ def _read_produce_request_v9(buffer: memoryview, position: int) -> ProduceReques
         raise bad_count(n)
     budget -= n
     o.topic_data = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_topic_produce_data(TopicProduceData)
         o1.topic_id = ZERO_UUID
         n = buffer[position]
@@ -440,7 +445,8 @@ def _read_produce_request_v9(buffer: memoryview, position: int) -> ProduceReques
             raise bad_count(n)
         budget -= n
         o1.partition_data = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_partition_produce_data(PartitionProduceData)
             o2.index, n = unpack_iB(buffer, position)
             position += 5
@@ -555,7 +561,8 @@ def _read_produce_request_v13(buffer: memoryview, position: int) -> ProduceReque
         raise bad_count(n)
     budget -= n
     o.topic_data = items1 = []
-    for _ in range(n):
+    count1 = n
+    for _ in range(count1):
         o1 = new_topic_produce_data(TopicProduceData)
         o1.name = ""
         u0, n = unpack_uB(buffer, position)
@@ -568,7 +575,8 @@ def _read_produce_request_v13(buffer: memoryview, position: int) -> ProduceReque
             raise bad_count(n)
         budget -= n
         o1.partition_data = items2 = []
-        for _ in range(n):
+        count2 = n
+        for _ in range(count2):
             o2 = new_partition_produce_data(PartitionProduceData)
             o2.index, n = unpack_iB(buffer, position)
             position += 5
@@ -1228,7 +1236,8 @@ def _read_partition_produce_response_v10(
         if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            for _ in range(n):
+            tags1 = n
+            for _ in range(tags1):
                 tag1, n, position = read_tag(buffer, position)
                 tag_end1 = position + n
                 if tag1 == 0:
@@ -1296,7 +1305,8 @@ def _read_produce_response_v10(buffer: memoryview, position: int) -> ProduceResp
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags2 = n
+        for _ in range(tags2):
             tag2, n, position = read_tag(buffer, position)
             tag_end2 = position + n
             if tag2 == 0:
@@ -1464,7 +1474,8 @@ def _read_produce_response_v13(buffer: memoryview, position: int) -> ProduceResp
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:

@@ -257,7 +257,8 @@ def _read_transaction_log_value_v1(buffer: memoryview, position: int) -> Transac
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:

@@ -965,7 +965,8 @@ def _read_update_metadata_request_v8(buffer: memoryview, position: int) -> Updat
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:

@@ -69,7 +69,7 @@ BROKERS_ONLY_KEYS = {4, 5, 6, 7, 56}
 
 BROKERS_THAT_ASK_BROKERS = {
     "coordinator/txn/markers.py",
-    "replication/fetcher.py",
+    "replication/replica_fetcher.py",
     "replication/alter_partition_manager.py",
 }
 

@@ -22,7 +22,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, SourceFileLoader
 from types import ModuleType
 from typing import Final
 
-# No compiled module may import these, or what they hold is looked up by name.
+# Compiled modules import nothing of these but each other.
 APART: Final = frozenset(
     {"__pycache__", "client", "demo", "generation", "messages", "pipeline", "spark", "tools"}
 )
@@ -69,7 +69,13 @@ MODULES: Final = frozenset(
         "network.session",
         "pending",
         "protocol.header",
+        "protocol.messages.fetch",
+        "protocol.messages.heartbeat",
+        "protocol.messages.offset_commit",
+        "protocol.messages.produce",
+        "protocol.primitives",
         "record.batch",
+        "record.builder",
         "record.file_records",
         "replication.append_turn",
         "replication.delayed_answer",
@@ -79,6 +85,7 @@ MODULES: Final = frozenset(
         "replication.partition",
         "replication.remote_replica",
         "replication.replica_manager",
+        "supervisor",
         "transport",
     )
 )
@@ -86,13 +93,14 @@ MODULES: Final = frozenset(
 
 def library_name(root: str) -> str:
     """Of the library that belongs to the present sources; `root` holds the package."""
-    digest = 0
+    sources = {f"{root}/{name.replace('.', '/')}.py" for name in MODULES}
     for folder, folders, files in os.walk(f"{root}/tidelog"):
-        folders[:] = sorted(each for each in folders if each not in APART)
-        for name in sorted(files):
-            if name.endswith(".py"):
-                with open(f"{folder}/{name}", "rb") as source:
-                    digest = zlib.crc32(source.read(), digest)
+        folders[:] = [each for each in folders if each not in APART]
+        sources.update(f"{folder}/{name}" for name in files if name.endswith(".py"))
+    digest = 0
+    for path in sorted(sources):
+        with open(path, "rb") as source:
+            digest = zlib.crc32(source.read(), digest)
     return f"tidelog_{digest:08x}"
 
 

@@ -24,7 +24,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar, final, overload
+from typing import Any, Final, Generic, TypeVar, final, overload
 
 from tidelog.supervisor import attempt
 
@@ -33,7 +33,7 @@ U = TypeVar("U")
 
 logger = logging.getLogger(__name__)
 
-_UNSET = object()
+_UNSET: Final = object()
 
 
 class _Failure:

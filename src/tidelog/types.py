@@ -49,6 +49,11 @@ class Uuid(bytes):
 
 ZERO_UUID: Final = Uuid(bytes(16))
 
+# The topics that coordinators keep their state in.
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+
 # Where there is none, Kafka says -1.
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1

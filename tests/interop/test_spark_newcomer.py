@@ -26,6 +26,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".bench"
 INSTALL_TIMEOUT_S = 600
 ANSWER_TIMEOUT_S = 120.0
+# The first test also waits for the installation.
+pytestmark = pytest.mark.timeout(INSTALL_TIMEOUT_S + 3 * ANSWER_TIMEOUT_S)
 PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

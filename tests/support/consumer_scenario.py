@@ -34,8 +34,8 @@ from tests.support.group_stage import GroupStage
 from tests.support.pending import unexpected
 from tidelog.coordinator.group.classic.classic_group_membership import Joining
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
-from tidelog.coordinator.group.consumer.consumer_member import Held, Partitions
-from tidelog.coordinator.group.consumer.consumer_membership import Sender
+from tidelog.coordinator.group.consumer.consumer_group_member import Held, Partitions
+from tidelog.coordinator.group.consumer.consumer_group_membership import Sender
 from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,
@@ -147,7 +147,8 @@ class ConsumerScenario:
             server_assignor=options.get("assignor"),
             topic_partitions=self._owned_rows(client, options.get("owns")),
         )
-        sender = Sender(int(options.get("version", "1")), client.name, "/127.0.0.1")
+        makes_member_id = int(options.get("version", "1")) >= 1
+        sender = Sender(makes_member_id, client.name, "/127.0.0.1")
         answer = self.stage.groups.consumer_group_heartbeat(request, sender)
         _then(answer, lambda response: self._answered(client, response))
 
@@ -282,7 +283,7 @@ class ConsumerScenario:
                 generation_id=int(options.get("epoch", client.epoch)),
                 member_id=client.member_id,
                 group_instance_id=None,
-                version=int(options.get("version", "9")),
+                knows_member_epochs=int(options.get("version", "9")) >= 9,
             )
         except KafkaError as error:
             self._say(f"{words[0]} commit {error.code.name}")

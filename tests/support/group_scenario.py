@@ -201,7 +201,7 @@ class GroupScenario:
                 generation_id=client.generation_id,
                 member_id=client.member_id,
                 group_instance_id=client.instance_id,
-                version=int(options.get("version", "8")),
+                knows_member_epochs=int(options.get("version", "8")) >= 9,
             )
         except KafkaError as error:
             self._say(f"{words[0]} commit {error.code.name}")

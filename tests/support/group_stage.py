@@ -15,7 +15,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
-from tidelog.coordinator.group.coordinator import CONSUMER_OFFSETS, GroupCoordinator
+from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.log.log_environment import LogEnvironment
@@ -23,7 +23,7 @@ from tidelog.log.log_loader import create_log
 from tidelog.log.partition_log import PartitionLog
 from tidelog.replication.flusher import FlushCallback
 from tidelog.replication.partition import Partition
-from tidelog.types import TopicPartition, Uuid
+from tidelog.types import CONSUMER_OFFSETS, TopicPartition, Uuid
 
 PARTITIONS = 2
 TOPIC_ID = Uuid(bytes(range(16)))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from tests.support.raw_client import RawClient
 from tidelog.coordinator.group.classic.classic_group_membership import Joining
-from tidelog.coordinator.group.consumer.consumer_membership import Sender
+from tidelog.coordinator.group.consumer.consumer_group_membership import Sender
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets, NewOffset
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,
@@ -159,7 +159,10 @@ class RemoteGroups:
         self, request: ConsumerGroupHeartbeatRequest, sender: Sender
     ) -> ConsumerGroupHeartbeatResult:
         response = self._broker.ask_until_loaded(
-            request, ConsumerGroupHeartbeatResponse, sender.version, lambda a: a.error_code
+            request,
+            ConsumerGroupHeartbeatResponse,
+            1 if sender.makes_member_id else 0,
+            lambda answer: answer.error_code,
         )
         assignment = response.assignment
         return ConsumerGroupHeartbeatResult(
@@ -235,7 +238,7 @@ class RemoteGroups:
         generation_id: int,
         member_id: str,
         group_instance_id: str | None,
-        version: int,
+        knows_member_epochs: bool,
     ) -> None:
         topics = [
             OffsetCommitRequestTopic(
@@ -254,7 +257,7 @@ class RemoteGroups:
             generation_id_or_member_epoch=generation_id,
             topics=topics,
         )
-        answer = self._broker.ask(request, OffsetCommitResponse, version)
+        answer = self._broker.ask(request, OffsetCommitResponse, 9 if knows_member_epochs else 8)
         code = ErrorCode.of(answer.topics[0].partitions[0].error_code)
         if code is not ErrorCode.NONE:
             raise KafkaError(code)

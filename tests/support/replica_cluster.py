@@ -41,11 +41,11 @@ from tidelog.protocol.messages.list_offsets import (
 from tidelog.record.batch import Codec
 from tidelog.record.builder import batch_of
 from tidelog.replication.alter_partition_manager import AlterPartitionManager
-from tidelog.replication.fetcher_settings import FetcherSettings
-from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
 from tidelog.replication.partition import Partition, PartitionRegistration
 from tidelog.replication.partition_host import PartitionHost
+from tidelog.replication.replica_fetcher import FetcherSettings
+from tidelog.replication.replica_fetcher_manager import ReplicaFetcherManager
 from tidelog.replication.replication_throttle import ReplicationThrottles
 
 LAG_MAX_MS = 5_000
@@ -188,7 +188,7 @@ class Node:
             1000,
             30_000,
         )
-        self.fetchers = ReplicaFetchers(
+        self.fetchers = ReplicaFetcherManager(
             settings,
             cast(Any, Links(self._cluster, self.broker_id)),
             cast(Any, NoFlusher()),

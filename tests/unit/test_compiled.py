@@ -60,7 +60,9 @@ def test_pure_python_is_used_where_that_is_asked_for(value: str) -> None:
     assert answer(ROOT, TIDELOG_PURE=value) == "False py"
 
 
-@pytest.mark.parametrize("name", ["pending", "types", "log.producer_snapshots"])
+@pytest.mark.parametrize(
+    "name", ["pending", "types", "log.producer_snapshots", "protocol.messages.produce"]
+)
 def test_one_changed_source_turns_all_compiled_modules_off(tmp_path: Path, name: str) -> None:
     """An interpreted one too: its constants and named tuples are compiled into others."""
     require_built()

@@ -1,0 +1,21 @@
+"""The broker: everything below it put together, and the APIs it serves.
+
+    in Kafka                                   here
+    KafkaApis                                  dispatcher, api_table, handlers/<API>
+    BrokerServer, KafkaServer                  server; cluster_server, cluster_member in a cluster
+    BrokerLifecycleManager                     broker_lifecycle: registration, controlled shutdown
+    FetchSessionCache, FetchSession            fetch_sessions; replication/follower_session
+    ReplicaManager.becomeLeaderOrFollower      leadership_changes
+    LogDirFailureHandler                       log_dir_failure_handler
+    LogCleaner                                 log_cleaner, tidelog.log.cleaner
+    MetadataCache                              metadata_cache; metadata_answers, encoded
+    DynamicBrokerConfig, ConfigAdminManager    dynamic_config, config_resource, broker_loggers
+    ZkConfigManager                            config_changes
+    AddPartitionsToTxnManager                  transactions
+    AutoTopicCreationManager                   tidelog.controller.topics, auto_create
+    KafkaScheduler                             housekeeping
+
+Kafka has nothing like these: `loop_monitor` logs what held the event loop, `record_threads` and
+`bulky_answers` keep long work off it, and `refused_sequences` remembers what a producer must send
+again before its next batches are taken.
+"""

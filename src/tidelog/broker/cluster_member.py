@@ -43,10 +43,10 @@ from tidelog.protocol.messages.controlled_shutdown import (
     ControlledShutdownResponse,
 )
 from tidelog.replication.alter_partition_manager import AlterPartitionManager
-from tidelog.replication.fetcher_settings import FetcherSettings
-from tidelog.replication.fetchers import ReplicaFetchers
 from tidelog.replication.follower_session import FollowerSessions
 from tidelog.replication.partition_host import PartitionHost
+from tidelog.replication.replica_fetcher import FetcherSettings
+from tidelog.replication.replica_fetcher_manager import ReplicaFetcherManager
 from tidelog.replication.replication_throttle import ReplicationThrottles
 from tidelog.supervisor import report
 from tidelog.types import NO_BROKER_EPOCH
@@ -182,12 +182,12 @@ class ClusterMember:
             setup_timeout_max_s=self._config["socket.connection.setup.timeout.max.ms"] / 1000,
         )
 
-    def _make_fetchers(self, flusher: LogFlusher) -> ReplicaFetchers:
+    def _make_fetchers(self, flusher: LogFlusher) -> ReplicaFetcherManager:
         config = self._config
         # SO_RCVBUF only where it is asked for: the system finds a better size by itself.
         key = "replica.socket.receive.buffer.bytes"
         buffer_bytes = config.get_int(key) if key in config.originals else -1
-        return ReplicaFetchers(
+        return ReplicaFetcherManager(
             self._fetcher_settings(config),
             self._directory("fetcher", buffer_bytes),
             flusher,

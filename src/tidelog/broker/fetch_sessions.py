@@ -10,7 +10,7 @@ what changed, and the answers hold only partitions with something new. Epoch -1 
 | epoch n > 0        | answer what changed        | FETCH_SESSION_ID_NOT_FOUND, or    |
 |                    |                            | INVALID_FETCH_SESSION_EPOCH       |
 
-The cache is bounded by max.incremental.fetch.session.cache.slots. A new session displaces one
+The cache is bounded by max.incremental.fetch.session.cache.slots. A new session evicts one
 unused for EVICTION_MS, or one that is older than that and no larger. Without room the client
 gets session id 0 and goes on with full fetches.
 """
@@ -216,7 +216,7 @@ class FetchSessions:
         """The id of a new session that remembers this answer; NO_SESSION where there is no room."""
         for wanted, row in rows:
             wanted.tell(row)
-        if not self._make_room(len(partitions)):
+        if not self._try_evict(len(partitions)):
             return NO_SESSION
         session_id = random.randrange(1, 2**31)
         while session_id in self._sessions:
@@ -225,7 +225,8 @@ class FetchSessions:
         self._sessions[session_id] = FetchSession(session_id, by_key, uses_topic_ids, self._now_ms)
         return session_id
 
-    def _make_room(self, size: int) -> bool:
+    def _try_evict(self, size: int) -> bool:
+        """Whether there is room for a session of this size, now or after an eviction."""
         if len(self._sessions) < self.slots_max:
             return True
         stalest = min(self._sessions.values(), key=lambda s: s.last_used_ms, default=None)

@@ -24,8 +24,8 @@ from tidelog.types import NO_LEADER_EPOCH, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.replication.fetchers import ReplicaFetchers
     from tidelog.replication.partition_host import PartitionHost
+    from tidelog.replication.replica_fetcher_manager import ReplicaFetcherManager
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,9 @@ class StoppedPartition(NamedTuple):
 
 
 class LeadershipChanges:
-    def __init__(self, broker: Broker, host: PartitionHost, fetchers: ReplicaFetchers) -> None:
+    def __init__(
+        self, broker: Broker, host: PartitionHost, fetchers: ReplicaFetcherManager
+    ) -> None:
         self._broker = broker
         self._host = host
         self._fetchers = fetchers

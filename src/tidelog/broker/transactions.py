@@ -24,7 +24,6 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.controller.topic_names import TRANSACTION_STATE
 from tidelog.coordinator.runtime import partition_for
 from tidelog.coordinator.txn.admission import Admission, Admitted, admit
 from tidelog.errors import ErrorCode, KafkaError
@@ -36,7 +35,7 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from tidelog.record.batch import is_transactional, producer_of
-from tidelog.types import NO_LEADER, TopicPartition
+from tidelog.types import NO_LEADER, TRANSACTION_STATE, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker

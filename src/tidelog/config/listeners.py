@@ -92,7 +92,8 @@ def require_served(key: str, endpoints: Sequence[Endpoint]) -> None:
         if endpoint.security_protocol not in SERVED_PROTOCOLS:
             raise ConfigError(
                 f"{key}: {endpoint} needs {endpoint.security_protocol}, but only "
-                f"{', '.join(SERVED_PROTOCOLS)} listeners are served"
+                f"{', '.join(SERVED_PROTOCOLS)} listeners are served; use PLAINTEXT and keep the "
+                "listener on a network that you trust"
             )
 
 

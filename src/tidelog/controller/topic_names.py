@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.types import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
-CONSUMER_OFFSETS: Final = "__consumer_offsets"
-TRANSACTION_STATE: Final = "__transaction_state"
-SHARE_GROUP_STATE: Final = "__share_group_state"
 CLUSTER_METADATA: Final = "__cluster_metadata"  # KRaft's own log, never a topic of clients
 
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})

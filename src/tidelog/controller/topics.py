@@ -41,8 +41,6 @@ from tidelog.controller.placement import (
     place_new_topic,
 )
 from tidelog.controller.topic_names import (
-    CONSUMER_OFFSETS,
-    TRANSACTION_STATE,
     collision_form,
     is_internal,
     must_be_valid,
@@ -51,7 +49,15 @@ from tidelog.controller.topic_names import (
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.slices import Slices
-from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
+from tidelog.types import (
+    CONSUMER_OFFSETS,
+    NO_LEADER,
+    NO_LEADER_EPOCH,
+    TRANSACTION_STATE,
+    ZERO_UUID,
+    TopicPartition,
+    Uuid,
+)
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000  # what KRaft's controller takes in one go
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.message import Message
 
-_PREFIX = Struct(">h")
-_PREFIXES = tuple(_PREFIX.pack(number) for number in range(32))  # of all types and versions
+_PREFIX: Final = Struct(">h")
+_PREFIXES: Final = tuple(_PREFIX.pack(number) for number in range(32))  # of all types and versions
 
 EncodedRecord = tuple[bytes, bytes | None]  # key and value
 

@@ -73,19 +73,19 @@ if TYPE_CHECKING:
     from tidelog.record.inflation import InflationBudget
     from tidelog.record.kernel import BatchCheckTuple, Buffer, LogScan, MessagesCheck
 
-_OFFSET_LENGTH_EPOCH = Struct(">qii")
-_stamp = _OFFSET_LENGTH_EPOCH.pack_into
-_V2_PRODUCE_VERSION = 3
-_ZSTD_PRODUCE_VERSION = 7
-_RECORDS_BLAMED_MAX = 100
-_RECORDS_SEARCHED_MAX = 10_000
-_SEARCH_NS_PER_RECORD = 1000
-_REWRITE_NS_PER_BYTE = 4
-_WALKED = kernel.WALKED
-_WALKED_NULL_KEY = kernel.WALKED | kernel.NULL_KEY
-_UNUSUAL = CODEC_MASK | APPEND_TIME_BIT | CONTROL_BIT
+_OFFSET_LENGTH_EPOCH: Final = Struct(">qii")
+_stamp: Final = _OFFSET_LENGTH_EPOCH.pack_into
+_V2_PRODUCE_VERSION: Final = 3
+_ZSTD_PRODUCE_VERSION: Final = 7
+_RECORDS_BLAMED_MAX: Final = 100
+_RECORDS_SEARCHED_MAX: Final = 10_000
+_SEARCH_NS_PER_RECORD: Final = 1000
+_REWRITE_NS_PER_BYTE: Final = 4
+_WALKED: Final = kernel.WALKED
+_WALKED_NULL_KEY: Final = kernel.WALKED | kernel.NULL_KEY
+_UNUSUAL: Final = CODEC_MASK | APPEND_TIME_BIT | CONTROL_BIT
 
-_TARGET_CODECS = {
+_TARGET_CODECS: Final = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
     "snappy": Codec.SNAPPY,

@@ -50,9 +50,9 @@ TURN_ANSWER_BYTES: Final = 64 * KIB  # answers of a turn are sent when they reac
 OWED_MAX: Final = 128  # requests in hand that let others pass
 API_KEY_BYTES: Final = 2  # a frame begins with the api key of its request
 
-_MEMORY_TYPES = frozenset((bytes, bytearray, memoryview))
-_pack_length = Struct(">i").pack
-_NO_FRAME = memoryview(b"")
+_MEMORY_TYPES: Final = frozenset((bytes, bytearray, memoryview))
+_pack_length: Final = Struct(">i").pack
+_NO_FRAME: Final = memoryview(b"")
 
 
 class Outcome(NamedTuple):

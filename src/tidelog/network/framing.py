@@ -30,23 +30,24 @@ from __future__ import annotations
 
 import mmap
 from struct import Struct
+from typing import Final
 
 from tidelog.network.settings import KIB, MIB
 
-SHARED_BYTES = 256 * KIB
-LARGE_FRAME_BYTES = SHARED_BYTES // 2
-LARGE_START_BYTES = 32 * KIB
-MAPPING_BYTES_MIN = 1 * MIB
-SPARE_BYTES_MAX = 16 * MIB
-GROWTH = 4
+SHARED_BYTES: Final = 256 * KIB
+LARGE_FRAME_BYTES: Final = SHARED_BYTES // 2
+LARGE_START_BYTES: Final = 32 * KIB
+MAPPING_BYTES_MIN: Final = 1 * MIB
+SPARE_BYTES_MAX: Final = 16 * MIB
+GROWTH: Final = 4
 
-ANSWER_START_BYTES = 64 * KIB
-IDLE_ANSWERS = 256
+ANSWER_START_BYTES: Final = 64 * KIB
+IDLE_ANSWERS: Final = 256
 
-LENGTH_BYTES = 4
-_unpack_length = Struct(">i").unpack_from
-_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-_NOTHING = memoryview(bytearray())
+LENGTH_BYTES: Final = 4
+_unpack_length: Final = Struct(">i").unpack_from
+_PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_NOTHING: Final = memoryview(bytearray())
 
 
 class InvalidFrame(Exception):

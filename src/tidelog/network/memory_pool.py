@@ -29,11 +29,11 @@ bound.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from tidelog.network.settings import KIB
 
-SMALL_BYTES = 16 * KIB
+SMALL_BYTES: Final = 16 * KIB
 
 
 class MemoryHolder(Protocol):

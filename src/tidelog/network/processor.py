@@ -20,7 +20,7 @@ import select
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.network.channel import Channel, CloseReason
 from tidelog.network.connection import Connection
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SWEEP_SECONDS = 1.0
-CLOSING_LINES_PER_SWEEP = 20
-_STREAM_ENDED = getattr(select, "POLLRDHUP", 0)
-_RESET = select.POLLERR | select.POLLHUP  # reported whether asked for or not
+SWEEP_SECONDS: Final = 1.0
+CLOSING_LINES_PER_SWEEP: Final = 20
+_STREAM_ENDED: Final = getattr(select, "POLLRDHUP", 0)
+_RESET: Final = select.POLLERR | select.POLLHUP  # reported whether asked for or not
 
 
 class Counters:

@@ -5,8 +5,8 @@ Run `python -m tidelog.protocol.generator` after a change of the table or of the
 Strategy
 - A message is a slots class; versions with the same layout share one decoder and one encoder.
 - An array of structs is read and written by one function per layout of the struct, called once per
-  array. What a broker does for every batch, reading Produce and Fetch requests and writing the
-  responses, is written out in place instead, without calls.
+  array. What a broker does all the time, reading requests of HOT_APIS and writing their responses,
+  is written out in place instead, without calls.
 - A version that lacks a field gets its default on decode; on encode a non-default value there is
   refused unless the field is ignorable.
 - A tagged struct that is absent is None.
@@ -28,7 +28,7 @@ from tidelog.protocol.generation.source import Source, struct_class_names, write
 if TYPE_CHECKING:
     from tidelog.protocol.generation.schema import Signature
 
-HOT_APIS = ("Produce", "Fetch")
+HOT_APIS = ("Produce", "Fetch", "OffsetCommit", "Heartbeat")
 
 # Schemas of which nothing in tidelog uses the codec; whoever comes to use one takes its name out.
 # The wire tests generate these codecs in memory, so that their rows stay proven.
@@ -102,7 +102,10 @@ def message_module(file: SchemaFile) -> str:
     tables = [line for message in file.messages for line in _write_codecs(source, message)]
     source()
     source()
-    source.lines += tables
+    source.lines += [
+        *(f"{source.maker(name)}: Final = {name}.__new__" for name in sorted(source.made)),
+        *tables,
+    ]
     return source.text()
 
 

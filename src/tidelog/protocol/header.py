@@ -14,20 +14,21 @@ Kafka does.
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from tidelog.protocol.api_keys import VERSIONS, ApiKey
 from tidelog.protocol.errors import DecodeError, UnsupportedApi
 from tidelog.protocol.primitives import skip_tags
 
-_FIXED = struct.Struct(">hhi")
-_UP_TO_CLIENT_ID = struct.Struct(">hhih")
-_unpack_up_to_client_id = _UP_TO_CLIENT_ID.unpack_from
-_pack_correlation_id = struct.Struct(">i").pack
+_FIXED: Final = struct.Struct(">hhi")
+_UP_TO_CLIENT_ID: Final = struct.Struct(">hhih")
+_unpack_up_to_client_id: Final = _UP_TO_CLIENT_ID.unpack_from
+_pack_correlation_id: Final = struct.Struct(">i").pack
 
-_NEVER_FLEXIBLE = 1 << 15
+_NEVER_FLEXIBLE: Final = 1 << 15
 
 # API key to (first version, last version, first flexible version).
-_RANGES = {
+_RANGES: Final = {
     int(key): (
         versions.min_version,
         versions.max_version,
@@ -35,8 +36,8 @@ _RANGES = {
     )
     for key, versions in VERSIONS.items()
 }
-_API_VERSIONS = int(ApiKey.API_VERSIONS)
-_CONTROLLED_SHUTDOWN = int(ApiKey.CONTROLLED_SHUTDOWN)
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
 
 
 class RequestHeader:
@@ -81,7 +82,7 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
     try:
         if n >= 0:
             position += n
-            client_id = frame[10:position].tobytes().decode(errors="replace")
+            client_id = frame[10:position].tobytes().decode("utf-8", "replace")
         if api_version >= versions[2]:
             position = skip_tags(frame, position) if frame[position] else position + 1
     except IndexError as error:

@@ -8,21 +8,21 @@ shared between threads or kept between calls.
 from __future__ import annotations
 
 import struct
+from types import GetSetDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidelog.protocol.errors import DecodeError, EncodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
 DECODE_FAILURES = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
 ENCODE_FAILURES = (struct.error, AttributeError, TypeError, ValueError)
 
-# In constructors it stands for "a fresh empty list" or "a fresh struct".
-EMPTY: Any = ()
-
-new = object.__new__
+# In constructors it stands for "a fresh empty list" or "a fresh struct", and is handed to nobody. A
+# list, because compiled constructors look at the type.
+EMPTY: Any = []
 
 
 class Struct:
@@ -30,15 +30,23 @@ class Struct:
 
     __slots__: tuple[str, ...] = ()
 
+    def _fields(self) -> Sequence[str]:
+        """A compiled class has no slots: its fields are its only members that can be set."""
+        return self.__slots__ or [
+            name
+            for name, member in vars(type(self)).items()
+            if isinstance(member, GetSetDescriptorType)
+        ]
+
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in self._fields())
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields())
         return f"{type(self).__name__}({fields})"
 
 

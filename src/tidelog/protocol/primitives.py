@@ -24,7 +24,7 @@ it replaces other bytes, and so takes different names for the same.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.errors import DecodeError
 from tidelog.types import Uuid
@@ -32,16 +32,16 @@ from tidelog.types import Uuid
 if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
 
-OBJECT_BUDGET = 500_000
-STRING_BYTES_MAX = 32767
+OBJECT_BUDGET: Final = 500_000
+STRING_BYTES_MAX: Final = 32767
 
-_make_bytes = bytes.__new__
-_unpack_h = struct.Struct(">h").unpack_from
-_unpack_i = struct.Struct(">i").unpack_from
-_pack_h = struct.Struct(">h").pack
-_pack_i = struct.Struct(">i").pack
-_unpack_from = struct.unpack_from
-_pack = struct.pack
+_make_bytes: Final = bytes.__new__
+_unpack_h: Final = struct.Struct(">h").unpack_from
+_unpack_i: Final = struct.Struct(">i").unpack_from
+_pack_h: Final = struct.Struct(">h").pack
+_pack_i: Final = struct.Struct(">i").pack
+_unpack_from: Final = struct.unpack_from
+_pack: Final = struct.pack
 
 
 def null_refused() -> DecodeError:
@@ -101,9 +101,11 @@ def string_length(buffer: memoryview, position: int, first: int) -> tuple[int, i
 
 def read_string(buffer: memoryview, position: int) -> tuple[str, int]:
     (n,) = _unpack_h(buffer, position)
-    if n < 0:
-        raise null_refused()
     position += 2
+    if n <= 0:
+        if n == 0:
+            return "", position
+        raise null_refused()
     end = position + n
     return buffer[position:end].tobytes().decode(), end
 
@@ -111,8 +113,8 @@ def read_string(buffer: memoryview, position: int) -> tuple[str, int]:
 def read_nullable_string(buffer: memoryview, position: int) -> tuple[str | None, int]:
     (n,) = _unpack_h(buffer, position)
     position += 2
-    if n < 0:
-        return None, position
+    if n <= 0:
+        return (None if n else ""), position
     end = position + n
     return buffer[position:end].tobytes().decode(), end
 

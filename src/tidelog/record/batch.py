@@ -82,11 +82,11 @@ NO_TIMESTAMP: Final = -1
 NO_SEQUENCE: Final = -1
 SEQUENCES: Final = 1 << 31  # then they begin anew
 
-_CRC = Struct(">I")
-_ATTRIBUTES = Struct(">h")
-_INT32 = Struct(">i")
-_INT64 = Struct(">q")
-_PRODUCER = Struct(">qhi")
+_CRC: Final = Struct(">I")
+_ATTRIBUTES: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_PRODUCER: Final = Struct(">qhi")
 
 
 class Codec(IntEnum):

@@ -311,7 +311,7 @@ def messages_of(
         raise InvalidRecords(f"Records cannot be read: {problem}.") from None
     if codec == Codec.NONE or not count:
         return encoded
-    append_time = part[4]
+    *_, append_time = part
     attributes = codec | (APPEND_TIME_BIT if magic > 0 and append_time is not None else 0)
     value = compress(codec, encoded, _FAST_GZIP if codec == Codec.GZIP else None, magic)
     return encode_message(magic, last_offset, max_timestamp, None, value, attributes)

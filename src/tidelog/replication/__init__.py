@@ -3,12 +3,12 @@
     in Kafka                                   here
     ReplicaManager                             replica_manager
     Partition                                  partition, leadership (of the followers)
-    Partition.maybeShrinkIsr, maybeExpandIsr   leadership.propose_to_remove_laggards, propose_to_add
-    ReplicaManager.maybeShrinkIsr              replica_manager.maybe_shrink_isrs
+    Partition.maybeShrinkIsr, maybeExpandIsr   leadership
     AlterPartitionManager                      alter_partition_manager
     Replica                                    remote_replica
-    ReplicaFetcherManager                      fetchers
-    AbstractFetcherThread                      fetcher, followed_partition (append, truncation)
+    ReplicaFetcherManager                      replica_fetcher_manager
+    AbstractFetcherThread                      replica_fetcher
+      processPartitionData, doTruncation       followed_partition
     DelayedFetch                               delayed_fetch, for followers follower_session
     DelayedProduce, DelayedDeleteRecords       delayed_answer
     ReplicationQuotaManager                    replication_throttle

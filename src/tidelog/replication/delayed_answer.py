@@ -1,7 +1,7 @@
 """Answers that wait for what other replicas do, or until their time is over.
 
-`DelayedAnswer` is where Produce requests with acks=all wait for the high watermark, and
-DeleteRecords for the log start of every replica (Kafka's produce and delete-records purgatories).
+`DelayedAnswer` is where Produce requests with acks=all wait for the high watermark (Kafka's
+DelayedProduce), and DeleteRecords for the log start of every replica (DelayedDeleteRecords).
 The outcome of each partition is told on its own; what has not come in time is REQUEST_TIMED_OUT,
 and may come later.
 

@@ -175,7 +175,7 @@ class FollowerSession:
                 or remote.listener is not entry
             ):
                 del self._out_of_sync[entry]
-            elif leadership.propose_to_add(remote):
+            elif leadership.maybe_expand_isr(remote):
                 alter_partition(partition)
 
     def close(self) -> None:

@@ -165,7 +165,7 @@ class Leadership:
             if broker_id != host.broker_id
         }
 
-    def propose_to_add(self, remote: RemoteReplica) -> bool:
+    def maybe_expand_isr(self, remote: RemoteReplica) -> bool:
         """Whether the follower has come so far that a larger ISR is to be asked for."""
         if (
             self.proposed_isr is not None
@@ -187,7 +187,7 @@ class Leadership:
         )
         return True
 
-    def propose_to_remove_laggards(self) -> bool:
+    def maybe_shrink_isr(self) -> bool:
         """Whether followers have lagged for so long that a smaller ISR is to be asked for."""
         if self.proposed_isr is not None or len(self.isr) == 1:
             return False

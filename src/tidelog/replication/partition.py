@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_validator import AppendOrigin, ValidBatch
@@ -35,15 +35,15 @@ from tidelog.replication.partition_host import PartitionHost
 from tidelog.supervisor import attempt, tell_each
 from tidelog.types import TopicPartition, Uuid
 
-CONSUMER_REPLICA_ID = -1
-DEBUGGING_REPLICA_ID = -2
-UNDEFINED_EPOCH = -1
-UNDEFINED_OFFSET = -1
-LATEST_PRODUCE_VERSION = 13
+CONSUMER_REPLICA_ID: Final = -1
+DEBUGGING_REPLICA_ID: Final = -2
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_OFFSET: Final = -1
+LATEST_PRODUCE_VERSION: Final = 13
 
 Settle = Callable[[ErrorCode], object]
 Waiting = tuple[int, int, Settle]  # from which offset on; in the order they came
-_numbers = count()
+_numbers: Final = count()
 
 
 class PartitionRegistration(NamedTuple):

@@ -205,11 +205,7 @@ class ReplicaManager:
             if self.get(*partition.topic_partition) is not partition:
                 continue  # it has gone since
             leadership = partition.leadership
-            if (
-                leadership is not None
-                and partition.is_leader
-                and leadership.propose_to_remove_laggards()
-            ):
+            if leadership is not None and partition.is_leader and leadership.maybe_shrink_isr():
                 alter_partition(partition)
             if leadership is not None:
                 partition.others_changed()

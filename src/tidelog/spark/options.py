@@ -29,7 +29,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
@@ -54,6 +54,8 @@ from tidelog.spark.subscription import Assign, Subscribe, SubscribePattern, Subs
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
 SOURCE_OPTIONS: Final = (
@@ -490,6 +492,6 @@ def start_too_late(limit: OffsetLimit, missing: Collection[TopicPartition]) -> I
 
 def _utc_text(time_ms: int) -> str:
     try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
+        return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")
+    except OverflowError:
         return "beyond the calendar"

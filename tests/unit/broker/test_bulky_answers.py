@@ -79,7 +79,7 @@ def commit(stage: HandlerStage, group_id: str, partitions: int) -> None:
         generation_id=-1,
         member_id="",
         group_instance_id=None,
-        version=8,
+        knows_member_epochs=False,
     )
 
 

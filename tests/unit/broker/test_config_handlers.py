@@ -548,6 +548,7 @@ async def test_the_level_of_a_logger_is_changed_for_real(
     assert (chatty.isEnabledFor(enabled), chatty.isEnabledFor(enabled - 1)) == (True, False)
     row = rows(await describe(broker, LOGGER, "0", [chatty.name]))[chatty.name]
     assert (row.value, row.config_source, row.read_only) == (level, 6, False)
+    assert row.documentation == ""
     await broker.close()
 
 
@@ -587,8 +588,16 @@ async def test_loggers_cannot_be_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_no_subscription_to_client_metrics_has_a_configuration(tmp_path: Path) -> None:
-    assert rows(await describe(ConfigBroker(tmp_path), METRICS, "any")) == {}
+async def test_a_subscription_to_client_metrics_has_the_defaults(tmp_path: Path) -> None:
+    described = rows(await describe(ConfigBroker(tmp_path), METRICS, "any"))
+    values = {name: (row.value, row.config_type) for name, row in described.items()}
+    assert values == {
+        "interval.ms": ("300000", ConfigType.INT),
+        "match": ("", ConfigType.LIST),
+        "metrics": ("", ConfigType.LIST),
+    }
+    assert {row.config_source for row in described.values()} == {Source.DEFAULT}
+    assert {row.documentation for row in described.values()} == {None}
 
 
 @in_loop

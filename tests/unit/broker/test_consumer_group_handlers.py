@@ -200,7 +200,12 @@ async def test_a_group_is_described_with_epochs_members_and_assignments(
 @on_stage()
 async def test_what_is_not_a_consumer_group_is_not_described_as_one(stage: ConsumerStage) -> None:
     stage.broker.groups.commit_offsets(
-        "simple", [], generation_id=-1, member_id="", group_instance_id=None, version=8
+        "simple",
+        [],
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        knows_member_epochs=False,
     )
     codes = [row.error_code for row in stage.describe("none", "")]
     assert codes == [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID]
@@ -296,7 +301,7 @@ async def test_an_empty_group_outlives_its_last_offset_until_offsets_are_expired
         generation_id=2,
         member_id="m",
         group_instance_id=None,
-        version=9,
+        knows_member_epochs=True,
     )
     stage.beat(member_epoch=-1)
     assert groups.delete_offsets("g", [("t", 0)]) == {("t", 0): ErrorCode.NONE}

@@ -276,7 +276,7 @@ def test_groups_are_listed_by_state_and_type(tmp_path: Path) -> None:
             generation_id=-1,
             member_id="",
             group_instance_id=None,
-            version=8,
+            knows_member_epochs=False,
         )
         both = ["g Stable classic", "simple Empty classic"]
         assert stage.listed() == both

@@ -165,7 +165,7 @@ async def test_the_offsets_of_a_topic_are_gone_before_its_partitions(
             generation_id=-1,
             member_id="",
             group_instance_id=None,
-            version=9,
+            knows_member_epochs=True,
         )
         left: list[int] = []
         drop = ReplicaManager.drop

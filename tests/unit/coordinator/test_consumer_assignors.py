@@ -17,7 +17,7 @@ from tidelog.coordinator.group.consumer.assignors import (
     assign_uniform,
     assignors_of,
 )
-from tidelog.coordinator.group.consumer.consumer_member import Partitions
+from tidelog.coordinator.group.consumer.consumer_group_member import Partitions
 from tidelog.types import Uuid
 
 ASSIGNORS = [pytest.param(a, id=n) for n, a in assignors_of(["uniform", "range"]).items()]

@@ -10,7 +10,7 @@ from tidelog.coordinator.group.consumer.consumer_group import (
     ResolvedPattern,
     SubscribedTopic,
 )
-from tidelog.coordinator.group.consumer.consumer_member import (
+from tidelog.coordinator.group.consumer.consumer_group_member import (
     ClassicSide,
     ConsumerGroupMember,
     MemberState,

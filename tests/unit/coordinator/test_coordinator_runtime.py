@@ -32,7 +32,7 @@ def commit(stage: GroupStage, offset: int, group_id: str = GROUP) -> Pending[Err
         generation_id=-1,
         member_id="",
         group_instance_id=None,
-        version=8,
+        knows_member_epochs=False,
     )
 
 
@@ -270,7 +270,7 @@ class TestWriting:
                 generation_id=-1,
                 member_id="",
                 group_instance_id=None,
-                version=8,
+                knows_member_epochs=False,
             )
         assert refused.value.code is code
         assert list(show(stage, GROUP)) == before

@@ -27,9 +27,9 @@ from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.message import Message
 
-SIMPLE = OffsetCommitter("", None, -1, 2)
+SIMPLE = OffsetCommitter("", None, -1, False)
 OFFSETS = [("t", 0, CommittedOffset(5, -1, "", 1_000))]
-STRANGER = OffsetCommitter("m", None, 1, 9)
+STRANGER = OffsetCommitter("m", None, 1, True)
 
 
 @pytest.mark.parametrize("kind", [ClassicGroup, ConsumerGroup])
@@ -115,7 +115,7 @@ def commit(stage: GroupStage, member_id: str, topic: str) -> None:
         generation_id=-1,
         member_id=member_id,
         group_instance_id=None,
-        version=9,
+        knows_member_epochs=True,
     )
 
 

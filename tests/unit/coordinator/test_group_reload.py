@@ -129,7 +129,7 @@ def test_a_thousand_groups_of_ten_partitions_load_in_time(tmp_path: Path) -> Non
             generation_id=-1,
             member_id="",
             group_instance_id=None,
-            version=9,
+            knows_member_epochs=True,
         )
     stage.groups.runtime.resign_all()
     stage.start()

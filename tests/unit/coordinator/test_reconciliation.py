@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember, MemberState
+from tidelog.coordinator.group.consumer.consumer_group_member import (
+    ConsumerGroupMember,
+    MemberState,
+)
 from tidelog.coordinator.group.consumer.reconciliation import reconcile
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_heartbeat import TopicPartitions

@@ -47,6 +47,14 @@ def test_messages_are_equal_by_their_fields() -> None:
     assert MetadataRequest() != FetchRequest()
 
 
+def test_no_field_of_a_message_that_may_be_compiled_is_overlooked() -> None:
+    for field in ("transactional_id", "acks", "timeout_ms", "topic_data"):
+        other = ProduceRequest()
+        setattr(other, field, {"transactional_id": "t", "topic_data": [None]}.get(field, 7))
+        assert other != ProduceRequest(), field
+        assert f"{field}=" in repr(other)
+
+
 def test_repr_shows_the_fields() -> None:
     assert repr(MetadataRequestTopic(name="t")).startswith("MetadataRequestTopic(topic_id=")
 

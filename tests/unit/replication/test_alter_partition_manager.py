@@ -68,7 +68,7 @@ class Stage:
         self.host.follower(2).broker_epoch = 60
         remote = self.leadership.remotes[2]
         remote.log_end_offset = 0
-        assert self.leadership.propose_to_add(remote)
+        assert self.leadership.maybe_expand_isr(remote)
         self.manager.submit(self.partition)
 
     def order(self, *, leader: int, isr: tuple[int, ...], epoch: int = 6) -> None:

@@ -37,10 +37,10 @@ from tidelog.protocol.messages.fetch import (
     PartitionData,
 )
 from tidelog.record.builder import batch_of
-from tidelog.replication import fetcher as fetcher_module
-from tidelog.replication.fetcher import FETCH_VERSION, ReplicaFetcher
+from tidelog.replication import replica_fetcher as fetcher_module
 from tidelog.replication.followed_partition import FollowedPartition
 from tidelog.replication.partition import Partition
+from tidelog.replication.replica_fetcher import FETCH_VERSION, ReplicaFetcher
 
 
 async def started(tmp_path: Path, **options: object) -> ReplicaCluster:
@@ -90,7 +90,7 @@ async def test_a_follower_that_lags_leaves_the_in_sync_set_and_comes_back(tmp_pa
     cluster.clock.advance(ms=LAG_MAX_MS + 1)
     leadership = cluster.leader.partition.leadership
     assert leadership is not None
-    assert leadership.propose_to_remove_laggards()
+    assert leadership.maybe_shrink_isr()
     cluster.leader.alter_partition_manager.submit(cluster.leader.partition)
     await cluster.run()
     assert (cluster.state.isr, outcomes) == ((1, 2), [ErrorCode.NONE])
@@ -178,7 +178,7 @@ async def test_a_follower_that_fetches_is_not_thrown_out_however_long_it_is_quie
     cluster.produce([b"after a long silence"])
     leadership = cluster.leader.partition.leadership
     assert leadership is not None
-    assert not leadership.propose_to_remove_laggards()
+    assert not leadership.maybe_shrink_isr()
 
 
 @in_loop
@@ -191,7 +191,7 @@ async def test_the_high_watermark_waits_for_a_smaller_isr_to_be_committed(tmp_pa
     cluster.clock.advance(ms=LAG_MAX_MS + 1)
     partition = cluster.leader.partition
     assert partition.leadership is not None
-    partition.leadership.propose_to_remove_laggards()
+    partition.leadership.maybe_shrink_isr()
     partition.advance_high_watermark()
     assert partition.leadership.maximal_isr == {1, 2, 3}
     assert outcomes == []
@@ -210,7 +210,7 @@ async def test_an_isr_that_is_asked_for_counts_for_the_high_watermark_already(
     remote = partition.leadership.remotes[3]
     remote.log_end_offset = partition.log.log_end_offset
     partition.leadership.commit_isr((1, 2))
-    assert partition.leadership.propose_to_add(remote)
+    assert partition.leadership.maybe_expand_isr(remote)
     assert partition.leadership.isr == {1, 2}
     assert partition.leadership.maximal_isr == {1, 2, 3}
 

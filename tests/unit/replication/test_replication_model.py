@@ -120,7 +120,7 @@ class Life:
         self.cluster.clock.advance(ms=self.random.choice([0, LAG_MAX_MS + 1]))
         for node in self.cluster.nodes.values():
             leadership = node.partition.leadership if node.is_up else None
-            if leadership is not None and leadership.propose_to_remove_laggards():
+            if leadership is not None and leadership.maybe_shrink_isr():
                 node.alter_partition_manager.submit(node.partition)
 
     # What must be so

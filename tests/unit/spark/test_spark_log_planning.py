@@ -81,6 +81,10 @@ def test_timestamps_are_found_in_the_records(tmp_path: Path, writer: SegmentWrit
     assert offsets(tmp_path, startingTimestamp="1", endingTimestamp="99999999") == list(range(60))
     with pytest.raises(InvalidOption, match=r"t-0 is as late as 99999999 \(1970-01-02T03:46"):
         planned(tmp_path, startingTimestamp="99999999")
+    with pytest.raises(InvalidOption, match=r"99999999999999 \(5138-11-16T09:46:39\.999\+00:00\)"):
+        planned(tmp_path, startingTimestamp="99999999999999")
+    with pytest.raises(InvalidOption, match=r"9223372036854775807 \(beyond the calendar\)"):
+        planned(tmp_path, startingTimestamp=str(2**63 - 1))
 
 
 def test_topics_are_chosen_as_from_a_broker(tmp_path: Path, writer: SegmentWriter) -> None:

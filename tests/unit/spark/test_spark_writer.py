@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from tidelog.spark.writer import InvalidSinkSchema, written_columns
+from tidelog.client.errors import RequestTimedOut
+from tidelog.spark.options import sink_options
+from tidelog.spark.writer import InvalidSinkSchema, RowSink, written_columns
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -47,3 +50,13 @@ def test_columns_that_cannot_be_written_are_named(
 ) -> None:
     with pytest.raises(InvalidSinkSchema, match=message):
         written_columns(columns, None)
+
+
+def test_an_unreachable_broker_is_waited_for_as_kafka_max_block_ms_says() -> None:
+    options = sink_options(
+        {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "out", "kafka.max.block.ms": "90"}
+    )
+    rows = pa.RecordBatch.from_pydict({"value": ["a"]})
+
+    with pytest.raises(RequestTimedOut, match=r"gave up after 90 ms \(max\.block\.ms\)"):
+        RowSink(options, ["value"]).write(iter([rows]))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,26 @@ def test_text_is_kafkas_to_the_letter(
 
 
 LOG = HOME / "data" / "codecs-0" / f"{0:020d}.log"
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl"])
+def test_a_reader_that_goes_before_the_end_is_no_error(form: str) -> None:
+    run = "import sys; from tidelog.tools.cli.main import main; sys.exit(main())"
+    files = ",".join([str(LOG)] * 300)  # more than a pipe and a buffer hold
+    command = ["dump-log", "--print-data-log", "--output", form, "--files", files]
+    process = subprocess.Popen(
+        [sys.executable, "-c", run, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.stdout.close()
+
+    _, errors = process.communicate(timeout=60)
+
+    assert (errors, process.returncode) == (b"", 0)
 
 
 def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:

@@ -254,12 +254,25 @@ def test_a_log_directory_without_logs_is_no_success(
     for folder in data.iterdir():
         if folder.is_dir():
             shutil.rmtree(folder)
+    before = tree(data)
 
     assert exit_code(command, str(data)) == 2
 
+    assert tree(data) == before
     said = capsys.readouterr()
     assert "no damage" not in said.out
     assert "nothing was checked" in said.err
+
+
+@pytest.mark.parametrize("name", [".", "orders-0"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_where_nothing_is_damaged_not_even_a_lock_stays_behind(
+    command: str, name: str, data: Path
+) -> None:
+    before = tree(data)
+
+    assert exit_code(command, str(data / name)) == 0
+    assert tree(data) == before
 
 
 def test_logs_that_are_left_alone_are_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

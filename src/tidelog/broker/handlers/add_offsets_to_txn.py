@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.transactions import fenced_in_version
-from tidelog.controller.topic_names import CONSUMER_OFFSETS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
+from tidelog.types import CONSUMER_OFFSETS
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, preferred_assignor
-from tidelog.coordinator.group.consumer.consumer_member import NOTHING, ConsumerGroupMember
+from tidelog.coordinator.group.consumer.consumer_group_member import NOTHING, ConsumerGroupMember
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_describe import (
     Assignment,

@@ -20,8 +20,10 @@ Versions: v1 pattern, and the client must make its own member id (KIP-1082).
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.group.consumer.consumer_membership import Sender
+from tidelog.coordinator.group.consumer.consumer_group_membership import Sender
 from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.pending import Pending
 from tidelog.protocol.messages.consumer_group_heartbeat import (
@@ -31,12 +33,14 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
+FIRST_VERSION_WITH_CLIENTS_MEMBER_ID: Final = 1
+
 
 def handle(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
     sender = Sender(
-        version=context.api_version,
+        makes_member_id=context.api_version >= FIRST_VERSION_WITH_CLIENTS_MEMBER_ID,
         client_id=context.client_id or "",
         client_host=f"/{context.session.client_host}",
     )

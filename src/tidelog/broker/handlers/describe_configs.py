@@ -6,8 +6,9 @@ Behaviour
   they ran. Internal keys are listed only where set.
 - configuration_keys picks keys, null or empty all; unknown ones are left out without an error.
 - A consumer group, known or not: its keys, over the broker's values for all groups.
-- This broker's loggers, with the levels in force. Subscriptions of client metrics: there are none,
-  which is no error and, as in Kafka 3.9, no row.
+- This broker's loggers, with the levels in force.
+- A subscription of client metrics: there are none, so each has the defaults, as in Kafka 4.3. Kafka
+  3.9 has no row for it, and no error either.
 - Values of passwords are null. The message of a success, and of an unknown topic, is empty.
 Checks, in order: resource type, then topic name valid and topic known, or broker id this one.
 Versions: v1 sources and synonyms instead of is_default (KIP-226), v3 types and documentation
@@ -33,6 +34,7 @@ from tidelog.broker.config_resource import (
     unsupported,
 )
 from tidelog.broker.context import RequestContext
+from tidelog.config.definition import ConfigType
 from tidelog.config.description import Entry, Source
 from tidelog.controller.topic_names import must_be_valid
 from tidelog.errors import ErrorCode, KafkaError
@@ -46,6 +48,17 @@ from tidelog.protocol.messages.describe_configs import (
 )
 
 RESOURCES_PER_SLICE: Final = 10
+
+
+def _subscription_key(name: str, value: str, type: ConfigType, doc: str) -> Entry:
+    return Entry(name, value, Source.DEFAULT, False, False, type, doc, ())
+
+
+SUBSCRIPTION: Final = [
+    _subscription_key("interval.ms", "300000", ConfigType.INT, "How often clients send metrics."),
+    _subscription_key("match", "", ConfigType.LIST, "Which clients send them; empty: all."),
+    _subscription_key("metrics", "", ConfigType.LIST, "Prefixes of their names; empty: none."),
+]
 
 
 async def handle(
@@ -116,7 +129,7 @@ async def entries_of(context: RequestContext, resource: DescribeConfigsResource)
     if resource.resource_type == ResourceType.CLIENT_METRICS:
         if not name:
             raise invalid_request("Client metrics subscription name must not be empty")
-        return []
+        return SUBSCRIPTION
     raise unsupported(resource.resource_type)
 
 
@@ -135,5 +148,6 @@ def row(
             for name, value, source in (entry.synonyms if request.include_synonyms else ())
         ],
         config_type=entry.type,
-        documentation=entry.doc if request.include_documentation else None,
+        # A logger has an empty one, asked for or not.
+        documentation=entry.doc if request.include_documentation or entry.doc == "" else None,
     )

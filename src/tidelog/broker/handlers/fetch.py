@@ -36,7 +36,7 @@ watermark of followers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
@@ -62,20 +62,22 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.log.segment.segment_walk import Walk
 
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
-ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
-RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-LAST_VERSION_OF_MAGIC_0 = 1
-LAST_VERSION_OF_MAGIC_1 = 3
-LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
-FIRST_VERSION_WITH_MAX_BYTES = 3
-FIRST_VERSION_WITH_ZSTD = 10
-CONVERTED_BYTES_MAX = 1 << 20  # in one answer, beyond the first batch of each partition
-FIRST_VERSION_FROM_FOLLOWERS = 11
-FIRST_VERSION_WITH_TOPIC_IDS = 13
-FIRST_VERSION_WITH_LEADERS = 16
-_LEADER_HAS_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LAST_VERSION_OF_MAGIC_0: Final = 1
+LAST_VERSION_OF_MAGIC_1: Final = 3
+LAST_VERSION_WITHOUT_STORAGE_ERROR: Final = 5
+FIRST_VERSION_WITH_MAX_BYTES: Final = 3
+FIRST_VERSION_WITH_ZSTD: Final = 10
+CONVERTED_BYTES_MAX: Final = 1 << 20  # in one answer, beyond the first batch of each partition
+FIRST_VERSION_FROM_FOLLOWERS: Final = 11
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+FIRST_VERSION_WITH_LEADERS: Final = 16
+_LEADER_HAS_MOVED: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
+)
 
 
 def handle(

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.metadata_cache import Node
-from tidelog.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.coordinator.runtime import partition_for
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.find_coordinator import (
@@ -26,6 +25,7 @@ from tidelog.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from tidelog.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 TOPICS: Final = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE}

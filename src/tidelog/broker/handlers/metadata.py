@@ -23,7 +23,7 @@ id; v13 top-level error.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
-from typing import Any
+from typing import Any, Final
 
 from tidelog.broker.authorized_operations import (
     CLUSTER_OPERATIONS,
@@ -46,10 +46,10 @@ from tidelog.protocol.messages.metadata import (
 )
 from tidelog.types import NO_LEADER, ZERO_UUID
 
-FIRST_VERSION_WITH_CREATION_FLAG = 4
-FIRST_VERSION_WITH_LISTENER_ERROR = 6
-FIRST_VERSION_BY_ID = 12
-LEADER_NOT_AVAILABLE = ErrorCode.LEADER_NOT_AVAILABLE  # looked at once a partition
+FIRST_VERSION_WITH_CREATION_FLAG: Final = 4
+FIRST_VERSION_WITH_LISTENER_ERROR: Final = 6
+FIRST_VERSION_BY_ID: Final = 12
+LEADER_NOT_AVAILABLE: Final = ErrorCode.LEADER_NOT_AVAILABLE  # looked at once a partition
 
 
 def handle(

@@ -28,7 +28,7 @@ Unlike Kafka
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
@@ -48,8 +48,9 @@ from tidelog.protocol.messages.offset_commit import (
 if TYPE_CHECKING:
     from tidelog.controller.topics import TopicImage
 
-VERSION_WITH_DISTINCT_ROWS = 1
-FIRST_VERSION_WITH_TOPIC_IDS = 10
+VERSION_WITH_DISTINCT_ROWS: Final = 1
+FIRST_VERSION_WITH_MEMBER_EPOCH: Final = 9
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
 def handle(
@@ -143,7 +144,7 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
                 generation_id=request.generation_id_or_member_epoch,
                 member_id=request.member_id,
                 group_instance_id=request.group_instance_id,
-                version=self.context.api_version,
+                knows_member_epochs=self.context.api_version >= FIRST_VERSION_WITH_MEMBER_EPOCH,
                 records=self.records,
             )
         except KafkaError as error:

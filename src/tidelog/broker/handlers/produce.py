@@ -93,16 +93,16 @@ if TYPE_CHECKING:
 Answer = ProduceResponse | CloseConnection | None
 Row = tuple[PartitionProduceResponse, Partition]
 
-ALL = -1
+ALL: Final = -1
 NOT_BEGUN: Final = -1.0
 ROWS_AT_ONCE: Final = 20  # a request for more partitions looks at the time
 ROWS_A_PART: Final = 200
-FIRST_VERSION_WITH_LEADERS = 10
-FIRST_VERSION_WITH_TOPIC_IDS = 13
-LAST_VERSION_WITHOUT_STORAGE_ERROR = 3
-FIRST_VERSION_WITH_BATCHES = 3
-_PLAIN = ("producer", "uncompressed")
-_WITHOUT_LOG_START = frozenset(
+FIRST_VERSION_WITH_LEADERS: Final = 10
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+LAST_VERSION_WITHOUT_STORAGE_ERROR: Final = 3
+FIRST_VERSION_WITH_BATCHES: Final = 3
+_PLAIN: Final = ("producer", "uncompressed")
+_WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -113,7 +113,7 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
-_BEFORE_THE_LOG = (NotOneBatch, UnknownCodec)  # refused before a log is asked for
+_BEFORE_THE_LOG: Final = (NotOneBatch, UnknownCodec)  # refused before a log is asked for
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> Answer | Pending[Answer]:
@@ -703,12 +703,13 @@ class _TurnAnswer:
         append.later = self
 
     def finish(self) -> None:
-        self._append.later = None  # else the two hold each other
-        self.pending.guard(self._finish)
-
-    def _finish(self) -> None:
-        answer = _finish(self._context, self._request, self._append, self._response)
-        self.pending.resolve(answer)
+        append = self._append
+        append.later = None  # else the two hold each other
+        try:
+            answer = _finish(self._context, self._request, append, self._response)
+            self.pending.resolve(answer)
+        except Exception as cause:  # noqa: BLE001 : the reader is told
+            self.pending.fail(cause)
 
 
 class _Later:

@@ -1,7 +1,8 @@
 """The controller of a cluster over ZooKeeper: pure decisions, then one write, then requests.
 
     in Kafka                                   here
-    KafkaController                            kafka_controller; active_controller, its term
+    KafkaController                            kafka_controller: who is elected, who resigns
+    onControllerFailover and all after it      active_controller, also auto leader rebalance
     KafkaController's API methods              controller_apis, cluster_topics
     ControllerEventManager                     controller_event_manager
     ControllerContext                          controller_context; decision_draft

@@ -166,7 +166,7 @@ class ActiveController:
         await self._decide(on_failover, failover)
         await self._finish_admin_nodes(failover)
         if self._settings["auto.leader.rebalance.enable"]:
-            self._schedule_balance_check(FIRST_BALANCE_CHECK_S)
+            self._schedule_auto_leader_rebalance(FIRST_BALANCE_CHECK_S)
 
     @property
     def is_half_done(self) -> bool:
@@ -479,15 +479,17 @@ class ActiveController:
         wanted = list(self.context.assignments) if partitions is None else partitions
         return await self._decide(partition_state_machine.elect_leaders, wanted, election_type)
 
-    def _schedule_balance_check(self, delay_s: float) -> None:
+    def _schedule_auto_leader_rebalance(self, delay_s: float) -> None:
         # Not tried again when it fails: the next check comes by itself.
-        event = Event("leader balance", self._balance_leaders)
+        event = Event("leader balance", self._auto_leader_rebalance)
         self._balance_check = self._timer.call_later(delay_s, partial(self._queue.put, event))
 
-    async def _balance_leaders(self) -> None:
+    async def _auto_leader_rebalance(self) -> None:
         if self.over:
             return
-        self._schedule_balance_check(self._settings["leader.imbalance.check.interval.seconds"])
+        self._schedule_auto_leader_rebalance(
+            self._settings["leader.imbalance.check.interval.seconds"]
+        )
         percentage = self._settings["leader.imbalance.per.broker.percentage"]
         await self._decide(partition_state_machine.elect_preferred_where_imbalanced, percentage)
 

@@ -145,7 +145,7 @@ class KafkaController:
             if self.active_id != NO_CONTROLLER:
                 return
             try:
-                await self._take_office()
+                await self._on_controller_failover()
                 return
             except ControllerMoved:
                 continue
@@ -154,7 +154,7 @@ class KafkaController:
             except StoreUnavailable:
                 await pause(self._timer, RETRY_BACKOFF_S)
 
-    async def _take_office(self) -> None:
+    async def _on_controller_failover(self) -> None:
         registration = await self._register()
         logger.info("elected controller", extra={"epoch": registration.epoch})
         self._epoch_version = registration.epoch_version
@@ -174,7 +174,7 @@ class KafkaController:
             begun = True
         finally:
             if not begun:
-                self._leave_office()
+                self._on_controller_resignation()
 
     async def _register(self) -> ControllerRegistration:
         """Tried until something is known to come of it: nobody else calls the election."""
@@ -193,7 +193,7 @@ class KafkaController:
             raise outcome
         return outcome
 
-    def _leave_office(self) -> None:
+    def _on_controller_resignation(self) -> None:
         """The election gives the place back first."""
         self._resign()
         self._call_election("give back")
@@ -217,7 +217,7 @@ class KafkaController:
         """
         if self._active is not None and self._active.is_half_done:
             logger.error("not all brokers were told what was decided: another term is to tell them")
-            self._leave_office()
+            self._on_controller_resignation()
 
     async def _look_again(self) -> None:
         """Who is the controller now? If this broker was and is not any more, it resigns."""

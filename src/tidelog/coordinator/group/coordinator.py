@@ -2,10 +2,10 @@
 
 It finds the shard of a group, checks what Kafka checks before looking at the group (its id;
 loading; whether this broker looks after it), and hands on to the group itself (`group`), to
-`removal` (expiry, deletion), to the shard's offsets, or to who answers members:
+`offset_removal` (expiry, deletion), to the shard's offsets, or to who answers members:
 
     of classic groups                                 classic_group_membership
-    of consumer groups, by the consumer protocol      consumer_membership
+    of consumer groups, by the consumer protocol      consumer_group_membership
     of consumer groups, by the classic protocol       classic_protocol_members
 
 Refusals are KafkaErrors unless an answer has a place of its own for them.
@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidelog.coordinator.group.classic.classic_group_membership import (
     ClassicGroupMembership,
@@ -30,10 +30,8 @@ from tidelog.coordinator.group.classic.classic_group_membership import (
     random_uuid,
 )
 from tidelog.coordinator.group.classic.rebalance import Rebalances
-from tidelog.coordinator.group.consumer.consumer_group import FIRST_VERSION_WITH_MEMBER_EPOCH
 from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID, GroupType, OffsetCommitter
-from tidelog.coordinator.group.offsets import OffsetRecords
-from tidelog.coordinator.group.removal import (
+from tidelog.coordinator.group.offset_removal import (
     LOOKS_MAX,
     TOMBSTONES_MAX,
     TombstoneWriter,
@@ -41,6 +39,7 @@ from tidelog.coordinator.group.removal import (
     expired_pieces,
     pieces_of_topic,
 )
+from tidelog.coordinator.group.offsets import OffsetRecords
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,
     JoinGroupResult,
@@ -61,7 +60,7 @@ from tidelog.pending import Pending
 from tidelog.protocol.errors import EncodeError
 from tidelog.record.batch import Codec
 from tidelog.slices import SlicedWork
-from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from tidelog.types import CONSUMER_OFFSETS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -70,7 +69,10 @@ if TYPE_CHECKING:
     from tidelog.coordinator.group.classic.classic_group_membership import Leaving, MemberRequests
     from tidelog.coordinator.group.consumer.assignors import Assignor
     from tidelog.coordinator.group.consumer.classic_protocol_members import ClassicProtocolMembers
-    from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership, Sender
+    from tidelog.coordinator.group.consumer.consumer_group_membership import (
+        ConsumerGroupMembership,
+        Sender,
+    )
     from tidelog.coordinator.group.group import Group, TopicAndPartition, Topics
     from tidelog.coordinator.group.offsets import GroupOffsets, NewOffset
     from tidelog.coordinator.group.shard import G
@@ -80,8 +82,6 @@ if TYPE_CHECKING:
     from tidelog.replication.flusher import LogFlusher
 
 logger = logging.getLogger(__name__)
-
-CONSUMER_OFFSETS: Final = "__consumer_offsets"
 
 
 class GroupCoordinator:
@@ -122,15 +122,17 @@ class GroupCoordinator:
         self._timer = timer
         self._new_uuid = new_uuid
         # Imported and made when needed.
-        self._consumer_membership: ConsumerMembership | None = None
+        self._consumer_membership: ConsumerGroupMembership | None = None
         self._classic_members: ClassicProtocolMembers | None = None
 
     @property
-    def _consumers(self) -> ConsumerMembership:
+    def _consumers(self) -> ConsumerGroupMembership:
         if self._consumer_membership is None:
-            from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership
+            from tidelog.coordinator.group.consumer.consumer_group_membership import (
+                ConsumerGroupMembership,
+            )
 
-            self._consumer_membership = ConsumerMembership(
+            self._consumer_membership = ConsumerGroupMembership(
                 self.runtime,
                 self._rebalances,
                 self._topics,
@@ -257,22 +259,25 @@ class GroupCoordinator:
         generation_id: int,
         member_id: str,
         group_instance_id: str | None,
-        version: int,
+        knows_member_epochs: bool,
         records: OffsetRecords | None = None,
     ) -> Pending[ErrorCode] | None:
-        """None: committed; else the outcome, for `commit_error`, comes later. `version` is that of
-        OffsetCommit; `records` are those of all offsets, if they are encoded already.
+        """None: committed; else the outcome, for `commit_error`, comes later. `records` are those
+        of all offsets, if they are encoded already.
         """
         shard = self.runtime.shard_for(group_id)
         group = shard.groups.get(group_id)
         if group is not None:
-            committer = OffsetCommitter(member_id, group_instance_id, generation_id, version)
+            committer = OffsetCommitter(
+                member_id, group_instance_id, generation_id, knows_member_epochs
+            )
             group.require_commit(committer, offsets, self._topics)
             group.note_commit(member_id)
         elif generation_id >= 0:
-            is_modern = version >= FIRST_VERSION_WITH_MEMBER_EPOCH
             raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND if is_modern else ErrorCode.ILLEGAL_GENERATION
+                ErrorCode.GROUP_ID_NOT_FOUND
+                if knows_member_epochs
+                else ErrorCode.ILLEGAL_GENERATION
             )
         return self._write_offsets(shard, group_id, offsets, records)
 
@@ -301,7 +306,13 @@ class GroupCoordinator:
         if group is None and generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         if group is not None and names_member:
-            committer = OffsetCommitter(member_id, group_instance_id, generation_id, None)
+            committer = OffsetCommitter(
+                member_id,
+                group_instance_id,
+                generation_id,
+                knows_member_epochs=True,
+                in_transaction=True,
+            )
             group.require_commit(committer, offsets, self._topics)
         return self._write_offsets(shard, group_id, offsets, records, producer_id, producer_epoch)
 

@@ -65,7 +65,8 @@ class OffsetCommitter(NamedTuple):
     member_id: str
     group_instance_id: str | None
     generation_id: int  # of a member of a consumer group: its epoch
-    version: int | None  # of OffsetCommit; None for offsets of a transaction
+    knows_member_epochs: bool  # it may speak for a member of a consumer group
+    in_transaction: bool = False
 
 
 class OffsetExpiry(NamedTuple):

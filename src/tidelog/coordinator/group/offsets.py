@@ -27,14 +27,16 @@ NOT_WRITTEN: Final = -1  # log_offset of an offset that is being decided on
 _RECORD_VERSION: Final = 3
 _RECORD_VERSION_WITH_EXPIRY: Final = 1
 _RECORD_TYPE: Final = OffsetCommitKey.RECORD_TYPE.to_bytes(2, "big")
-_PARTITION: Final = Struct(">i")
-_VALUE_START: Final = Struct(">hqi")  # version, offset, leader epoch; then the metadata
-_VALUE_END: Final = Struct(">q")  # commit timestamp
-_VALUE_WITHOUT_METADATA: Final = Struct(">hqihq")
+_pack_partition: Final = Struct(">i").pack
+_pack_value_start: Final = Struct(">hqi").pack  # version, offset, leader epoch; then the metadata
+_pack_value_end: Final = Struct(">q").pack  # commit timestamp
+_pack_value_without_metadata: Final = Struct(">hqihq").pack
 
 
 class CommittedOffset:
-    """Never changed. No NamedTuple, because a commit makes two for each partition."""
+    """Never changed once it is written. No NamedTuple, because a commit makes one for each
+    partition.
+    """
 
     __slots__ = (
         "commit_timestamp_ms",
@@ -83,8 +85,13 @@ class CommittedOffset:
         return f"CommittedOffset{self._fields()}"
 
     def written_at(self, log_offset: int) -> CommittedOffset:
-        """As its record tells it."""
+        """As its record tells it. One that is NOT_WRITTEN becomes that itself; a commit that is
+        written once more leaves alone what may be known by now.
+        """
         expire_timestamp_ms = self.expire_timestamp_ms
+        if self.log_offset == NOT_WRITTEN and expire_timestamp_ms == NO_EXPIRY:
+            self.log_offset = log_offset
+            return self
         return CommittedOffset(
             self.offset,
             self.leader_epoch if expire_timestamp_ms == NO_EXPIRY else -1,  # v1 has none
@@ -269,19 +276,19 @@ class OffsetRecords:
                 self._begin_topic(topic)
             if committed.metadata:
                 out = bytearray(
-                    _VALUE_START.pack(_RECORD_VERSION, committed.offset, committed.leader_epoch)
+                    _pack_value_start(_RECORD_VERSION, committed.offset, committed.leader_epoch)
                 )
                 encode_string(out, committed.metadata)
-                value = bytes(out + _VALUE_END.pack(committed.commit_timestamp_ms))
+                value = bytes(out + _pack_value_end(committed.commit_timestamp_ms))
             else:
-                value = _VALUE_WITHOUT_METADATA.pack(
+                value = _pack_value_without_metadata(
                     _RECORD_VERSION,
                     committed.offset,
                     committed.leader_epoch,
                     0,
                     committed.commit_timestamp_ms,
                 )
-            self._encoded.append((self._key_start + _PARTITION.pack(partition), value))
+            self._encoded.append((self._key_start + _pack_partition(partition), value))
         except EncodeError as error:
             self._error = error
         except ENCODE_FAILURES as error:

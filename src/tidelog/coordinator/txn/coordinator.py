@@ -37,14 +37,13 @@ from tidelog.coordinator.txn.records import (
     transaction_tombstone,
 )
 from tidelog.coordinator.txn.retries import Retries
-from tidelog.coordinator.txn.settings import TransactionSettings
 from tidelog.coordinator.txn.shard import TransactionShard
 from tidelog.coordinator.txn.states import PREPARED, SETTLED, TransactionState
 from tidelog.coordinator.txn.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.slices import SlicedWork
-from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
@@ -55,8 +54,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TRANSACTION_STATE: Final = "__transaction_state"
 IDS_PER_STEP: Final = 50
+
+
+class TransactionSettings(NamedTuple):
+    """What the broker's configuration says about transactions."""
+
+    max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    verifies_partitions: bool
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> TransactionSettings:
+        return cls(
+            max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
+            transactional_id_expiration_ms=config.get_int("transactional.id.expiration.ms"),
+            verifies_partitions=bool(config["transaction.partition.verification.enable"]),
+        )
 
 
 class Ended(NamedTuple):

@@ -21,6 +21,8 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Final
 
 RESERVE_STEP_BYTES: Final = 16384
+# Without it the first store into a page reads megabytes of nothing behind it into the page cache.
+_ACCESS_AT_RANDOM: Final[int] = getattr(mmap, "MADV_RANDOM", -1)  # -1: there is no such advice
 
 
 class CorruptIndex(Exception):
@@ -89,6 +91,8 @@ class IndexFile(ABC):
             if size < capacity_bytes:
                 os.ftruncate(descriptor, capacity_bytes)
             self._map = mmap.mmap(descriptor, max(size, capacity_bytes))
+            if _ACCESS_AT_RANDOM >= 0:
+                self._map.madvise(_ACCESS_AT_RANDOM)
         finally:
             os.close(descriptor)
         self._writable = True

@@ -23,7 +23,7 @@ from typing import ClassVar, Final
 from tidelog.log.segment.index_file import CorruptIndex, IndexFile
 
 ENTRY: Final = Struct(">II")
-_FIELD = Struct(">I")
+_FIELD: Final = Struct(">I")
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 

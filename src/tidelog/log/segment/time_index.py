@@ -23,7 +23,7 @@ from tidelog.log.segment.index_file import CorruptIndex, IndexFile
 
 ENTRY: Final = Struct(">qI")
 CHECKED_MAX: Final = 4096  # of a longer index only every n-th entry is compared with the next
-_TIMESTAMP = Struct(">q")
+_TIMESTAMP: Final = Struct(">q")
 
 
 class TimeIndex(IndexFile):

@@ -87,7 +87,7 @@ class Decoder:
 
     def _struct(self, var: str, name: str, rows: tuple[Field, ...]) -> None:
         source, layout = self.source, self.layout
-        source(f"{var} = {source.use('new')}({name})")
+        source(f"{var} = {source.maker(name)}({name})")
         tagged = layout.tagged(rows)
         for row in layout.missing(rows) + tagged:
             source(f"{var}.{row.name} = {source.default(self.owner, row)}")
@@ -210,7 +210,8 @@ class Decoder:
         tag, end = f"tag{self.made}", f"tag_end{self.made}"
         source("if n > 127:")
         source(f"    n, position = {source.use('uvarint')}(buffer, position, n)")
-        source("for _ in range(n):")
+        source(f"tags{self.made} = n")
+        source(f"for _ in range(tags{self.made}):")
         source.indent += 1
         source(f"{tag}, n, position = {source.use('read_tag')}(buffer, position)")
         source(f"{end} = position + n")
@@ -249,6 +250,8 @@ class InPlaceDecoder(Decoder):
         if nullable:
             source(f"if n {'== 0' if compact else '< 0'}:")
             source(f"    {target} = None")
+            source(f"elif n == {'1' if compact else '0'}:")  # the metadata of most commits
+            source(f'    {target} = ""')
             source("else:")
             source.indent += 1
         if compact:
@@ -299,7 +302,8 @@ class InPlaceDecoder(Decoder):
         items, var = f"items{self.made}", f"o{self.made}"
         source("budget -= n")
         source(f"{target} = {items} = []")
-        source("for _ in range(n):")
+        source(f"count{self.made} = n")  # compiled, a range whose end changes changes too
+        source(f"for _ in range(count{self.made}):")
         source.indent += 1
         self._struct(var, name, row.fields)
         source(f"{items}.append({var})")

@@ -22,7 +22,7 @@ PYTHON_TYPES = {
     "bytes": "bytes",
     "records": "Any",
 }
-FROM_MESSAGE = {"EMPTY", "Message", "RecordsMessage", "Struct", "absent", "new", "null_given"}
+FROM_MESSAGE = {"EMPTY", "Message", "RecordsMessage", "Struct", "absent", "null_given"}
 
 
 @dataclass(slots=True)
@@ -35,6 +35,7 @@ class Source:
     indent: int = 0
     unpackers: set[str] = field(default_factory=set)
     packers: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)  # classes of which decoders make objects
     names: set[str] = field(default_factory=set)
     functions: dict[tuple[str, str, Signature], str] = field(default_factory=dict)
 
@@ -85,6 +86,11 @@ class Source:
     def pack(self, formats: str) -> str:
         self.packers.add(formats)
         return f"pack_{_identifier(formats)}"
+
+    def maker(self, class_name: str) -> str:
+        """What makes an object without setting its fields. A compiled class has its own."""
+        self.made.add(class_name)
+        return f"new_{snake(class_name)}"
 
     def name_function(self, verb: str, class_name: str, version: int, layout: Signature) -> str:
         """A name for the function of a layout that has none yet."""
@@ -153,17 +159,20 @@ class Source:
             *self._imports(),
             "",
             *(
-                f"{self.unpack(each)} = Layout({_layout(each)}).unpack_from"
+                f"{self.unpack(each)}: Final = Layout({_layout(each)}).unpack_from"
                 for each in sorted(self.unpackers)
             ),
-            *(f"{self.pack(each)} = Layout({_layout(each)}).pack" for each in sorted(self.packers)),
+            *(
+                f"{self.pack(each)}: Final = Layout({_layout(each)}).pack"
+                for each in sorted(self.packers)
+            ),
         ]
 
     def _imports(self) -> list[str]:
         lines = ["from struct import Struct as Layout"] * bool(self.packers or self.unpackers)
-        typing_names = ["TYPE_CHECKING"] * ("Iterable" in self.names) + ["Any"] * (
-            "Any" in self.names
-        )
+        typing_names = ["TYPE_CHECKING"] * ("Iterable" in self.names)
+        typing_names += ["Any"] * ("Any" in self.names)
+        typing_names += ["Final"] * bool(self.packers or self.unpackers or self.made)
         if typing_names:
             lines.append(f"from typing import {', '.join(typing_names)}")
         primitives = self.names - FROM_MESSAGE - {"Iterable", "Any", "Uuid", "ZERO_UUID"}

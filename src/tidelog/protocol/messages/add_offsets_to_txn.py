@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
+from typing import Final
 
 from tidelog.protocol.message import (
     Message,
-    new,
 )
 from tidelog.protocol.primitives import (
     encode_compact_string,
@@ -17,12 +17,12 @@ from tidelog.protocol.primitives import (
     truncated,
 )
 
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-unpack_qh = Layout(">qh").unpack_from
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
-pack_qh = Layout(">qh").pack
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+unpack_qh: Final = Layout(">qh").unpack_from
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
+pack_qh: Final = Layout(">qh").pack
 
 
 class AddOffsetsToTxnRequest(Message):
@@ -62,7 +62,7 @@ class AddOffsetsToTxnResponse(Message):
 
 
 def _read_add_offsets_to_txn_request_v0(buffer: memoryview, position: int) -> AddOffsetsToTxnRequest:
-    o = new(AddOffsetsToTxnRequest)
+    o = new_add_offsets_to_txn_request(AddOffsetsToTxnRequest)
     o.transactional_id, position = read_string(buffer, position)
     o.producer_id, o.producer_epoch = unpack_qh(buffer, position)
     position += 10
@@ -79,7 +79,7 @@ def _write_add_offsets_to_txn_request_v0(o: AddOffsetsToTxnRequest, out: bytearr
 
 
 def _read_add_offsets_to_txn_request_v3(buffer: memoryview, position: int) -> AddOffsetsToTxnRequest:
-    o = new(AddOffsetsToTxnRequest)
+    o = new_add_offsets_to_txn_request(AddOffsetsToTxnRequest)
     o.transactional_id, position = read_compact_string(buffer, position)
     o.producer_id, o.producer_epoch = unpack_qh(buffer, position)
     position += 10
@@ -101,7 +101,7 @@ def _write_add_offsets_to_txn_request_v3(o: AddOffsetsToTxnRequest, out: bytearr
 
 
 def _read_add_offsets_to_txn_response_v0(buffer: memoryview, position: int) -> AddOffsetsToTxnResponse:
-    o = new(AddOffsetsToTxnResponse)
+    o = new_add_offsets_to_txn_response(AddOffsetsToTxnResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     if position > len(buffer):
@@ -114,7 +114,7 @@ def _write_add_offsets_to_txn_response_v0(o: AddOffsetsToTxnResponse, out: bytea
 
 
 def _read_add_offsets_to_txn_response_v3(buffer: memoryview, position: int) -> AddOffsetsToTxnResponse:
-    o = new(AddOffsetsToTxnResponse)
+    o = new_add_offsets_to_txn_response(AddOffsetsToTxnResponse)
     o.throttle_time_ms, o.error_code, n = unpack_ihB(buffer, position)
     position += 7
     if n:
@@ -128,6 +128,8 @@ def _write_add_offsets_to_txn_response_v3(o: AddOffsetsToTxnResponse, out: bytea
     out += pack_ihB(o.throttle_time_ms, o.error_code, 0)
 
 
+new_add_offsets_to_txn_request: Final = AddOffsetsToTxnRequest.__new__
+new_add_offsets_to_txn_response: Final = AddOffsetsToTxnResponse.__new__
 AddOffsetsToTxnRequest.DECODERS = {
     0: _read_add_offsets_to_txn_request_v0,
     1: _read_add_offsets_to_txn_request_v0,

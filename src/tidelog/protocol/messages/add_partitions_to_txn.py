@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -32,16 +31,16 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-unpack_qh = Layout(">qh").unpack_from
-unpack_qht = Layout(">qh?").unpack_from
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
-pack_qh = Layout(">qh").pack
-pack_qht = Layout(">qh?").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+unpack_qh: Final = Layout(">qh").unpack_from
+unpack_qht: Final = Layout(">qh?").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
+pack_qh: Final = Layout(">qh").pack
+pack_qht: Final = Layout(">qh?").pack
 
 
 class AddPartitionsToTxnRequest(Message):
@@ -176,7 +175,7 @@ def _read_add_partitions_to_txn_topic_v0(
     budget -= count
     items: list[AddPartitionsToTxnTopic] = []
     for _ in range(count):
-        o = new(AddPartitionsToTxnTopic)
+        o = new_add_partitions_to_txn_topic(AddPartitionsToTxnTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -186,7 +185,7 @@ def _read_add_partitions_to_txn_topic_v0(
 
 def _read_add_partitions_to_txn_request_v0(buffer: memoryview, position: int) -> AddPartitionsToTxnRequest:
     budget = OBJECT_BUDGET
-    o = new(AddPartitionsToTxnRequest)
+    o = new_add_partitions_to_txn_request(AddPartitionsToTxnRequest)
     o.transactions = []
     o.v3_and_below_transactional_id, position = read_string(buffer, position)
     o.v3_and_below_producer_id, o.v3_and_below_producer_epoch = unpack_qh(buffer, position)
@@ -222,7 +221,7 @@ def _read_add_partitions_to_txn_topic_v3(
     budget -= count
     items: list[AddPartitionsToTxnTopic] = []
     for _ in range(count):
-        o = new(AddPartitionsToTxnTopic)
+        o = new_add_partitions_to_txn_topic(AddPartitionsToTxnTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -236,7 +235,7 @@ def _read_add_partitions_to_txn_topic_v3(
 
 def _read_add_partitions_to_txn_request_v3(buffer: memoryview, position: int) -> AddPartitionsToTxnRequest:
     budget = OBJECT_BUDGET
-    o = new(AddPartitionsToTxnRequest)
+    o = new_add_partitions_to_txn_request(AddPartitionsToTxnRequest)
     o.transactions = []
     o.v3_and_below_transactional_id, position = read_compact_string(buffer, position)
     o.v3_and_below_producer_id, o.v3_and_below_producer_epoch = unpack_qh(buffer, position)
@@ -278,7 +277,7 @@ def _read_add_partitions_to_txn_transaction_v4(
     budget -= count
     items: list[AddPartitionsToTxnTransaction] = []
     for _ in range(count):
-        o = new(AddPartitionsToTxnTransaction)
+        o = new_add_partitions_to_txn_transaction(AddPartitionsToTxnTransaction)
         o.transactional_id, position = read_compact_string(buffer, position)
         o.producer_id, o.producer_epoch, o.verify_only = unpack_qht(buffer, position)
         position += 11
@@ -294,7 +293,7 @@ def _read_add_partitions_to_txn_transaction_v4(
 
 def _read_add_partitions_to_txn_request_v4(buffer: memoryview, position: int) -> AddPartitionsToTxnRequest:
     budget = OBJECT_BUDGET
-    o = new(AddPartitionsToTxnRequest)
+    o = new_add_partitions_to_txn_request(AddPartitionsToTxnRequest)
     o.v3_and_below_transactional_id = ""
     o.v3_and_below_producer_id = 0
     o.v3_and_below_producer_epoch = 0
@@ -341,7 +340,7 @@ def _read_add_partitions_to_txn_partition_result_v0(
     budget -= count
     items: list[AddPartitionsToTxnPartitionResult] = []
     for _ in range(count):
-        o = new(AddPartitionsToTxnPartitionResult)
+        o = new_add_partitions_to_txn_partition_result(AddPartitionsToTxnPartitionResult)
         o.partition_index, o.partition_error_code = unpack_ih(buffer, position)
         position += 6
         items.append(o)
@@ -356,7 +355,7 @@ def _read_add_partitions_to_txn_topic_result_v0(
     budget -= count
     items: list[AddPartitionsToTxnTopicResult] = []
     for _ in range(count):
-        o = new(AddPartitionsToTxnTopicResult)
+        o = new_add_partitions_to_txn_topic_result(AddPartitionsToTxnTopicResult)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 6)
         o.results_by_partition, position, budget = _read_add_partitions_to_txn_partition_result_v0(buffer, position, n, budget)
@@ -366,7 +365,7 @@ def _read_add_partitions_to_txn_topic_result_v0(
 
 def _read_add_partitions_to_txn_response_v0(buffer: memoryview, position: int) -> AddPartitionsToTxnResponse:
     budget = OBJECT_BUDGET
-    o = new(AddPartitionsToTxnResponse)
+    o = new_add_partitions_to_txn_response(AddPartitionsToTxnResponse)
     o.error_code = 0
     o.results_by_transaction = []
     (o.throttle_time_ms,) = unpack_i(buffer, position)
@@ -406,7 +405,7 @@ def _read_add_partitions_to_txn_partition_result_v3(
     budget -= count
     items: list[AddPartitionsToTxnPartitionResult] = []
     for _ in range(count):
-        o = new(AddPartitionsToTxnPartitionResult)
+        o = new_add_partitions_to_txn_partition_result(AddPartitionsToTxnPartitionResult)
         o.partition_index, o.partition_error_code, n = unpack_ihB(buffer, position)
         position += 7
         if n:
@@ -423,7 +422,7 @@ def _read_add_partitions_to_txn_topic_result_v3(
     budget -= count
     items: list[AddPartitionsToTxnTopicResult] = []
     for _ in range(count):
-        o = new(AddPartitionsToTxnTopicResult)
+        o = new_add_partitions_to_txn_topic_result(AddPartitionsToTxnTopicResult)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 7)
         o.results_by_partition, position, budget = _read_add_partitions_to_txn_partition_result_v3(buffer, position, n, budget)
@@ -437,7 +436,7 @@ def _read_add_partitions_to_txn_topic_result_v3(
 
 def _read_add_partitions_to_txn_response_v3(buffer: memoryview, position: int) -> AddPartitionsToTxnResponse:
     budget = OBJECT_BUDGET
-    o = new(AddPartitionsToTxnResponse)
+    o = new_add_partitions_to_txn_response(AddPartitionsToTxnResponse)
     o.error_code = 0
     o.results_by_transaction = []
     (o.throttle_time_ms,) = unpack_i(buffer, position)
@@ -483,7 +482,7 @@ def _read_add_partitions_to_txn_result_v4(
     budget -= count
     items: list[AddPartitionsToTxnResult] = []
     for _ in range(count):
-        o = new(AddPartitionsToTxnResult)
+        o = new_add_partitions_to_txn_result(AddPartitionsToTxnResult)
         o.transactional_id, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 3)
         o.topic_results, position, budget = _read_add_partitions_to_txn_topic_result_v3(buffer, position, n, budget)
@@ -497,7 +496,7 @@ def _read_add_partitions_to_txn_result_v4(
 
 def _read_add_partitions_to_txn_response_v4(buffer: memoryview, position: int) -> AddPartitionsToTxnResponse:
     budget = OBJECT_BUDGET
-    o = new(AddPartitionsToTxnResponse)
+    o = new_add_partitions_to_txn_response(AddPartitionsToTxnResponse)
     o.results_by_topic_v3_and_below = []
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
@@ -529,6 +528,13 @@ def _write_add_partitions_to_txn_response_v4(o: AddPartitionsToTxnResponse, out:
     out.append(0)
 
 
+new_add_partitions_to_txn_partition_result: Final = AddPartitionsToTxnPartitionResult.__new__
+new_add_partitions_to_txn_request: Final = AddPartitionsToTxnRequest.__new__
+new_add_partitions_to_txn_response: Final = AddPartitionsToTxnResponse.__new__
+new_add_partitions_to_txn_result: Final = AddPartitionsToTxnResult.__new__
+new_add_partitions_to_txn_topic: Final = AddPartitionsToTxnTopic.__new__
+new_add_partitions_to_txn_topic_result: Final = AddPartitionsToTxnTopicResult.__new__
+new_add_partitions_to_txn_transaction: Final = AddPartitionsToTxnTransaction.__new__
 AddPartitionsToTxnRequest.DECODERS = {
     0: _read_add_partitions_to_txn_request_v0,
     1: _read_add_partitions_to_txn_request_v0,

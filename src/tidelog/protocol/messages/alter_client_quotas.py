@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -33,18 +32,18 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_tB = Layout(">?B").unpack_from
-unpack_dt = Layout(">d?").unpack_from
-unpack_dtB = Layout(">d?B").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-pack_t = Layout(">?").pack
-pack_tB = Layout(">?B").pack
-pack_dt = Layout(">d?").pack
-pack_dtB = Layout(">d?B").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_dt: Final = Layout(">d?").unpack_from
+unpack_dtB: Final = Layout(">d?B").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_tB: Final = Layout(">?B").pack
+pack_dt: Final = Layout(">d?").pack
+pack_dtB: Final = Layout(">d?B").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
 
 
 class AlterClientQuotasRequest(Message):
@@ -143,7 +142,7 @@ def _read_entity_data_v0(
     budget -= count
     items: list[EntityData] = []
     for _ in range(count):
-        o = new(EntityData)
+        o = new_entity_data(EntityData)
         o.entity_type, position = read_string(buffer, position)
         o.entity_name, position = read_nullable_string(buffer, position)
         items.append(o)
@@ -158,7 +157,7 @@ def _read_op_data_v0(
     budget -= count
     items: list[OpData] = []
     for _ in range(count):
-        o = new(OpData)
+        o = new_op_data(OpData)
         o.key, position = read_string(buffer, position)
         o.value, o.remove = unpack_dt(buffer, position)
         position += 9
@@ -174,7 +173,7 @@ def _read_alter_client_quotas_request_entry_data_v0(
     budget -= count
     items: list[AlterClientQuotasRequestEntryData] = []
     for _ in range(count):
-        o = new(AlterClientQuotasRequestEntryData)
+        o = new_alter_client_quotas_request_entry_data(AlterClientQuotasRequestEntryData)
         n, position = read_count(buffer, position, 4)
         o.entity, position, budget = _read_entity_data_v0(buffer, position, n, budget)
         n, position = read_count(buffer, position, 11)
@@ -185,7 +184,7 @@ def _read_alter_client_quotas_request_entry_data_v0(
 
 def _read_alter_client_quotas_request_v0(buffer: memoryview, position: int) -> AlterClientQuotasRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterClientQuotasRequest)
+    o = new_alter_client_quotas_request(AlterClientQuotasRequest)
     n, position = read_count(buffer, position, 8)
     o.entries, position, budget = _read_alter_client_quotas_request_entry_data_v0(buffer, position, n, budget)
     (o.validate_only,) = unpack_t(buffer, position)
@@ -229,7 +228,7 @@ def _read_entity_data_v1(
     budget -= count
     items: list[EntityData] = []
     for _ in range(count):
-        o = new(EntityData)
+        o = new_entity_data(EntityData)
         o.entity_type, position = read_compact_string(buffer, position)
         o.entity_name, position = read_compact_nullable_string(buffer, position)
         n = buffer[position]
@@ -248,7 +247,7 @@ def _read_op_data_v1(
     budget -= count
     items: list[OpData] = []
     for _ in range(count):
-        o = new(OpData)
+        o = new_op_data(OpData)
         o.key, position = read_compact_string(buffer, position)
         o.value, o.remove, n = unpack_dtB(buffer, position)
         position += 10
@@ -266,7 +265,7 @@ def _read_alter_client_quotas_request_entry_data_v1(
     budget -= count
     items: list[AlterClientQuotasRequestEntryData] = []
     for _ in range(count):
-        o = new(AlterClientQuotasRequestEntryData)
+        o = new_alter_client_quotas_request_entry_data(AlterClientQuotasRequestEntryData)
         n, position = read_compact_count(buffer, position, 3)
         o.entity, position, budget = _read_entity_data_v1(buffer, position, n, budget)
         n, position = read_compact_count(buffer, position, 11)
@@ -281,7 +280,7 @@ def _read_alter_client_quotas_request_entry_data_v1(
 
 def _read_alter_client_quotas_request_v1(buffer: memoryview, position: int) -> AlterClientQuotasRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterClientQuotasRequest)
+    o = new_alter_client_quotas_request(AlterClientQuotasRequest)
     n, position = read_compact_count(buffer, position, 3)
     o.entries, position, budget = _read_alter_client_quotas_request_entry_data_v1(buffer, position, n, budget)
     o.validate_only, n = unpack_tB(buffer, position)
@@ -329,7 +328,7 @@ def _read_alter_client_quotas_response_entry_data_v0(
     budget -= count
     items: list[AlterClientQuotasResponseEntryData] = []
     for _ in range(count):
-        o = new(AlterClientQuotasResponseEntryData)
+        o = new_alter_client_quotas_response_entry_data(AlterClientQuotasResponseEntryData)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -341,7 +340,7 @@ def _read_alter_client_quotas_response_entry_data_v0(
 
 def _read_alter_client_quotas_response_v0(buffer: memoryview, position: int) -> AlterClientQuotasResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterClientQuotasResponse)
+    o = new_alter_client_quotas_response(AlterClientQuotasResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 8)
@@ -373,7 +372,7 @@ def _read_alter_client_quotas_response_entry_data_v1(
     budget -= count
     items: list[AlterClientQuotasResponseEntryData] = []
     for _ in range(count):
-        o = new(AlterClientQuotasResponseEntryData)
+        o = new_alter_client_quotas_response_entry_data(AlterClientQuotasResponseEntryData)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -389,7 +388,7 @@ def _read_alter_client_quotas_response_entry_data_v1(
 
 def _read_alter_client_quotas_response_v1(buffer: memoryview, position: int) -> AlterClientQuotasResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterClientQuotasResponse)
+    o = new_alter_client_quotas_response(AlterClientQuotasResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 5)
@@ -419,6 +418,12 @@ def _write_alter_client_quotas_response_v1(o: AlterClientQuotasResponse, out: by
     out.append(0)
 
 
+new_alter_client_quotas_request: Final = AlterClientQuotasRequest.__new__
+new_alter_client_quotas_request_entry_data: Final = AlterClientQuotasRequestEntryData.__new__
+new_alter_client_quotas_response: Final = AlterClientQuotasResponse.__new__
+new_alter_client_quotas_response_entry_data: Final = AlterClientQuotasResponseEntryData.__new__
+new_entity_data: Final = EntityData.__new__
+new_op_data: Final = OpData.__new__
 AlterClientQuotasRequest.DECODERS = {
     0: _read_alter_client_quotas_request_v0,
     1: _read_alter_client_quotas_request_v1,

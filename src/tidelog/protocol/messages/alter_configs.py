@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -33,16 +32,16 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_tB = Layout(">?B").unpack_from
-unpack_b = Layout(">b").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-pack_t = Layout(">?").pack
-pack_tB = Layout(">?B").pack
-pack_b = Layout(">b").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_b: Final = Layout(">b").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_tB: Final = Layout(">?B").pack
+pack_b: Final = Layout(">b").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
 
 
 class AlterConfigsRequest(Message):
@@ -130,7 +129,7 @@ def _read_alterable_config_v0(
     budget -= count
     items: list[AlterableConfig] = []
     for _ in range(count):
-        o = new(AlterableConfig)
+        o = new_alterable_config(AlterableConfig)
         o.name, position = read_string(buffer, position)
         o.value, position = read_nullable_string(buffer, position)
         items.append(o)
@@ -145,7 +144,7 @@ def _read_alter_configs_resource_v0(
     budget -= count
     items: list[AlterConfigsResource] = []
     for _ in range(count):
-        o = new(AlterConfigsResource)
+        o = new_alter_configs_resource(AlterConfigsResource)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_string(buffer, position)
@@ -157,7 +156,7 @@ def _read_alter_configs_resource_v0(
 
 def _read_alter_configs_request_v0(buffer: memoryview, position: int) -> AlterConfigsRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterConfigsRequest)
+    o = new_alter_configs_request(AlterConfigsRequest)
     n, position = read_count(buffer, position, 7)
     o.resources, position, budget = _read_alter_configs_resource_v0(buffer, position, n, budget)
     (o.validate_only,) = unpack_t(buffer, position)
@@ -195,7 +194,7 @@ def _read_alterable_config_v2(
     budget -= count
     items: list[AlterableConfig] = []
     for _ in range(count):
-        o = new(AlterableConfig)
+        o = new_alterable_config(AlterableConfig)
         o.name, position = read_compact_string(buffer, position)
         o.value, position = read_compact_nullable_string(buffer, position)
         n = buffer[position]
@@ -214,7 +213,7 @@ def _read_alter_configs_resource_v2(
     budget -= count
     items: list[AlterConfigsResource] = []
     for _ in range(count):
-        o = new(AlterConfigsResource)
+        o = new_alter_configs_resource(AlterConfigsResource)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_compact_string(buffer, position)
@@ -230,7 +229,7 @@ def _read_alter_configs_resource_v2(
 
 def _read_alter_configs_request_v2(buffer: memoryview, position: int) -> AlterConfigsRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterConfigsRequest)
+    o = new_alter_configs_request(AlterConfigsRequest)
     n, position = read_compact_count(buffer, position, 4)
     o.resources, position, budget = _read_alter_configs_resource_v2(buffer, position, n, budget)
     o.validate_only, n = unpack_tB(buffer, position)
@@ -272,7 +271,7 @@ def _read_alter_configs_resource_response_v0(
     budget -= count
     items: list[AlterConfigsResourceResponse] = []
     for _ in range(count):
-        o = new(AlterConfigsResourceResponse)
+        o = new_alter_configs_resource_response(AlterConfigsResourceResponse)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -285,7 +284,7 @@ def _read_alter_configs_resource_response_v0(
 
 def _read_alter_configs_response_v0(buffer: memoryview, position: int) -> AlterConfigsResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterConfigsResponse)
+    o = new_alter_configs_response(AlterConfigsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 7)
@@ -317,7 +316,7 @@ def _read_alter_configs_resource_response_v2(
     budget -= count
     items: list[AlterConfigsResourceResponse] = []
     for _ in range(count):
-        o = new(AlterConfigsResourceResponse)
+        o = new_alter_configs_resource_response(AlterConfigsResourceResponse)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -334,7 +333,7 @@ def _read_alter_configs_resource_response_v2(
 
 def _read_alter_configs_response_v2(buffer: memoryview, position: int) -> AlterConfigsResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterConfigsResponse)
+    o = new_alter_configs_response(AlterConfigsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 6)
@@ -364,6 +363,11 @@ def _write_alter_configs_response_v2(o: AlterConfigsResponse, out: bytearray) ->
     out.append(0)
 
 
+new_alter_configs_request: Final = AlterConfigsRequest.__new__
+new_alter_configs_resource: Final = AlterConfigsResource.__new__
+new_alter_configs_resource_response: Final = AlterConfigsResourceResponse.__new__
+new_alter_configs_response: Final = AlterConfigsResponse.__new__
+new_alterable_config: Final = AlterableConfig.__new__
 AlterConfigsRequest.DECODERS = {
     0: _read_alter_configs_request_v0,
     1: _read_alter_configs_request_v0,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -33,22 +32,22 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_biB = Layout(">biB").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihii = Layout(">ihii").unpack_from
-unpack_ii = Layout(">ii").unpack_from
-unpack_iq = Layout(">iq").unpack_from
-unpack_iqB = Layout(">iqB").unpack_from
-unpack_u = Layout(">16s").unpack_from
-pack_biB = Layout(">biB").pack
-pack_iB = Layout(">iB").pack
-pack_ih = Layout(">ih").pack
-pack_ihii = Layout(">ihii").pack
-pack_ii = Layout(">ii").pack
-pack_iq = Layout(">iq").pack
-pack_iqB = Layout(">iqB").pack
-pack_u = Layout(">16s").pack
+unpack_biB: Final = Layout(">biB").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihii: Final = Layout(">ihii").unpack_from
+unpack_ii: Final = Layout(">ii").unpack_from
+unpack_iq: Final = Layout(">iq").unpack_from
+unpack_iqB: Final = Layout(">iqB").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+pack_biB: Final = Layout(">biB").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihii: Final = Layout(">ihii").pack
+pack_ii: Final = Layout(">ii").pack
+pack_iq: Final = Layout(">iq").pack
+pack_iqB: Final = Layout(">iqB").pack
+pack_u: Final = Layout(">16s").pack
 
 
 class AlterPartitionRequest(Message):
@@ -197,7 +196,7 @@ def _read_alter_partition_request_partition_data_v0(
     budget -= count
     items: list[AlterPartitionRequestPartitionData] = []
     for _ in range(count):
-        o = new(AlterPartitionRequestPartitionData)
+        o = new_alter_partition_request_partition_data(AlterPartitionRequestPartitionData)
         o.new_isr_with_epochs = []
         o.leader_recovery_state = 0
         o.partition_index, o.leader_epoch = unpack_ii(buffer, position)
@@ -220,7 +219,7 @@ def _read_alter_partition_request_topic_data_v0(
     budget -= count
     items: list[AlterPartitionRequestTopicData] = []
     for _ in range(count):
-        o = new(AlterPartitionRequestTopicData)
+        o = new_alter_partition_request_topic_data(AlterPartitionRequestTopicData)
         o.topic_id = ZERO_UUID
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 14)
@@ -235,7 +234,7 @@ def _read_alter_partition_request_topic_data_v0(
 
 def _read_alter_partition_request_v0(buffer: memoryview, position: int) -> AlterPartitionRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionRequest)
+    o = new_alter_partition_request(AlterPartitionRequest)
     o.broker_id, o.broker_epoch = unpack_iq(buffer, position)
     position += 12
     n, position = read_compact_count(buffer, position, 3)
@@ -284,7 +283,7 @@ def _read_alter_partition_request_partition_data_v1(
     budget -= count
     items: list[AlterPartitionRequestPartitionData] = []
     for _ in range(count):
-        o = new(AlterPartitionRequestPartitionData)
+        o = new_alter_partition_request_partition_data(AlterPartitionRequestPartitionData)
         o.new_isr_with_epochs = []
         o.partition_index, o.leader_epoch = unpack_ii(buffer, position)
         position += 8
@@ -306,7 +305,7 @@ def _read_alter_partition_request_topic_data_v1(
     budget -= count
     items: list[AlterPartitionRequestTopicData] = []
     for _ in range(count):
-        o = new(AlterPartitionRequestTopicData)
+        o = new_alter_partition_request_topic_data(AlterPartitionRequestTopicData)
         o.topic_id = ZERO_UUID
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 15)
@@ -321,7 +320,7 @@ def _read_alter_partition_request_topic_data_v1(
 
 def _read_alter_partition_request_v1(buffer: memoryview, position: int) -> AlterPartitionRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionRequest)
+    o = new_alter_partition_request(AlterPartitionRequest)
     o.broker_id, o.broker_epoch = unpack_iq(buffer, position)
     position += 12
     n, position = read_compact_count(buffer, position, 3)
@@ -368,7 +367,7 @@ def _read_alter_partition_request_topic_data_v2(
     budget -= count
     items: list[AlterPartitionRequestTopicData] = []
     for _ in range(count):
-        o = new(AlterPartitionRequestTopicData)
+        o = new_alter_partition_request_topic_data(AlterPartitionRequestTopicData)
         o.topic_name = ""
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -385,7 +384,7 @@ def _read_alter_partition_request_topic_data_v2(
 
 def _read_alter_partition_request_v2(buffer: memoryview, position: int) -> AlterPartitionRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionRequest)
+    o = new_alter_partition_request(AlterPartitionRequest)
     o.broker_id, o.broker_epoch = unpack_iq(buffer, position)
     position += 12
     n, position = read_compact_count(buffer, position, 18)
@@ -422,7 +421,7 @@ def _read_broker_state_v3(
     budget -= count
     items: list[BrokerState] = []
     for _ in range(count):
-        o = new(BrokerState)
+        o = new_broker_state(BrokerState)
         o.broker_id, o.broker_epoch, n = unpack_iqB(buffer, position)
         position += 13
         if n:
@@ -439,7 +438,7 @@ def _read_alter_partition_request_partition_data_v3(
     budget -= count
     items: list[AlterPartitionRequestPartitionData] = []
     for _ in range(count):
-        o = new(AlterPartitionRequestPartitionData)
+        o = new_alter_partition_request_partition_data(AlterPartitionRequestPartitionData)
         o.new_isr = []
         o.partition_index, o.leader_epoch = unpack_ii(buffer, position)
         position += 8
@@ -461,7 +460,7 @@ def _read_alter_partition_request_topic_data_v3(
     budget -= count
     items: list[AlterPartitionRequestTopicData] = []
     for _ in range(count):
-        o = new(AlterPartitionRequestTopicData)
+        o = new_alter_partition_request_topic_data(AlterPartitionRequestTopicData)
         o.topic_name = ""
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -478,7 +477,7 @@ def _read_alter_partition_request_topic_data_v3(
 
 def _read_alter_partition_request_v3(buffer: memoryview, position: int) -> AlterPartitionRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionRequest)
+    o = new_alter_partition_request(AlterPartitionRequest)
     o.broker_id, o.broker_epoch = unpack_iq(buffer, position)
     position += 12
     n, position = read_compact_count(buffer, position, 18)
@@ -530,7 +529,7 @@ def _read_alter_partition_response_partition_data_v0(
     budget -= count
     items: list[AlterPartitionResponsePartitionData] = []
     for _ in range(count):
-        o = new(AlterPartitionResponsePartitionData)
+        o = new_alter_partition_response_partition_data(AlterPartitionResponsePartitionData)
         o.leader_recovery_state = 0
         o.partition_index, o.error_code, o.leader_id, o.leader_epoch = unpack_ihii(buffer, position)
         position += 14
@@ -552,7 +551,7 @@ def _read_alter_partition_response_topic_data_v0(
     budget -= count
     items: list[AlterPartitionResponseTopicData] = []
     for _ in range(count):
-        o = new(AlterPartitionResponseTopicData)
+        o = new_alter_partition_response_topic_data(AlterPartitionResponseTopicData)
         o.topic_id = ZERO_UUID
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 20)
@@ -567,7 +566,7 @@ def _read_alter_partition_response_topic_data_v0(
 
 def _read_alter_partition_response_v0(buffer: memoryview, position: int) -> AlterPartitionResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionResponse)
+    o = new_alter_partition_response(AlterPartitionResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 3)
@@ -612,7 +611,7 @@ def _read_alter_partition_response_partition_data_v1(
     budget -= count
     items: list[AlterPartitionResponsePartitionData] = []
     for _ in range(count):
-        o = new(AlterPartitionResponsePartitionData)
+        o = new_alter_partition_response_partition_data(AlterPartitionResponsePartitionData)
         o.partition_index, o.error_code, o.leader_id, o.leader_epoch = unpack_ihii(buffer, position)
         position += 14
         n, position = read_compact_count(buffer, position, 4)
@@ -633,7 +632,7 @@ def _read_alter_partition_response_topic_data_v1(
     budget -= count
     items: list[AlterPartitionResponseTopicData] = []
     for _ in range(count):
-        o = new(AlterPartitionResponseTopicData)
+        o = new_alter_partition_response_topic_data(AlterPartitionResponseTopicData)
         o.topic_id = ZERO_UUID
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 21)
@@ -648,7 +647,7 @@ def _read_alter_partition_response_topic_data_v1(
 
 def _read_alter_partition_response_v1(buffer: memoryview, position: int) -> AlterPartitionResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionResponse)
+    o = new_alter_partition_response(AlterPartitionResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 3)
@@ -693,7 +692,7 @@ def _read_alter_partition_response_topic_data_v2(
     budget -= count
     items: list[AlterPartitionResponseTopicData] = []
     for _ in range(count):
-        o = new(AlterPartitionResponseTopicData)
+        o = new_alter_partition_response_topic_data(AlterPartitionResponseTopicData)
         o.topic_name = ""
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -710,7 +709,7 @@ def _read_alter_partition_response_topic_data_v2(
 
 def _read_alter_partition_response_v2(buffer: memoryview, position: int) -> AlterPartitionResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionResponse)
+    o = new_alter_partition_response(AlterPartitionResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 18)
@@ -739,6 +738,13 @@ def _write_alter_partition_response_v2(o: AlterPartitionResponse, out: bytearray
     out.append(0)
 
 
+new_alter_partition_request: Final = AlterPartitionRequest.__new__
+new_alter_partition_request_partition_data: Final = AlterPartitionRequestPartitionData.__new__
+new_alter_partition_request_topic_data: Final = AlterPartitionRequestTopicData.__new__
+new_alter_partition_response: Final = AlterPartitionResponse.__new__
+new_alter_partition_response_partition_data: Final = AlterPartitionResponsePartitionData.__new__
+new_alter_partition_response_topic_data: Final = AlterPartitionResponseTopicData.__new__
+new_broker_state: Final = BrokerState.__new__
 AlterPartitionRequest.DECODERS = {
     0: _read_alter_partition_request_v0,
     1: _read_alter_partition_request_v1,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -32,14 +31,14 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_it = Layout(">i?").unpack_from
-unpack_ith = Layout(">i?h").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_i = Layout(">i").pack
-pack_it = Layout(">i?").pack
-pack_ith = Layout(">i?h").pack
-pack_ih = Layout(">ih").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_it: Final = Layout(">i?").unpack_from
+unpack_ith: Final = Layout(">i?h").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_it: Final = Layout(">i?").pack
+pack_ith: Final = Layout(">i?h").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class AlterPartitionReassignmentsRequest(Message):
@@ -150,7 +149,7 @@ def _read_reassignable_partition_v0(
     budget -= count
     items: list[ReassignablePartition] = []
     for _ in range(count):
-        o = new(ReassignablePartition)
+        o = new_reassignable_partition(ReassignablePartition)
         (o.partition_index,) = unpack_i(buffer, position)
         position += 4
         n, position = read_compact_nullable_count(buffer, position, 4)
@@ -174,7 +173,7 @@ def _read_reassignable_topic_v0(
     budget -= count
     items: list[ReassignableTopic] = []
     for _ in range(count):
-        o = new(ReassignableTopic)
+        o = new_reassignable_topic(ReassignableTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 6)
         o.partitions, position, budget = _read_reassignable_partition_v0(buffer, position, n, budget)
@@ -188,7 +187,7 @@ def _read_reassignable_topic_v0(
 
 def _read_alter_partition_reassignments_request_v0(buffer: memoryview, position: int) -> AlterPartitionReassignmentsRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionReassignmentsRequest)
+    o = new_alter_partition_reassignments_request(AlterPartitionReassignmentsRequest)
     o.allow_replication_factor_change = True
     (o.timeout_ms,) = unpack_i(buffer, position)
     position += 4
@@ -231,7 +230,7 @@ def _write_alter_partition_reassignments_request_v0(o: AlterPartitionReassignmen
 
 def _read_alter_partition_reassignments_request_v1(buffer: memoryview, position: int) -> AlterPartitionReassignmentsRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionReassignmentsRequest)
+    o = new_alter_partition_reassignments_request(AlterPartitionReassignmentsRequest)
     o.timeout_ms, o.allow_replication_factor_change = unpack_it(buffer, position)
     position += 5
     n, position = read_compact_count(buffer, position, 3)
@@ -260,7 +259,7 @@ def _read_reassignable_partition_response_v0(
     budget -= count
     items: list[ReassignablePartitionResponse] = []
     for _ in range(count):
-        o = new(ReassignablePartitionResponse)
+        o = new_reassignable_partition_response(ReassignablePartitionResponse)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -280,7 +279,7 @@ def _read_reassignable_topic_response_v0(
     budget -= count
     items: list[ReassignableTopicResponse] = []
     for _ in range(count):
-        o = new(ReassignableTopicResponse)
+        o = new_reassignable_topic_response(ReassignableTopicResponse)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 8)
         o.partitions, position, budget = _read_reassignable_partition_response_v0(buffer, position, n, budget)
@@ -294,7 +293,7 @@ def _read_reassignable_topic_response_v0(
 
 def _read_alter_partition_reassignments_response_v0(buffer: memoryview, position: int) -> AlterPartitionReassignmentsResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionReassignmentsResponse)
+    o = new_alter_partition_reassignments_response(AlterPartitionReassignmentsResponse)
     o.allow_replication_factor_change = True
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
@@ -335,7 +334,7 @@ def _write_alter_partition_reassignments_response_v0(o: AlterPartitionReassignme
 
 def _read_alter_partition_reassignments_response_v1(buffer: memoryview, position: int) -> AlterPartitionReassignmentsResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterPartitionReassignmentsResponse)
+    o = new_alter_partition_reassignments_response(AlterPartitionReassignmentsResponse)
     (
         o.throttle_time_ms,
         o.allow_replication_factor_change,
@@ -362,6 +361,12 @@ def _write_alter_partition_reassignments_response_v1(o: AlterPartitionReassignme
     out.append(0)
 
 
+new_alter_partition_reassignments_request: Final = AlterPartitionReassignmentsRequest.__new__
+new_alter_partition_reassignments_response: Final = AlterPartitionReassignmentsResponse.__new__
+new_reassignable_partition: Final = ReassignablePartition.__new__
+new_reassignable_partition_response: Final = ReassignablePartitionResponse.__new__
+new_reassignable_topic: Final = ReassignableTopic.__new__
+new_reassignable_topic_response: Final = ReassignableTopicResponse.__new__
 AlterPartitionReassignmentsRequest.DECODERS = {
     0: _read_alter_partition_reassignments_request_v0,
     1: _read_alter_partition_reassignments_request_v1,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -31,12 +30,12 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
 
 
 class AlterReplicaLogDirsRequest(Message):
@@ -129,7 +128,7 @@ def _read_alter_replica_log_dir_topic_v0(
     budget -= count
     items: list[AlterReplicaLogDirTopic] = []
     for _ in range(count):
-        o = new(AlterReplicaLogDirTopic)
+        o = new_alter_replica_log_dir_topic(AlterReplicaLogDirTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -145,7 +144,7 @@ def _read_alter_replica_log_dir_v0(
     budget -= count
     items: list[AlterReplicaLogDir] = []
     for _ in range(count):
-        o = new(AlterReplicaLogDir)
+        o = new_alter_replica_log_dir(AlterReplicaLogDir)
         o.path, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 6)
         o.topics, position, budget = _read_alter_replica_log_dir_topic_v0(buffer, position, n, budget)
@@ -155,7 +154,7 @@ def _read_alter_replica_log_dir_v0(
 
 def _read_alter_replica_log_dirs_request_v0(buffer: memoryview, position: int) -> AlterReplicaLogDirsRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterReplicaLogDirsRequest)
+    o = new_alter_replica_log_dirs_request(AlterReplicaLogDirsRequest)
     n, position = read_count(buffer, position, 6)
     o.dirs, position, budget = _read_alter_replica_log_dir_v0(buffer, position, n, budget)
     if position > len(buffer):
@@ -190,7 +189,7 @@ def _read_alter_replica_log_dir_topic_v2(
     budget -= count
     items: list[AlterReplicaLogDirTopic] = []
     for _ in range(count):
-        o = new(AlterReplicaLogDirTopic)
+        o = new_alter_replica_log_dir_topic(AlterReplicaLogDirTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -210,7 +209,7 @@ def _read_alter_replica_log_dir_v2(
     budget -= count
     items: list[AlterReplicaLogDir] = []
     for _ in range(count):
-        o = new(AlterReplicaLogDir)
+        o = new_alter_replica_log_dir(AlterReplicaLogDir)
         o.path, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 3)
         o.topics, position, budget = _read_alter_replica_log_dir_topic_v2(buffer, position, n, budget)
@@ -224,7 +223,7 @@ def _read_alter_replica_log_dir_v2(
 
 def _read_alter_replica_log_dirs_request_v2(buffer: memoryview, position: int) -> AlterReplicaLogDirsRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterReplicaLogDirsRequest)
+    o = new_alter_replica_log_dirs_request(AlterReplicaLogDirsRequest)
     n, position = read_compact_count(buffer, position, 3)
     o.dirs, position, budget = _read_alter_replica_log_dir_v2(buffer, position, n, budget)
     n = buffer[position]
@@ -266,7 +265,7 @@ def _read_alter_replica_log_dir_partition_result_v0(
     budget -= count
     items: list[AlterReplicaLogDirPartitionResult] = []
     for _ in range(count):
-        o = new(AlterReplicaLogDirPartitionResult)
+        o = new_alter_replica_log_dir_partition_result(AlterReplicaLogDirPartitionResult)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
         items.append(o)
@@ -281,7 +280,7 @@ def _read_alter_replica_log_dir_topic_result_v0(
     budget -= count
     items: list[AlterReplicaLogDirTopicResult] = []
     for _ in range(count):
-        o = new(AlterReplicaLogDirTopicResult)
+        o = new_alter_replica_log_dir_topic_result(AlterReplicaLogDirTopicResult)
         o.topic_name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 6)
         o.partitions, position, budget = _read_alter_replica_log_dir_partition_result_v0(buffer, position, n, budget)
@@ -291,7 +290,7 @@ def _read_alter_replica_log_dir_topic_result_v0(
 
 def _read_alter_replica_log_dirs_response_v0(buffer: memoryview, position: int) -> AlterReplicaLogDirsResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterReplicaLogDirsResponse)
+    o = new_alter_replica_log_dirs_response(AlterReplicaLogDirsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -327,7 +326,7 @@ def _read_alter_replica_log_dir_partition_result_v2(
     budget -= count
     items: list[AlterReplicaLogDirPartitionResult] = []
     for _ in range(count):
-        o = new(AlterReplicaLogDirPartitionResult)
+        o = new_alter_replica_log_dir_partition_result(AlterReplicaLogDirPartitionResult)
         o.partition_index, o.error_code, n = unpack_ihB(buffer, position)
         position += 7
         if n:
@@ -344,7 +343,7 @@ def _read_alter_replica_log_dir_topic_result_v2(
     budget -= count
     items: list[AlterReplicaLogDirTopicResult] = []
     for _ in range(count):
-        o = new(AlterReplicaLogDirTopicResult)
+        o = new_alter_replica_log_dir_topic_result(AlterReplicaLogDirTopicResult)
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 7)
         o.partitions, position, budget = _read_alter_replica_log_dir_partition_result_v2(buffer, position, n, budget)
@@ -358,7 +357,7 @@ def _read_alter_replica_log_dir_topic_result_v2(
 
 def _read_alter_replica_log_dirs_response_v2(buffer: memoryview, position: int) -> AlterReplicaLogDirsResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterReplicaLogDirsResponse)
+    o = new_alter_replica_log_dirs_response(AlterReplicaLogDirsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 3)
@@ -392,6 +391,12 @@ def _write_alter_replica_log_dirs_response_v2(o: AlterReplicaLogDirsResponse, ou
     out.append(0)
 
 
+new_alter_replica_log_dir: Final = AlterReplicaLogDir.__new__
+new_alter_replica_log_dir_partition_result: Final = AlterReplicaLogDirPartitionResult.__new__
+new_alter_replica_log_dir_topic: Final = AlterReplicaLogDirTopic.__new__
+new_alter_replica_log_dir_topic_result: Final = AlterReplicaLogDirTopicResult.__new__
+new_alter_replica_log_dirs_request: Final = AlterReplicaLogDirsRequest.__new__
+new_alter_replica_log_dirs_response: Final = AlterReplicaLogDirsResponse.__new__
 AlterReplicaLogDirsRequest.DECODERS = {
     0: _read_alter_replica_log_dirs_request_v0,
     1: _read_alter_replica_log_dirs_request_v0,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -29,14 +28,14 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_bB = Layout(">bB").unpack_from
-unpack_bi = Layout(">bi").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-pack_bB = Layout(">bB").pack
-pack_bi = Layout(">bi").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
+unpack_bB: Final = Layout(">bB").unpack_from
+unpack_bi: Final = Layout(">bi").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+pack_bB: Final = Layout(">bB").pack
+pack_bi: Final = Layout(">bi").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
 
 
 class AlterUserScramCredentialsRequest(Message):
@@ -126,7 +125,7 @@ def _read_scram_credential_deletion_v0(
     budget -= count
     items: list[ScramCredentialDeletion] = []
     for _ in range(count):
-        o = new(ScramCredentialDeletion)
+        o = new_scram_credential_deletion(ScramCredentialDeletion)
         o.name, position = read_compact_string(buffer, position)
         o.mechanism, n = unpack_bB(buffer, position)
         position += 2
@@ -144,7 +143,7 @@ def _read_scram_credential_upsertion_v0(
     budget -= count
     items: list[ScramCredentialUpsertion] = []
     for _ in range(count):
-        o = new(ScramCredentialUpsertion)
+        o = new_scram_credential_upsertion(ScramCredentialUpsertion)
         o.name, position = read_compact_string(buffer, position)
         o.mechanism, o.iterations = unpack_bi(buffer, position)
         position += 5
@@ -160,7 +159,7 @@ def _read_scram_credential_upsertion_v0(
 
 def _read_alter_user_scram_credentials_request_v0(buffer: memoryview, position: int) -> AlterUserScramCredentialsRequest:
     budget = OBJECT_BUDGET
-    o = new(AlterUserScramCredentialsRequest)
+    o = new_alter_user_scram_credentials_request(AlterUserScramCredentialsRequest)
     n, position = read_compact_count(buffer, position, 3)
     o.deletions, position, budget = _read_scram_credential_deletion_v0(buffer, position, n, budget)
     n, position = read_compact_count(buffer, position, 9)
@@ -205,7 +204,7 @@ def _read_alter_user_scram_credentials_result_v0(
     budget -= count
     items: list[AlterUserScramCredentialsResult] = []
     for _ in range(count):
-        o = new(AlterUserScramCredentialsResult)
+        o = new_alter_user_scram_credentials_result(AlterUserScramCredentialsResult)
         o.user, position = read_compact_string(buffer, position)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -220,7 +219,7 @@ def _read_alter_user_scram_credentials_result_v0(
 
 def _read_alter_user_scram_credentials_response_v0(buffer: memoryview, position: int) -> AlterUserScramCredentialsResponse:
     budget = OBJECT_BUDGET
-    o = new(AlterUserScramCredentialsResponse)
+    o = new_alter_user_scram_credentials_response(AlterUserScramCredentialsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 5)
@@ -249,6 +248,11 @@ def _write_alter_user_scram_credentials_response_v0(o: AlterUserScramCredentials
     out.append(0)
 
 
+new_alter_user_scram_credentials_request: Final = AlterUserScramCredentialsRequest.__new__
+new_alter_user_scram_credentials_response: Final = AlterUserScramCredentialsResponse.__new__
+new_alter_user_scram_credentials_result: Final = AlterUserScramCredentialsResult.__new__
+new_scram_credential_deletion: Final = ScramCredentialDeletion.__new__
+new_scram_credential_upsertion: Final = ScramCredentialUpsertion.__new__
 AlterUserScramCredentialsRequest.DECODERS = {
     0: _read_alter_user_scram_credentials_request_v0,
 }

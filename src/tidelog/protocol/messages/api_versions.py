@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -31,22 +30,22 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_hhB = Layout(">hhB").unpack_from
-unpack_hhh = Layout(">hhh").unpack_from
-unpack_hhhB = Layout(">hhhB").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_q = Layout(">q").unpack_from
-pack_t = Layout(">?").pack
-pack_h = Layout(">h").pack
-pack_hhB = Layout(">hhB").pack
-pack_hhh = Layout(">hhh").pack
-pack_hhhB = Layout(">hhhB").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_q = Layout(">q").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hhB: Final = Layout(">hhB").unpack_from
+unpack_hhh: Final = Layout(">hhh").unpack_from
+unpack_hhhB: Final = Layout(">hhhB").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_h: Final = Layout(">h").pack
+pack_hhB: Final = Layout(">hhB").pack
+pack_hhh: Final = Layout(">hhh").pack
+pack_hhhB: Final = Layout(">hhhB").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_q: Final = Layout(">q").pack
 
 
 class ApiVersionsRequest(Message):
@@ -145,7 +144,7 @@ class FinalizedFeatureKey(Struct):
 
 
 def _read_api_versions_request_v0(buffer: memoryview, position: int) -> ApiVersionsRequest:
-    o = new(ApiVersionsRequest)
+    o = new_api_versions_request(ApiVersionsRequest)
     o.client_software_name = ""
     o.client_software_version = ""
     if position > len(buffer):
@@ -158,7 +157,7 @@ def _write_api_versions_request_v0(o: ApiVersionsRequest, out: bytearray) -> Non
 
 
 def _read_api_versions_request_v3(buffer: memoryview, position: int) -> ApiVersionsRequest:
-    o = new(ApiVersionsRequest)
+    o = new_api_versions_request(ApiVersionsRequest)
     o.client_software_name, position = read_compact_string(buffer, position)
     o.client_software_version, position = read_compact_string(buffer, position)
     n = buffer[position]
@@ -184,7 +183,7 @@ def _read_api_version_v0(
     budget -= count
     items: list[ApiVersion] = []
     for _ in range(count):
-        o = new(ApiVersion)
+        o = new_api_version(ApiVersion)
         o.api_key, o.min_version, o.max_version = unpack_hhh(buffer, position)
         position += 6
         items.append(o)
@@ -193,7 +192,7 @@ def _read_api_version_v0(
 
 def _read_api_versions_response_v0(buffer: memoryview, position: int) -> ApiVersionsResponse:
     budget = OBJECT_BUDGET
-    o = new(ApiVersionsResponse)
+    o = new_api_versions_response(ApiVersionsResponse)
     o.throttle_time_ms = 0
     o.supported_features = []
     o.finalized_features_epoch = -1
@@ -221,7 +220,7 @@ def _write_api_versions_response_v0(o: ApiVersionsResponse, out: bytearray) -> N
 
 def _read_api_versions_response_v1(buffer: memoryview, position: int) -> ApiVersionsResponse:
     budget = OBJECT_BUDGET
-    o = new(ApiVersionsResponse)
+    o = new_api_versions_response(ApiVersionsResponse)
     o.supported_features = []
     o.finalized_features_epoch = -1
     o.finalized_features = []
@@ -252,7 +251,7 @@ def _read_api_version_v3(
     budget -= count
     items: list[ApiVersion] = []
     for _ in range(count):
-        o = new(ApiVersion)
+        o = new_api_version(ApiVersion)
         o.api_key, o.min_version, o.max_version, n = unpack_hhhB(buffer, position)
         position += 7
         if n:
@@ -269,7 +268,7 @@ def _read_supported_feature_key_v3(
     budget -= count
     items: list[SupportedFeatureKey] = []
     for _ in range(count):
-        o = new(SupportedFeatureKey)
+        o = new_supported_feature_key(SupportedFeatureKey)
         o.name, position = read_compact_string(buffer, position)
         o.min_version, o.max_version, n = unpack_hhB(buffer, position)
         position += 5
@@ -287,7 +286,7 @@ def _read_finalized_feature_key_v3(
     budget -= count
     items: list[FinalizedFeatureKey] = []
     for _ in range(count):
-        o = new(FinalizedFeatureKey)
+        o = new_finalized_feature_key(FinalizedFeatureKey)
         o.name, position = read_compact_string(buffer, position)
         o.max_version_level, o.min_version_level, n = unpack_hhB(buffer, position)
         position += 5
@@ -299,7 +298,7 @@ def _read_finalized_feature_key_v3(
 
 def _read_api_versions_response_v3(buffer: memoryview, position: int) -> ApiVersionsResponse:
     budget = OBJECT_BUDGET
-    o = new(ApiVersionsResponse)
+    o = new_api_versions_response(ApiVersionsResponse)
     o.supported_features = []
     o.finalized_features_epoch = -1
     o.finalized_features = []
@@ -313,7 +312,8 @@ def _read_api_versions_response_v3(buffer: memoryview, position: int) -> ApiVers
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -384,6 +384,11 @@ def _write_api_versions_response_v3(o: ApiVersionsResponse, out: bytearray) -> N
         encode_tags(out, values1)
 
 
+new_api_version: Final = ApiVersion.__new__
+new_api_versions_request: Final = ApiVersionsRequest.__new__
+new_api_versions_response: Final = ApiVersionsResponse.__new__
+new_finalized_feature_key: Final = FinalizedFeatureKey.__new__
+new_supported_feature_key: Final = SupportedFeatureKey.__new__
 ApiVersionsRequest.DECODERS = {
     0: _read_api_versions_request_v0,
     1: _read_api_versions_request_v0,

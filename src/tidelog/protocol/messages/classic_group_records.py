@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -46,20 +45,20 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_ii = Layout(">ii").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_qB = Layout(">qB").unpack_from
-unpack_qi = Layout(">qi").unpack_from
-unpack_qq = Layout(">qq").unpack_from
-unpack_u = Layout(">16s").unpack_from
-pack_i = Layout(">i").pack
-pack_ii = Layout(">ii").pack
-pack_q = Layout(">q").pack
-pack_qB = Layout(">qB").pack
-pack_qi = Layout(">qi").pack
-pack_qq = Layout(">qq").pack
-pack_u = Layout(">16s").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ii: Final = Layout(">ii").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+unpack_qB: Final = Layout(">qB").unpack_from
+unpack_qi: Final = Layout(">qi").unpack_from
+unpack_qq: Final = Layout(">qq").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_ii: Final = Layout(">ii").pack
+pack_q: Final = Layout(">q").pack
+pack_qB: Final = Layout(">qB").pack
+pack_qi: Final = Layout(">qi").pack
+pack_qq: Final = Layout(">qq").pack
+pack_u: Final = Layout(">16s").pack
 
 
 class LegacyOffsetCommitKey(Message):
@@ -227,7 +226,7 @@ class MemberMetadata(Struct):
 
 
 def _read_legacy_offset_commit_key_v0(buffer: memoryview, position: int) -> LegacyOffsetCommitKey:
-    o = new(LegacyOffsetCommitKey)
+    o = new_legacy_offset_commit_key(LegacyOffsetCommitKey)
     o.group, position = read_string(buffer, position)
     o.topic, position = read_string(buffer, position)
     (o.partition,) = unpack_i(buffer, position)
@@ -244,7 +243,7 @@ def _write_legacy_offset_commit_key_v0(o: LegacyOffsetCommitKey, out: bytearray)
 
 
 def _read_legacy_offset_commit_value_v0(buffer: memoryview, position: int) -> LegacyOffsetCommitValue:
-    o = new(LegacyOffsetCommitValue)
+    o = new_legacy_offset_commit_value(LegacyOffsetCommitValue)
     (o.offset,) = unpack_q(buffer, position)
     position += 8
     o.metadata, position = read_string(buffer, position)
@@ -262,7 +261,7 @@ def _write_legacy_offset_commit_value_v0(o: LegacyOffsetCommitValue, out: bytear
 
 
 def _read_offset_commit_key_v0(buffer: memoryview, position: int) -> OffsetCommitKey:
-    o = new(OffsetCommitKey)
+    o = new_offset_commit_key(OffsetCommitKey)
     o.group, position = read_string(buffer, position)
     o.topic, position = read_string(buffer, position)
     (o.partition,) = unpack_i(buffer, position)
@@ -279,7 +278,7 @@ def _write_offset_commit_key_v0(o: OffsetCommitKey, out: bytearray) -> None:
 
 
 def _read_offset_commit_value_v0(buffer: memoryview, position: int) -> OffsetCommitValue:
-    o = new(OffsetCommitValue)
+    o = new_offset_commit_value(OffsetCommitValue)
     o.leader_epoch = -1
     o.expire_timestamp = -1
     o.topic_id = ZERO_UUID
@@ -300,7 +299,7 @@ def _write_offset_commit_value_v0(o: OffsetCommitValue, out: bytearray) -> None:
 
 
 def _read_offset_commit_value_v1(buffer: memoryview, position: int) -> OffsetCommitValue:
-    o = new(OffsetCommitValue)
+    o = new_offset_commit_value(OffsetCommitValue)
     o.leader_epoch = -1
     o.topic_id = ZERO_UUID
     (o.offset,) = unpack_q(buffer, position)
@@ -320,7 +319,7 @@ def _write_offset_commit_value_v1(o: OffsetCommitValue, out: bytearray) -> None:
 
 
 def _read_offset_commit_value_v3(buffer: memoryview, position: int) -> OffsetCommitValue:
-    o = new(OffsetCommitValue)
+    o = new_offset_commit_value(OffsetCommitValue)
     o.expire_timestamp = -1
     o.topic_id = ZERO_UUID
     o.offset, o.leader_epoch = unpack_qi(buffer, position)
@@ -340,7 +339,7 @@ def _write_offset_commit_value_v3(o: OffsetCommitValue, out: bytearray) -> None:
 
 
 def _read_offset_commit_value_v4(buffer: memoryview, position: int) -> OffsetCommitValue:
-    o = new(OffsetCommitValue)
+    o = new_offset_commit_value(OffsetCommitValue)
     o.expire_timestamp = -1
     o.topic_id = ZERO_UUID
     o.offset, o.leader_epoch = unpack_qi(buffer, position)
@@ -351,7 +350,8 @@ def _read_offset_commit_value_v4(buffer: memoryview, position: int) -> OffsetCom
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -383,7 +383,7 @@ def _write_offset_commit_value_v4(o: OffsetCommitValue, out: bytearray) -> None:
 
 
 def _read_group_metadata_key_v0(buffer: memoryview, position: int) -> GroupMetadataKey:
-    o = new(GroupMetadataKey)
+    o = new_group_metadata_key(GroupMetadataKey)
     o.group, position = read_string(buffer, position)
     if position > len(buffer):
         raise truncated()
@@ -402,7 +402,7 @@ def _read_member_metadata_v0(
     budget -= count
     items: list[MemberMetadata] = []
     for _ in range(count):
-        o = new(MemberMetadata)
+        o = new_member_metadata(MemberMetadata)
         o.group_instance_id = None
         o.rebalance_timeout = -1
         o.member_id, position = read_string(buffer, position)
@@ -418,7 +418,7 @@ def _read_member_metadata_v0(
 
 def _read_group_metadata_value_v0(buffer: memoryview, position: int) -> GroupMetadataValue:
     budget = OBJECT_BUDGET
-    o = new(GroupMetadataValue)
+    o = new_group_metadata_value(GroupMetadataValue)
     o.current_state_timestamp = -1
     o.protocol_type, position = read_string(buffer, position)
     (o.generation,) = unpack_i(buffer, position)
@@ -459,7 +459,7 @@ def _read_member_metadata_v1(
     budget -= count
     items: list[MemberMetadata] = []
     for _ in range(count):
-        o = new(MemberMetadata)
+        o = new_member_metadata(MemberMetadata)
         o.group_instance_id = None
         o.member_id, position = read_string(buffer, position)
         o.client_id, position = read_string(buffer, position)
@@ -474,7 +474,7 @@ def _read_member_metadata_v1(
 
 def _read_group_metadata_value_v1(buffer: memoryview, position: int) -> GroupMetadataValue:
     budget = OBJECT_BUDGET
-    o = new(GroupMetadataValue)
+    o = new_group_metadata_value(GroupMetadataValue)
     o.current_state_timestamp = -1
     o.protocol_type, position = read_string(buffer, position)
     (o.generation,) = unpack_i(buffer, position)
@@ -509,7 +509,7 @@ def _write_group_metadata_value_v1(o: GroupMetadataValue, out: bytearray) -> Non
 
 def _read_group_metadata_value_v2(buffer: memoryview, position: int) -> GroupMetadataValue:
     budget = OBJECT_BUDGET
-    o = new(GroupMetadataValue)
+    o = new_group_metadata_value(GroupMetadataValue)
     o.protocol_type, position = read_string(buffer, position)
     (o.generation,) = unpack_i(buffer, position)
     position += 4
@@ -542,7 +542,7 @@ def _read_member_metadata_v3(
     budget -= count
     items: list[MemberMetadata] = []
     for _ in range(count):
-        o = new(MemberMetadata)
+        o = new_member_metadata(MemberMetadata)
         o.member_id, position = read_string(buffer, position)
         o.group_instance_id, position = read_nullable_string(buffer, position)
         o.client_id, position = read_string(buffer, position)
@@ -557,7 +557,7 @@ def _read_member_metadata_v3(
 
 def _read_group_metadata_value_v3(buffer: memoryview, position: int) -> GroupMetadataValue:
     budget = OBJECT_BUDGET
-    o = new(GroupMetadataValue)
+    o = new_group_metadata_value(GroupMetadataValue)
     o.protocol_type, position = read_string(buffer, position)
     (o.generation,) = unpack_i(buffer, position)
     position += 4
@@ -601,7 +601,7 @@ def _read_member_metadata_v4(
     budget -= count
     items: list[MemberMetadata] = []
     for _ in range(count):
-        o = new(MemberMetadata)
+        o = new_member_metadata(MemberMetadata)
         o.member_id, position = read_compact_string(buffer, position)
         o.group_instance_id, position = read_compact_nullable_string(buffer, position)
         o.client_id, position = read_compact_string(buffer, position)
@@ -620,7 +620,7 @@ def _read_member_metadata_v4(
 
 def _read_group_metadata_value_v4(buffer: memoryview, position: int) -> GroupMetadataValue:
     budget = OBJECT_BUDGET
-    o = new(GroupMetadataValue)
+    o = new_group_metadata_value(GroupMetadataValue)
     o.protocol_type, position = read_compact_string(buffer, position)
     (o.generation,) = unpack_i(buffer, position)
     position += 4
@@ -662,6 +662,13 @@ def _write_group_metadata_value_v4(o: GroupMetadataValue, out: bytearray) -> Non
     out.append(0)
 
 
+new_group_metadata_key: Final = GroupMetadataKey.__new__
+new_group_metadata_value: Final = GroupMetadataValue.__new__
+new_legacy_offset_commit_key: Final = LegacyOffsetCommitKey.__new__
+new_legacy_offset_commit_value: Final = LegacyOffsetCommitValue.__new__
+new_member_metadata: Final = MemberMetadata.__new__
+new_offset_commit_key: Final = OffsetCommitKey.__new__
+new_offset_commit_value: Final = OffsetCommitValue.__new__
 LegacyOffsetCommitKey.DECODERS = {
     0: _read_legacy_offset_commit_key_v0,
 }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -36,20 +35,20 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_tB = Layout(">?B").unpack_from
-unpack_bB = Layout(">bB").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ii = Layout(">ii").unpack_from
-unpack_u = Layout(">16s").unpack_from
-pack_tB = Layout(">?B").pack
-pack_bB = Layout(">bB").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ii = Layout(">ii").pack
-pack_u = Layout(">16s").pack
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_bB: Final = Layout(">bB").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ii: Final = Layout(">ii").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+pack_tB: Final = Layout(">?B").pack
+pack_bB: Final = Layout(">bB").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ii: Final = Layout(">ii").pack
+pack_u: Final = Layout(">16s").pack
 
 
 class ConsumerGroupDescribeRequest(Message):
@@ -191,7 +190,7 @@ class TopicPartitions(Struct):
 
 
 def _read_consumer_group_describe_request_v0(buffer: memoryview, position: int) -> ConsumerGroupDescribeRequest:
-    o = new(ConsumerGroupDescribeRequest)
+    o = new_consumer_group_describe_request(ConsumerGroupDescribeRequest)
     n, position = read_compact_count(buffer, position, 1)
     o.group_ids, position = read_compact_strings(buffer, position, n)
     o.include_authorized_operations, n = unpack_tB(buffer, position)
@@ -217,7 +216,7 @@ def _read_topic_partitions_v0(
     budget -= count
     items: list[TopicPartitions] = []
     for _ in range(count):
-        o = new(TopicPartitions)
+        o = new_topic_partitions(TopicPartitions)
         (u0,) = unpack_u(buffer, position)
         position += 16
         o.topic_id = make_uuid(u0)
@@ -240,7 +239,7 @@ def _read_assignment_v0(
     budget -= count
     items: list[Assignment] = []
     for _ in range(count):
-        o = new(Assignment)
+        o = new_assignment(Assignment)
         n, position = read_compact_count(buffer, position, 19)
         o.topic_partitions, position, budget = _read_topic_partitions_v0(buffer, position, n, budget)
         n = buffer[position]
@@ -259,7 +258,7 @@ def _read_member_v0(
     budget -= count
     items: list[Member] = []
     for _ in range(count):
-        o = new(Member)
+        o = new_member(Member)
         o.member_type = -1
         o.member_id, position = read_compact_string(buffer, position)
         o.instance_id, position = read_compact_nullable_string(buffer, position)
@@ -289,7 +288,7 @@ def _read_described_group_v0(
     budget -= count
     items: list[DescribedGroup] = []
     for _ in range(count):
-        o = new(DescribedGroup)
+        o = new_described_group(DescribedGroup)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -310,7 +309,7 @@ def _read_described_group_v0(
 
 def _read_consumer_group_describe_response_v0(buffer: memoryview, position: int) -> ConsumerGroupDescribeResponse:
     budget = OBJECT_BUDGET
-    o = new(ConsumerGroupDescribeResponse)
+    o = new_consumer_group_describe_response(ConsumerGroupDescribeResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 20)
@@ -384,7 +383,7 @@ def _read_member_v1(
     budget -= count
     items: list[Member] = []
     for _ in range(count):
-        o = new(Member)
+        o = new_member(Member)
         o.member_id, position = read_compact_string(buffer, position)
         o.instance_id, position = read_compact_nullable_string(buffer, position)
         o.rack_id, position = read_compact_nullable_string(buffer, position)
@@ -413,7 +412,7 @@ def _read_described_group_v1(
     budget -= count
     items: list[DescribedGroup] = []
     for _ in range(count):
-        o = new(DescribedGroup)
+        o = new_described_group(DescribedGroup)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -434,7 +433,7 @@ def _read_described_group_v1(
 
 def _read_consumer_group_describe_response_v1(buffer: memoryview, position: int) -> ConsumerGroupDescribeResponse:
     budget = OBJECT_BUDGET
-    o = new(ConsumerGroupDescribeResponse)
+    o = new_consumer_group_describe_response(ConsumerGroupDescribeResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 20)
@@ -484,6 +483,12 @@ def _write_consumer_group_describe_response_v1(o: ConsumerGroupDescribeResponse,
     out.append(0)
 
 
+new_assignment: Final = Assignment.__new__
+new_consumer_group_describe_request: Final = ConsumerGroupDescribeRequest.__new__
+new_consumer_group_describe_response: Final = ConsumerGroupDescribeResponse.__new__
+new_described_group: Final = DescribedGroup.__new__
+new_member: Final = Member.__new__
+new_topic_partitions: Final = TopicPartitions.__new__
 ConsumerGroupDescribeRequest.DECODERS = {
     0: _read_consumer_group_describe_request_v0,
     1: _read_consumer_group_describe_request_v0,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -39,14 +38,14 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_iib = Layout(">iib").unpack_from
-unpack_u = Layout(">16s").unpack_from
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
-pack_ii = Layout(">ii").pack
-pack_u = Layout(">16s").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_iib: Final = Layout(">iib").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ii: Final = Layout(">ii").pack
+pack_u: Final = Layout(">16s").pack
 
 
 class ConsumerGroupHeartbeatRequest(Message):
@@ -158,7 +157,7 @@ def _read_topic_partitions_v0(
     budget -= count
     items: list[TopicPartitions] = []
     for _ in range(count):
-        o = new(TopicPartitions)
+        o = new_topic_partitions(TopicPartitions)
         (u0,) = unpack_u(buffer, position)
         position += 16
         o.topic_id = make_uuid(u0)
@@ -174,7 +173,7 @@ def _read_topic_partitions_v0(
 
 def _read_consumer_group_heartbeat_request_v0(buffer: memoryview, position: int) -> ConsumerGroupHeartbeatRequest:
     budget = OBJECT_BUDGET
-    o = new(ConsumerGroupHeartbeatRequest)
+    o = new_consumer_group_heartbeat_request(ConsumerGroupHeartbeatRequest)
     o.subscribed_topic_regex = None
     o.group_id, position = read_compact_string(buffer, position)
     o.member_id, position = read_compact_string(buffer, position)
@@ -233,7 +232,7 @@ def _write_consumer_group_heartbeat_request_v0(o: ConsumerGroupHeartbeatRequest,
 
 def _read_consumer_group_heartbeat_request_v1(buffer: memoryview, position: int) -> ConsumerGroupHeartbeatRequest:
     budget = OBJECT_BUDGET
-    o = new(ConsumerGroupHeartbeatRequest)
+    o = new_consumer_group_heartbeat_request(ConsumerGroupHeartbeatRequest)
     o.group_id, position = read_compact_string(buffer, position)
     o.member_id, position = read_compact_string(buffer, position)
     (o.member_epoch,) = unpack_i(buffer, position)
@@ -289,7 +288,7 @@ def _read_assignment_v0(
     budget -= count
     items: list[Assignment] = []
     for _ in range(count):
-        o = new(Assignment)
+        o = new_assignment(Assignment)
         n, position = read_compact_count(buffer, position, 18)
         o.topic_partitions, position, budget = _read_topic_partitions_v0(buffer, position, n, budget)
         n = buffer[position]
@@ -302,7 +301,7 @@ def _read_assignment_v0(
 
 def _read_consumer_group_heartbeat_response_v0(buffer: memoryview, position: int) -> ConsumerGroupHeartbeatResponse:
     budget = OBJECT_BUDGET
-    o = new(ConsumerGroupHeartbeatResponse)
+    o = new_consumer_group_heartbeat_response(ConsumerGroupHeartbeatResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -342,6 +341,10 @@ def _write_consumer_group_heartbeat_response_v0(o: ConsumerGroupHeartbeatRespons
     out.append(0)
 
 
+new_assignment: Final = Assignment.__new__
+new_consumer_group_heartbeat_request: Final = ConsumerGroupHeartbeatRequest.__new__
+new_consumer_group_heartbeat_response: Final = ConsumerGroupHeartbeatResponse.__new__
+new_topic_partitions: Final = TopicPartitions.__new__
 ConsumerGroupHeartbeatRequest.DECODERS = {
     0: _read_consumer_group_heartbeat_request_v0,
     1: _read_consumer_group_heartbeat_request_v1,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -46,19 +45,19 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_b = Layout(">b").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_iib = Layout(">iib").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_qqB = Layout(">qqB").unpack_from
-unpack_u = Layout(">16s").unpack_from
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_iib = Layout(">iib").pack
-pack_q = Layout(">q").pack
-pack_qqB = Layout(">qqB").pack
-pack_u = Layout(">16s").pack
+unpack_b: Final = Layout(">b").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_iib: Final = Layout(">iib").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+unpack_qqB: Final = Layout(">qqB").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_iib: Final = Layout(">iib").pack
+pack_q: Final = Layout(">q").pack
+pack_qqB: Final = Layout(">qqB").pack
+pack_u: Final = Layout(">16s").pack
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
@@ -398,7 +397,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 
 def _read_consumer_group_current_member_assignment_key_v0(buffer: memoryview, position: int) -> ConsumerGroupCurrentMemberAssignmentKey:
-    o = new(ConsumerGroupCurrentMemberAssignmentKey)
+    o = new_consumer_group_current_member_assignment_key(ConsumerGroupCurrentMemberAssignmentKey)
     o.group_id, position = read_string(buffer, position)
     o.member_id, position = read_string(buffer, position)
     if position > len(buffer):
@@ -419,7 +418,7 @@ def _read_topic_partitions_v0(
     budget -= count
     items: list[TopicPartitions] = []
     for _ in range(count):
-        o = new(TopicPartitions)
+        o = new_topic_partitions(TopicPartitions)
         o.assignment_epochs = None
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -431,7 +430,8 @@ def _read_topic_partitions_v0(
         if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            for _ in range(n):
+            tags1 = n
+            for _ in range(tags1):
                 tag1, n, position = read_tag(buffer, position)
                 tag_end1 = position + n
                 if tag1 == 0:
@@ -450,7 +450,7 @@ def _read_topic_partitions_v0(
 
 def _read_consumer_group_current_member_assignment_value_v0(buffer: memoryview, position: int) -> ConsumerGroupCurrentMemberAssignmentValue:
     budget = OBJECT_BUDGET
-    o = new(ConsumerGroupCurrentMemberAssignmentValue)
+    o = new_consumer_group_current_member_assignment_value(ConsumerGroupCurrentMemberAssignmentValue)
     o.member_epoch, o.previous_member_epoch, o.state = unpack_iib(buffer, position)
     position += 9
     n, position = read_compact_count(buffer, position, 18)
@@ -494,7 +494,7 @@ def _write_consumer_group_current_member_assignment_value_v0(o: ConsumerGroupCur
 
 
 def _read_consumer_group_member_metadata_key_v0(buffer: memoryview, position: int) -> ConsumerGroupMemberMetadataKey:
-    o = new(ConsumerGroupMemberMetadataKey)
+    o = new_consumer_group_member_metadata_key(ConsumerGroupMemberMetadataKey)
     o.group_id, position = read_string(buffer, position)
     o.member_id, position = read_string(buffer, position)
     if position > len(buffer):
@@ -515,7 +515,7 @@ def _read_classic_protocol_v0(
     budget -= count
     items: list[ClassicProtocol] = []
     for _ in range(count):
-        o = new(ClassicProtocol)
+        o = new_classic_protocol(ClassicProtocol)
         o.name, position = read_compact_string(buffer, position)
         o.metadata, position = read_compact_bytes(buffer, position)
         n = buffer[position]
@@ -534,7 +534,7 @@ def _read_classic_member_metadata_v0(
     budget -= count
     items: list[ClassicMemberMetadata] = []
     for _ in range(count):
-        o = new(ClassicMemberMetadata)
+        o = new_classic_member_metadata(ClassicMemberMetadata)
         (o.session_timeout_ms,) = unpack_i(buffer, position)
         position += 4
         n, position = read_compact_count(buffer, position, 3)
@@ -549,7 +549,7 @@ def _read_classic_member_metadata_v0(
 
 def _read_consumer_group_member_metadata_value_v0(buffer: memoryview, position: int) -> ConsumerGroupMemberMetadataValue:
     budget = OBJECT_BUDGET
-    o = new(ConsumerGroupMemberMetadataValue)
+    o = new_consumer_group_member_metadata_value(ConsumerGroupMemberMetadataValue)
     o.classic_member_metadata = None
     o.instance_id, position = read_compact_nullable_string(buffer, position)
     o.rack_id, position = read_compact_nullable_string(buffer, position)
@@ -566,7 +566,8 @@ def _read_consumer_group_member_metadata_value_v0(buffer: memoryview, position: 
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -626,7 +627,7 @@ def _write_consumer_group_member_metadata_value_v0(o: ConsumerGroupMemberMetadat
 
 
 def _read_consumer_group_metadata_key_v0(buffer: memoryview, position: int) -> ConsumerGroupMetadataKey:
-    o = new(ConsumerGroupMetadataKey)
+    o = new_consumer_group_metadata_key(ConsumerGroupMetadataKey)
     o.group_id, position = read_string(buffer, position)
     if position > len(buffer):
         raise truncated()
@@ -638,14 +639,15 @@ def _write_consumer_group_metadata_key_v0(o: ConsumerGroupMetadataKey, out: byte
 
 
 def _read_consumer_group_metadata_value_v0(buffer: memoryview, position: int) -> ConsumerGroupMetadataValue:
-    o = new(ConsumerGroupMetadataValue)
+    o = new_consumer_group_metadata_value(ConsumerGroupMetadataValue)
     o.metadata_hash = 0
     o.epoch, n = unpack_iB(buffer, position)
     position += 5
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -674,7 +676,7 @@ def _write_consumer_group_metadata_value_v0(o: ConsumerGroupMetadataValue, out: 
 
 
 def _read_consumer_group_partition_metadata_key_v0(buffer: memoryview, position: int) -> ConsumerGroupPartitionMetadataKey:
-    o = new(ConsumerGroupPartitionMetadataKey)
+    o = new_consumer_group_partition_metadata_key(ConsumerGroupPartitionMetadataKey)
     o.group_id, position = read_string(buffer, position)
     if position > len(buffer):
         raise truncated()
@@ -693,7 +695,7 @@ def _read_partition_metadata_v0(
     budget -= count
     items: list[PartitionMetadata] = []
     for _ in range(count):
-        o = new(PartitionMetadata)
+        o = new_partition_metadata(PartitionMetadata)
         (o.partition,) = unpack_i(buffer, position)
         position += 4
         n, position = read_compact_count(buffer, position, 1)
@@ -714,7 +716,7 @@ def _read_topic_metadata_v0(
     budget -= count
     items: list[TopicMetadata] = []
     for _ in range(count):
-        o = new(TopicMetadata)
+        o = new_topic_metadata(TopicMetadata)
         (u0,) = unpack_u(buffer, position)
         position += 16
         o.topic_id = make_uuid(u0)
@@ -733,7 +735,7 @@ def _read_topic_metadata_v0(
 
 def _read_consumer_group_partition_metadata_value_v0(buffer: memoryview, position: int) -> ConsumerGroupPartitionMetadataValue:
     budget = OBJECT_BUDGET
-    o = new(ConsumerGroupPartitionMetadataValue)
+    o = new_consumer_group_partition_metadata_value(ConsumerGroupPartitionMetadataValue)
     n, position = read_compact_count(buffer, position, 23)
     o.topics, position, budget = _read_topic_metadata_v0(buffer, position, n, budget)
     n = buffer[position]
@@ -770,7 +772,7 @@ def _write_consumer_group_partition_metadata_value_v0(o: ConsumerGroupPartitionM
 
 
 def _read_consumer_group_regular_expression_key_v0(buffer: memoryview, position: int) -> ConsumerGroupRegularExpressionKey:
-    o = new(ConsumerGroupRegularExpressionKey)
+    o = new_consumer_group_regular_expression_key(ConsumerGroupRegularExpressionKey)
     o.group_id, position = read_string(buffer, position)
     o.regular_expression, position = read_string(buffer, position)
     if position > len(buffer):
@@ -784,7 +786,7 @@ def _write_consumer_group_regular_expression_key_v0(o: ConsumerGroupRegularExpre
 
 
 def _read_consumer_group_regular_expression_value_v0(buffer: memoryview, position: int) -> ConsumerGroupRegularExpressionValue:
-    o = new(ConsumerGroupRegularExpressionValue)
+    o = new_consumer_group_regular_expression_value(ConsumerGroupRegularExpressionValue)
     n, position = read_compact_count(buffer, position, 1)
     o.topics, position = read_compact_strings(buffer, position, n)
     o.version, o.timestamp, n = unpack_qqB(buffer, position)
@@ -803,7 +805,7 @@ def _write_consumer_group_regular_expression_value_v0(o: ConsumerGroupRegularExp
 
 
 def _read_consumer_group_target_assignment_member_key_v0(buffer: memoryview, position: int) -> ConsumerGroupTargetAssignmentMemberKey:
-    o = new(ConsumerGroupTargetAssignmentMemberKey)
+    o = new_consumer_group_target_assignment_member_key(ConsumerGroupTargetAssignmentMemberKey)
     o.group_id, position = read_string(buffer, position)
     o.member_id, position = read_string(buffer, position)
     if position > len(buffer):
@@ -824,7 +826,7 @@ def _read_topic_partition_v0(
     budget -= count
     items: list[TopicPartition] = []
     for _ in range(count):
-        o = new(TopicPartition)
+        o = new_topic_partition(TopicPartition)
         (u0,) = unpack_u(buffer, position)
         position += 16
         o.topic_id = make_uuid(u0)
@@ -840,7 +842,7 @@ def _read_topic_partition_v0(
 
 def _read_consumer_group_target_assignment_member_value_v0(buffer: memoryview, position: int) -> ConsumerGroupTargetAssignmentMemberValue:
     budget = OBJECT_BUDGET
-    o = new(ConsumerGroupTargetAssignmentMemberValue)
+    o = new_consumer_group_target_assignment_member_value(ConsumerGroupTargetAssignmentMemberValue)
     n, position = read_compact_count(buffer, position, 18)
     o.topic_partitions, position, budget = _read_topic_partition_v0(buffer, position, n, budget)
     n = buffer[position]
@@ -867,7 +869,7 @@ def _write_consumer_group_target_assignment_member_value_v0(o: ConsumerGroupTarg
 
 
 def _read_consumer_group_target_assignment_metadata_key_v0(buffer: memoryview, position: int) -> ConsumerGroupTargetAssignmentMetadataKey:
-    o = new(ConsumerGroupTargetAssignmentMetadataKey)
+    o = new_consumer_group_target_assignment_metadata_key(ConsumerGroupTargetAssignmentMetadataKey)
     o.group_id, position = read_string(buffer, position)
     if position > len(buffer):
         raise truncated()
@@ -879,14 +881,15 @@ def _write_consumer_group_target_assignment_metadata_key_v0(o: ConsumerGroupTarg
 
 
 def _read_consumer_group_target_assignment_metadata_value_v0(buffer: memoryview, position: int) -> ConsumerGroupTargetAssignmentMetadataValue:
-    o = new(ConsumerGroupTargetAssignmentMetadataValue)
+    o = new_consumer_group_target_assignment_metadata_value(ConsumerGroupTargetAssignmentMetadataValue)
     o.assignment_timestamp = 0
     o.assignment_epoch, n = unpack_iB(buffer, position)
     position += 5
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -914,6 +917,26 @@ def _write_consumer_group_target_assignment_metadata_value_v0(o: ConsumerGroupTa
         encode_tags(out, values1)
 
 
+new_classic_member_metadata: Final = ClassicMemberMetadata.__new__
+new_classic_protocol: Final = ClassicProtocol.__new__
+new_consumer_group_current_member_assignment_key: Final = ConsumerGroupCurrentMemberAssignmentKey.__new__
+new_consumer_group_current_member_assignment_value: Final = ConsumerGroupCurrentMemberAssignmentValue.__new__
+new_consumer_group_member_metadata_key: Final = ConsumerGroupMemberMetadataKey.__new__
+new_consumer_group_member_metadata_value: Final = ConsumerGroupMemberMetadataValue.__new__
+new_consumer_group_metadata_key: Final = ConsumerGroupMetadataKey.__new__
+new_consumer_group_metadata_value: Final = ConsumerGroupMetadataValue.__new__
+new_consumer_group_partition_metadata_key: Final = ConsumerGroupPartitionMetadataKey.__new__
+new_consumer_group_partition_metadata_value: Final = ConsumerGroupPartitionMetadataValue.__new__
+new_consumer_group_regular_expression_key: Final = ConsumerGroupRegularExpressionKey.__new__
+new_consumer_group_regular_expression_value: Final = ConsumerGroupRegularExpressionValue.__new__
+new_consumer_group_target_assignment_member_key: Final = ConsumerGroupTargetAssignmentMemberKey.__new__
+new_consumer_group_target_assignment_member_value: Final = ConsumerGroupTargetAssignmentMemberValue.__new__
+new_consumer_group_target_assignment_metadata_key: Final = ConsumerGroupTargetAssignmentMetadataKey.__new__
+new_consumer_group_target_assignment_metadata_value: Final = ConsumerGroupTargetAssignmentMetadataValue.__new__
+new_partition_metadata: Final = PartitionMetadata.__new__
+new_topic_metadata: Final = TopicMetadata.__new__
+new_topic_partition: Final = TopicPartition.__new__
+new_topic_partitions: Final = TopicPartitions.__new__
 ConsumerGroupCurrentMemberAssignmentKey.DECODERS = {
     0: _read_consumer_group_current_member_assignment_key_v0,
 }

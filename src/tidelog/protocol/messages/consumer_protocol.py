@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -32,8 +31,8 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-pack_i = Layout(">i").pack
+unpack_i: Final = Layout(">i").unpack_from
+pack_i: Final = Layout(">i").pack
 
 
 class ConsumerProtocolSubscription(Message):
@@ -99,7 +98,7 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
 
 
 def _read_consumer_protocol_subscription_v0(buffer: memoryview, position: int) -> ConsumerProtocolSubscription:
-    o = new(ConsumerProtocolSubscription)
+    o = new_consumer_protocol_subscription(ConsumerProtocolSubscription)
     o.owned_partitions = []
     o.generation_id = -1
     o.rack_id = None
@@ -125,7 +124,7 @@ def _read_consumer_protocol_subscription_topic_partition_v1(
     budget -= count
     items: list[ConsumerProtocolSubscriptionTopicPartition] = []
     for _ in range(count):
-        o = new(ConsumerProtocolSubscriptionTopicPartition)
+        o = new_consumer_protocol_subscription_topic_partition(ConsumerProtocolSubscriptionTopicPartition)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -135,7 +134,7 @@ def _read_consumer_protocol_subscription_topic_partition_v1(
 
 def _read_consumer_protocol_subscription_v1(buffer: memoryview, position: int) -> ConsumerProtocolSubscription:
     budget = OBJECT_BUDGET
-    o = new(ConsumerProtocolSubscription)
+    o = new_consumer_protocol_subscription(ConsumerProtocolSubscription)
     o.generation_id = -1
     o.rack_id = None
     n, position = read_count(buffer, position, 2)
@@ -165,7 +164,7 @@ def _write_consumer_protocol_subscription_v1(o: ConsumerProtocolSubscription, ou
 
 def _read_consumer_protocol_subscription_v2(buffer: memoryview, position: int) -> ConsumerProtocolSubscription:
     budget = OBJECT_BUDGET
-    o = new(ConsumerProtocolSubscription)
+    o = new_consumer_protocol_subscription(ConsumerProtocolSubscription)
     o.rack_id = None
     n, position = read_count(buffer, position, 2)
     o.topics, position = read_strings(buffer, position, n)
@@ -190,7 +189,7 @@ def _write_consumer_protocol_subscription_v2(o: ConsumerProtocolSubscription, ou
 
 def _read_consumer_protocol_subscription_v3(buffer: memoryview, position: int) -> ConsumerProtocolSubscription:
     budget = OBJECT_BUDGET
-    o = new(ConsumerProtocolSubscription)
+    o = new_consumer_protocol_subscription(ConsumerProtocolSubscription)
     n, position = read_count(buffer, position, 2)
     o.topics, position = read_strings(buffer, position, n)
     o.user_data, position = read_nullable_bytes(buffer, position)
@@ -222,7 +221,7 @@ def _read_consumer_protocol_assignment_topic_partition_v0(
     budget -= count
     items: list[ConsumerProtocolAssignmentTopicPartition] = []
     for _ in range(count):
-        o = new(ConsumerProtocolAssignmentTopicPartition)
+        o = new_consumer_protocol_assignment_topic_partition(ConsumerProtocolAssignmentTopicPartition)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -232,7 +231,7 @@ def _read_consumer_protocol_assignment_topic_partition_v0(
 
 def _read_consumer_protocol_assignment_v0(buffer: memoryview, position: int) -> ConsumerProtocolAssignment:
     budget = OBJECT_BUDGET
-    o = new(ConsumerProtocolAssignment)
+    o = new_consumer_protocol_assignment(ConsumerProtocolAssignment)
     n, position = read_count(buffer, position, 6)
     o.assigned_partitions, position, budget = _read_consumer_protocol_assignment_topic_partition_v0(buffer, position, n, budget)
     o.user_data, position = read_nullable_bytes(buffer, position)
@@ -254,6 +253,10 @@ def _write_consumer_protocol_assignment_v0(o: ConsumerProtocolAssignment, out: b
     encode_nullable_bytes(out, o.user_data)
 
 
+new_consumer_protocol_assignment: Final = ConsumerProtocolAssignment.__new__
+new_consumer_protocol_assignment_topic_partition: Final = ConsumerProtocolAssignmentTopicPartition.__new__
+new_consumer_protocol_subscription: Final = ConsumerProtocolSubscription.__new__
+new_consumer_protocol_subscription_topic_partition: Final = ConsumerProtocolSubscriptionTopicPartition.__new__
 ConsumerProtocolSubscription.DECODERS = {
     0: _read_consumer_protocol_subscription_v0,
     1: _read_consumer_protocol_subscription_v1,

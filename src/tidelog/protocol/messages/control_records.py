@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -31,26 +30,26 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_HB = Layout(">HB").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_hB = Layout(">hB").unpack_from
-unpack_hhB = Layout(">hhB").unpack_from
-unpack_hi = Layout(">hi").unpack_from
-unpack_hqB = Layout(">hqB").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_iu = Layout(">i16s").unpack_from
-unpack_iuB = Layout(">i16sB").unpack_from
-pack_HB = Layout(">HB").pack
-pack_h = Layout(">h").pack
-pack_hB = Layout(">hB").pack
-pack_hhB = Layout(">hhB").pack
-pack_hi = Layout(">hi").pack
-pack_hqB = Layout(">hqB").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_iu = Layout(">i16s").pack
-pack_iuB = Layout(">i16sB").pack
+unpack_HB: Final = Layout(">HB").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hB: Final = Layout(">hB").unpack_from
+unpack_hhB: Final = Layout(">hhB").unpack_from
+unpack_hi: Final = Layout(">hi").unpack_from
+unpack_hqB: Final = Layout(">hqB").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_iu: Final = Layout(">i16s").unpack_from
+unpack_iuB: Final = Layout(">i16sB").unpack_from
+pack_HB: Final = Layout(">HB").pack
+pack_h: Final = Layout(">h").pack
+pack_hB: Final = Layout(">hB").pack
+pack_hhB: Final = Layout(">hhB").pack
+pack_hi: Final = Layout(">hi").pack
+pack_hqB: Final = Layout(">hqB").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_iu: Final = Layout(">i16s").pack
+pack_iuB: Final = Layout(">i16sB").pack
 
 
 class ControlRecordTypeSchema(Message):
@@ -215,7 +214,7 @@ class KRaftVersionFeature(Struct):
 
 
 def _read_control_record_type_schema_v0(buffer: memoryview, position: int) -> ControlRecordTypeSchema:
-    o = new(ControlRecordTypeSchema)
+    o = new_control_record_type_schema(ControlRecordTypeSchema)
     (o.type,) = unpack_h(buffer, position)
     position += 2
     if position > len(buffer):
@@ -228,7 +227,7 @@ def _write_control_record_type_schema_v0(o: ControlRecordTypeSchema, out: bytear
 
 
 def _read_end_txn_marker_v0(buffer: memoryview, position: int) -> EndTxnMarker:
-    o = new(EndTxnMarker)
+    o = new_end_txn_marker(EndTxnMarker)
     (o.coordinator_epoch,) = unpack_i(buffer, position)
     position += 4
     if position > len(buffer):
@@ -248,7 +247,7 @@ def _read_leader_change_message_voter_v0(
     budget -= count
     items: list[LeaderChangeMessageVoter] = []
     for _ in range(count):
-        o = new(LeaderChangeMessageVoter)
+        o = new_leader_change_message_voter(LeaderChangeMessageVoter)
         o.voter_directory_id = ZERO_UUID
         o.voter_id, n = unpack_iB(buffer, position)
         position += 5
@@ -260,7 +259,7 @@ def _read_leader_change_message_voter_v0(
 
 def _read_leader_change_message_v0(buffer: memoryview, position: int) -> LeaderChangeMessage:
     budget = OBJECT_BUDGET
-    o = new(LeaderChangeMessage)
+    o = new_leader_change_message(LeaderChangeMessage)
     o.version, o.leader_id = unpack_hi(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 5)
@@ -300,7 +299,7 @@ def _read_leader_change_message_voter_v1(
     budget -= count
     items: list[LeaderChangeMessageVoter] = []
     for _ in range(count):
-        o = new(LeaderChangeMessageVoter)
+        o = new_leader_change_message_voter(LeaderChangeMessageVoter)
         o.voter_id, u1, n = unpack_iuB(buffer, position)
         position += 21
         o.voter_directory_id = make_uuid(u1)
@@ -312,7 +311,7 @@ def _read_leader_change_message_voter_v1(
 
 def _read_leader_change_message_v1(buffer: memoryview, position: int) -> LeaderChangeMessage:
     budget = OBJECT_BUDGET
-    o = new(LeaderChangeMessage)
+    o = new_leader_change_message(LeaderChangeMessage)
     o.version, o.leader_id = unpack_hi(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 21)
@@ -343,7 +342,7 @@ def _write_leader_change_message_v1(o: LeaderChangeMessage, out: bytearray) -> N
 
 
 def _read_snapshot_header_record_v0(buffer: memoryview, position: int) -> SnapshotHeaderRecord:
-    o = new(SnapshotHeaderRecord)
+    o = new_snapshot_header_record(SnapshotHeaderRecord)
     o.version, o.last_contained_log_timestamp, n = unpack_hqB(buffer, position)
     position += 11
     if n:
@@ -358,7 +357,7 @@ def _write_snapshot_header_record_v0(o: SnapshotHeaderRecord, out: bytearray) ->
 
 
 def _read_snapshot_footer_record_v0(buffer: memoryview, position: int) -> SnapshotFooterRecord:
-    o = new(SnapshotFooterRecord)
+    o = new_snapshot_footer_record(SnapshotFooterRecord)
     o.version, n = unpack_hB(buffer, position)
     position += 3
     if n:
@@ -373,7 +372,7 @@ def _write_snapshot_footer_record_v0(o: SnapshotFooterRecord, out: bytearray) ->
 
 
 def _read_k_raft_version_record_v0(buffer: memoryview, position: int) -> KRaftVersionRecord:
-    o = new(KRaftVersionRecord)
+    o = new_k_raft_version_record(KRaftVersionRecord)
     o.version, o.k_raft_version, n = unpack_hhB(buffer, position)
     position += 5
     if n:
@@ -395,7 +394,7 @@ def _read_endpoint_v0(
     budget -= count
     items: list[Endpoint] = []
     for _ in range(count):
-        o = new(Endpoint)
+        o = new_endpoint(Endpoint)
         o.name, position = read_compact_string(buffer, position)
         o.host, position = read_compact_string(buffer, position)
         o.port, n = unpack_HB(buffer, position)
@@ -414,7 +413,7 @@ def _read_k_raft_version_feature_v0(
     budget -= count
     items: list[KRaftVersionFeature] = []
     for _ in range(count):
-        o = new(KRaftVersionFeature)
+        o = new_k_raft_version_feature(KRaftVersionFeature)
         o.min_supported_version, o.max_supported_version, n = unpack_hhB(buffer, position)
         position += 5
         if n:
@@ -431,7 +430,7 @@ def _read_voters_record_voter_v0(
     budget -= count
     items: list[VotersRecordVoter] = []
     for _ in range(count):
-        o = new(VotersRecordVoter)
+        o = new_voters_record_voter(VotersRecordVoter)
         o.voter_id, u1 = unpack_iu(buffer, position)
         position += 20
         o.voter_directory_id = make_uuid(u1)
@@ -448,7 +447,7 @@ def _read_voters_record_voter_v0(
 
 def _read_voters_record_v0(buffer: memoryview, position: int) -> VotersRecord:
     budget = OBJECT_BUDGET
-    o = new(VotersRecord)
+    o = new_voters_record(VotersRecord)
     (o.version,) = unpack_h(buffer, position)
     position += 2
     n, position = read_compact_count(buffer, position, 27)
@@ -490,6 +489,17 @@ def _write_voters_record_v0(o: VotersRecord, out: bytearray) -> None:
     out.append(0)
 
 
+new_control_record_type_schema: Final = ControlRecordTypeSchema.__new__
+new_end_txn_marker: Final = EndTxnMarker.__new__
+new_endpoint: Final = Endpoint.__new__
+new_k_raft_version_feature: Final = KRaftVersionFeature.__new__
+new_k_raft_version_record: Final = KRaftVersionRecord.__new__
+new_leader_change_message: Final = LeaderChangeMessage.__new__
+new_leader_change_message_voter: Final = LeaderChangeMessageVoter.__new__
+new_snapshot_footer_record: Final = SnapshotFooterRecord.__new__
+new_snapshot_header_record: Final = SnapshotHeaderRecord.__new__
+new_voters_record: Final = VotersRecord.__new__
+new_voters_record_voter: Final = VotersRecordVoter.__new__
 ControlRecordTypeSchema.DECODERS = {
     0: _read_control_record_type_schema_v0,
 }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -29,16 +28,16 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_iq = Layout(">iq").unpack_from
-unpack_iqB = Layout(">iqB").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_iq = Layout(">iq").pack
-pack_iqB = Layout(">iqB").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_iq: Final = Layout(">iq").unpack_from
+unpack_iqB: Final = Layout(">iqB").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_iq: Final = Layout(">iq").pack
+pack_iqB: Final = Layout(">iqB").pack
 
 
 class ControlledShutdownRequest(Message):
@@ -87,7 +86,7 @@ class RemainingPartition(Struct):
 
 
 def _read_controlled_shutdown_request_v0(buffer: memoryview, position: int) -> ControlledShutdownRequest:
-    o = new(ControlledShutdownRequest)
+    o = new_controlled_shutdown_request(ControlledShutdownRequest)
     o.broker_epoch = -1
     (o.broker_id,) = unpack_i(buffer, position)
     position += 4
@@ -101,7 +100,7 @@ def _write_controlled_shutdown_request_v0(o: ControlledShutdownRequest, out: byt
 
 
 def _read_controlled_shutdown_request_v2(buffer: memoryview, position: int) -> ControlledShutdownRequest:
-    o = new(ControlledShutdownRequest)
+    o = new_controlled_shutdown_request(ControlledShutdownRequest)
     o.broker_id, o.broker_epoch = unpack_iq(buffer, position)
     position += 12
     if position > len(buffer):
@@ -114,7 +113,7 @@ def _write_controlled_shutdown_request_v2(o: ControlledShutdownRequest, out: byt
 
 
 def _read_controlled_shutdown_request_v3(buffer: memoryview, position: int) -> ControlledShutdownRequest:
-    o = new(ControlledShutdownRequest)
+    o = new_controlled_shutdown_request(ControlledShutdownRequest)
     o.broker_id, o.broker_epoch, n = unpack_iqB(buffer, position)
     position += 13
     if n:
@@ -136,7 +135,7 @@ def _read_remaining_partition_v0(
     budget -= count
     items: list[RemainingPartition] = []
     for _ in range(count):
-        o = new(RemainingPartition)
+        o = new_remaining_partition(RemainingPartition)
         o.topic_name, position = read_string(buffer, position)
         (o.partition_index,) = unpack_i(buffer, position)
         position += 4
@@ -146,7 +145,7 @@ def _read_remaining_partition_v0(
 
 def _read_controlled_shutdown_response_v0(buffer: memoryview, position: int) -> ControlledShutdownResponse:
     budget = OBJECT_BUDGET
-    o = new(ControlledShutdownResponse)
+    o = new_controlled_shutdown_response(ControlledShutdownResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     n, position = read_count(buffer, position, 6)
@@ -176,7 +175,7 @@ def _read_remaining_partition_v3(
     budget -= count
     items: list[RemainingPartition] = []
     for _ in range(count):
-        o = new(RemainingPartition)
+        o = new_remaining_partition(RemainingPartition)
         o.topic_name, position = read_compact_string(buffer, position)
         o.partition_index, n = unpack_iB(buffer, position)
         position += 5
@@ -188,7 +187,7 @@ def _read_remaining_partition_v3(
 
 def _read_controlled_shutdown_response_v3(buffer: memoryview, position: int) -> ControlledShutdownResponse:
     budget = OBJECT_BUDGET
-    o = new(ControlledShutdownResponse)
+    o = new_controlled_shutdown_response(ControlledShutdownResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     n, position = read_compact_count(buffer, position, 6)
@@ -215,6 +214,9 @@ def _write_controlled_shutdown_response_v3(o: ControlledShutdownResponse, out: b
     out.append(0)
 
 
+new_controlled_shutdown_request: Final = ControlledShutdownRequest.__new__
+new_controlled_shutdown_response: Final = ControlledShutdownResponse.__new__
+new_remaining_partition: Final = RemainingPartition.__new__
 ControlledShutdownRequest.DECODERS = {
     0: _read_controlled_shutdown_request_v0,
     1: _read_controlled_shutdown_request_v0,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -34,16 +33,16 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_b = Layout(">b").unpack_from
-unpack_bb = Layout(">bb").unpack_from
-unpack_bbB = Layout(">bbB").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-pack_b = Layout(">b").pack
-pack_bb = Layout(">bb").pack
-pack_bbB = Layout(">bbB").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
+unpack_b: Final = Layout(">b").unpack_from
+unpack_bb: Final = Layout(">bb").unpack_from
+unpack_bbB: Final = Layout(">bbB").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+pack_b: Final = Layout(">b").pack
+pack_bb: Final = Layout(">bb").pack
+pack_bbB: Final = Layout(">bbB").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
 
 
 class CreateAclsRequest(Message):
@@ -128,7 +127,7 @@ def _read_acl_creation_v0(
     budget -= count
     items: list[AclCreation] = []
     for _ in range(count):
-        o = new(AclCreation)
+        o = new_acl_creation(AclCreation)
         o.resource_pattern_type = 3
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
@@ -143,7 +142,7 @@ def _read_acl_creation_v0(
 
 def _read_create_acls_request_v0(buffer: memoryview, position: int) -> CreateAclsRequest:
     budget = OBJECT_BUDGET
-    o = new(CreateAclsRequest)
+    o = new_create_acls_request(CreateAclsRequest)
     n, position = read_count(buffer, position, 9)
     o.creations, position, budget = _read_acl_creation_v0(buffer, position, n, budget)
     if position > len(buffer):
@@ -175,7 +174,7 @@ def _read_acl_creation_v1(
     budget -= count
     items: list[AclCreation] = []
     for _ in range(count):
-        o = new(AclCreation)
+        o = new_acl_creation(AclCreation)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_string(buffer, position)
@@ -191,7 +190,7 @@ def _read_acl_creation_v1(
 
 def _read_create_acls_request_v1(buffer: memoryview, position: int) -> CreateAclsRequest:
     budget = OBJECT_BUDGET
-    o = new(CreateAclsRequest)
+    o = new_create_acls_request(CreateAclsRequest)
     n, position = read_count(buffer, position, 10)
     o.creations, position, budget = _read_acl_creation_v1(buffer, position, n, budget)
     if position > len(buffer):
@@ -222,7 +221,7 @@ def _read_acl_creation_v2(
     budget -= count
     items: list[AclCreation] = []
     for _ in range(count):
-        o = new(AclCreation)
+        o = new_acl_creation(AclCreation)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_compact_string(buffer, position)
@@ -240,7 +239,7 @@ def _read_acl_creation_v2(
 
 def _read_create_acls_request_v2(buffer: memoryview, position: int) -> CreateAclsRequest:
     budget = OBJECT_BUDGET
-    o = new(CreateAclsRequest)
+    o = new_create_acls_request(CreateAclsRequest)
     n, position = read_compact_count(buffer, position, 8)
     o.creations, position, budget = _read_acl_creation_v2(buffer, position, n, budget)
     n = buffer[position]
@@ -276,7 +275,7 @@ def _read_acl_creation_result_v0(
     budget -= count
     items: list[AclCreationResult] = []
     for _ in range(count):
-        o = new(AclCreationResult)
+        o = new_acl_creation_result(AclCreationResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -286,7 +285,7 @@ def _read_acl_creation_result_v0(
 
 def _read_create_acls_response_v0(buffer: memoryview, position: int) -> CreateAclsResponse:
     budget = OBJECT_BUDGET
-    o = new(CreateAclsResponse)
+    o = new_create_acls_response(CreateAclsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 4)
@@ -316,7 +315,7 @@ def _read_acl_creation_result_v2(
     budget -= count
     items: list[AclCreationResult] = []
     for _ in range(count):
-        o = new(AclCreationResult)
+        o = new_acl_creation_result(AclCreationResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -330,7 +329,7 @@ def _read_acl_creation_result_v2(
 
 def _read_create_acls_response_v2(buffer: memoryview, position: int) -> CreateAclsResponse:
     budget = OBJECT_BUDGET
-    o = new(CreateAclsResponse)
+    o = new_create_acls_response(CreateAclsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 4)
@@ -358,6 +357,10 @@ def _write_create_acls_response_v2(o: CreateAclsResponse, out: bytearray) -> Non
     out.append(0)
 
 
+new_acl_creation: Final = AclCreation.__new__
+new_acl_creation_result: Final = AclCreationResult.__new__
+new_create_acls_request: Final = CreateAclsRequest.__new__
+new_create_acls_response: Final = CreateAclsResponse.__new__
 CreateAclsRequest.DECODERS = {
     0: _read_create_acls_request_v0,
     1: _read_create_acls_request_v1,

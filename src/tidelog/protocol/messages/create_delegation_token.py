@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -36,18 +35,18 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_qB = Layout(">qB").unpack_from
-unpack_qqq = Layout(">qqq").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_q = Layout(">q").pack
-pack_qB = Layout(">qB").pack
-pack_qqq = Layout(">qqq").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+unpack_qB: Final = Layout(">qB").unpack_from
+unpack_qqq: Final = Layout(">qqq").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_q: Final = Layout(">q").pack
+pack_qB: Final = Layout(">qB").pack
+pack_qqq: Final = Layout(">qqq").pack
 
 
 class CreateDelegationTokenRequest(Message):
@@ -137,7 +136,7 @@ def _read_creatable_renewers_v0(
     budget -= count
     items: list[CreatableRenewers] = []
     for _ in range(count):
-        o = new(CreatableRenewers)
+        o = new_creatable_renewers(CreatableRenewers)
         o.principal_type, position = read_string(buffer, position)
         o.principal_name, position = read_string(buffer, position)
         items.append(o)
@@ -146,7 +145,7 @@ def _read_creatable_renewers_v0(
 
 def _read_create_delegation_token_request_v0(buffer: memoryview, position: int) -> CreateDelegationTokenRequest:
     budget = OBJECT_BUDGET
-    o = new(CreateDelegationTokenRequest)
+    o = new_create_delegation_token_request(CreateDelegationTokenRequest)
     o.owner_principal_type = ""
     o.owner_principal_name = ""
     n, position = read_count(buffer, position, 4)
@@ -182,7 +181,7 @@ def _read_creatable_renewers_v2(
     budget -= count
     items: list[CreatableRenewers] = []
     for _ in range(count):
-        o = new(CreatableRenewers)
+        o = new_creatable_renewers(CreatableRenewers)
         o.principal_type, position = read_compact_string(buffer, position)
         o.principal_name, position = read_compact_string(buffer, position)
         n = buffer[position]
@@ -195,7 +194,7 @@ def _read_creatable_renewers_v2(
 
 def _read_create_delegation_token_request_v2(buffer: memoryview, position: int) -> CreateDelegationTokenRequest:
     budget = OBJECT_BUDGET
-    o = new(CreateDelegationTokenRequest)
+    o = new_create_delegation_token_request(CreateDelegationTokenRequest)
     o.owner_principal_type = ""
     o.owner_principal_name = ""
     n, position = read_compact_count(buffer, position, 3)
@@ -228,7 +227,7 @@ def _write_create_delegation_token_request_v2(o: CreateDelegationTokenRequest, o
 
 def _read_create_delegation_token_request_v3(buffer: memoryview, position: int) -> CreateDelegationTokenRequest:
     budget = OBJECT_BUDGET
-    o = new(CreateDelegationTokenRequest)
+    o = new_create_delegation_token_request(CreateDelegationTokenRequest)
     o.owner_principal_type, position = read_compact_nullable_string(buffer, position)
     o.owner_principal_name, position = read_compact_nullable_string(buffer, position)
     n, position = read_compact_count(buffer, position, 3)
@@ -251,7 +250,7 @@ def _write_create_delegation_token_request_v3(o: CreateDelegationTokenRequest, o
 
 
 def _read_create_delegation_token_response_v0(buffer: memoryview, position: int) -> CreateDelegationTokenResponse:
-    o = new(CreateDelegationTokenResponse)
+    o = new_create_delegation_token_response(CreateDelegationTokenResponse)
     o.token_requester_principal_type = ""
     o.token_requester_principal_name = ""
     (o.error_code,) = unpack_h(buffer, position)
@@ -284,7 +283,7 @@ def _write_create_delegation_token_response_v0(o: CreateDelegationTokenResponse,
 
 
 def _read_create_delegation_token_response_v2(buffer: memoryview, position: int) -> CreateDelegationTokenResponse:
-    o = new(CreateDelegationTokenResponse)
+    o = new_create_delegation_token_response(CreateDelegationTokenResponse)
     o.token_requester_principal_type = ""
     o.token_requester_principal_name = ""
     (o.error_code,) = unpack_h(buffer, position)
@@ -319,7 +318,7 @@ def _write_create_delegation_token_response_v2(o: CreateDelegationTokenResponse,
 
 
 def _read_create_delegation_token_response_v3(buffer: memoryview, position: int) -> CreateDelegationTokenResponse:
-    o = new(CreateDelegationTokenResponse)
+    o = new_create_delegation_token_response(CreateDelegationTokenResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     o.principal_type, position = read_compact_string(buffer, position)
@@ -351,6 +350,9 @@ def _write_create_delegation_token_response_v3(o: CreateDelegationTokenResponse,
     out += pack_iB(o.throttle_time_ms, 0)
 
 
+new_creatable_renewers: Final = CreatableRenewers.__new__
+new_create_delegation_token_request: Final = CreateDelegationTokenRequest.__new__
+new_create_delegation_token_response: Final = CreateDelegationTokenResponse.__new__
 CreateDelegationTokenRequest.DECODERS = {
     0: _read_create_delegation_token_request_v0,
     1: _read_create_delegation_token_request_v0,

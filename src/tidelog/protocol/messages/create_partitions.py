@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -39,14 +38,14 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_it = Layout(">i?").unpack_from
-unpack_itB = Layout(">i?B").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_it = Layout(">i?").pack
-pack_itB = Layout(">i?B").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_it: Final = Layout(">i?").unpack_from
+unpack_itB: Final = Layout(">i?B").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_it: Final = Layout(">i?").pack
+pack_itB: Final = Layout(">i?B").pack
 
 
 class CreatePartitionsRequest(Message):
@@ -132,7 +131,7 @@ def _read_create_partitions_assignment_v0(
     budget -= count
     items: list[CreatePartitionsAssignment] = []
     for _ in range(count):
-        o = new(CreatePartitionsAssignment)
+        o = new_create_partitions_assignment(CreatePartitionsAssignment)
         n, position = read_count(buffer, position, 4)
         o.broker_ids, position = read_numbers(buffer, position, n, "i", 4)
         items.append(o)
@@ -147,7 +146,7 @@ def _read_create_partitions_topic_v0(
     budget -= count
     items: list[CreatePartitionsTopic] = []
     for _ in range(count):
-        o = new(CreatePartitionsTopic)
+        o = new_create_partitions_topic(CreatePartitionsTopic)
         o.name, position = read_string(buffer, position)
         (o.count,) = unpack_i(buffer, position)
         position += 4
@@ -162,7 +161,7 @@ def _read_create_partitions_topic_v0(
 
 def _read_create_partitions_request_v0(buffer: memoryview, position: int) -> CreatePartitionsRequest:
     budget = OBJECT_BUDGET
-    o = new(CreatePartitionsRequest)
+    o = new_create_partitions_request(CreatePartitionsRequest)
     n, position = read_count(buffer, position, 10)
     o.topics, position, budget = _read_create_partitions_topic_v0(buffer, position, n, budget)
     o.timeout_ms, o.validate_only = unpack_it(buffer, position)
@@ -201,7 +200,7 @@ def _read_create_partitions_assignment_v2(
     budget -= count
     items: list[CreatePartitionsAssignment] = []
     for _ in range(count):
-        o = new(CreatePartitionsAssignment)
+        o = new_create_partitions_assignment(CreatePartitionsAssignment)
         n, position = read_compact_count(buffer, position, 4)
         o.broker_ids, position = read_numbers(buffer, position, n, "i", 4)
         n = buffer[position]
@@ -220,7 +219,7 @@ def _read_create_partitions_topic_v2(
     budget -= count
     items: list[CreatePartitionsTopic] = []
     for _ in range(count):
-        o = new(CreatePartitionsTopic)
+        o = new_create_partitions_topic(CreatePartitionsTopic)
         o.name, position = read_compact_string(buffer, position)
         (o.count,) = unpack_i(buffer, position)
         position += 4
@@ -239,7 +238,7 @@ def _read_create_partitions_topic_v2(
 
 def _read_create_partitions_request_v2(buffer: memoryview, position: int) -> CreatePartitionsRequest:
     budget = OBJECT_BUDGET
-    o = new(CreatePartitionsRequest)
+    o = new_create_partitions_request(CreatePartitionsRequest)
     n, position = read_compact_count(buffer, position, 7)
     o.topics, position, budget = _read_create_partitions_topic_v2(buffer, position, n, budget)
     o.timeout_ms, o.validate_only, n = unpack_itB(buffer, position)
@@ -282,7 +281,7 @@ def _read_create_partitions_topic_result_v0(
     budget -= count
     items: list[CreatePartitionsTopicResult] = []
     for _ in range(count):
-        o = new(CreatePartitionsTopicResult)
+        o = new_create_partitions_topic_result(CreatePartitionsTopicResult)
         o.name, position = read_string(buffer, position)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -293,7 +292,7 @@ def _read_create_partitions_topic_result_v0(
 
 def _read_create_partitions_response_v0(buffer: memoryview, position: int) -> CreatePartitionsResponse:
     budget = OBJECT_BUDGET
-    o = new(CreatePartitionsResponse)
+    o = new_create_partitions_response(CreatePartitionsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -324,7 +323,7 @@ def _read_create_partitions_topic_result_v2(
     budget -= count
     items: list[CreatePartitionsTopicResult] = []
     for _ in range(count):
-        o = new(CreatePartitionsTopicResult)
+        o = new_create_partitions_topic_result(CreatePartitionsTopicResult)
         o.name, position = read_compact_string(buffer, position)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -339,7 +338,7 @@ def _read_create_partitions_topic_result_v2(
 
 def _read_create_partitions_response_v2(buffer: memoryview, position: int) -> CreatePartitionsResponse:
     budget = OBJECT_BUDGET
-    o = new(CreatePartitionsResponse)
+    o = new_create_partitions_response(CreatePartitionsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 5)
@@ -368,6 +367,11 @@ def _write_create_partitions_response_v2(o: CreatePartitionsResponse, out: bytea
     out.append(0)
 
 
+new_create_partitions_assignment: Final = CreatePartitionsAssignment.__new__
+new_create_partitions_request: Final = CreatePartitionsRequest.__new__
+new_create_partitions_response: Final = CreatePartitionsResponse.__new__
+new_create_partitions_topic: Final = CreatePartitionsTopic.__new__
+new_create_partitions_topic_result: Final = CreatePartitionsTopicResult.__new__
 CreatePartitionsRequest.DECODERS = {
     0: _read_create_partitions_request_v0,
     1: _read_create_partitions_request_v0,

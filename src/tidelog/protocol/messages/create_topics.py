@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -47,20 +46,20 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_tbtB = Layout(">?b?B").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_it = Layout(">i?").unpack_from
-unpack_itB = Layout(">i?B").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_uh = Layout(">16sh").unpack_from
-pack_tbtB = Layout(">?b?B").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_it = Layout(">i?").pack
-pack_itB = Layout(">i?B").pack
-pack_ih = Layout(">ih").pack
-pack_uh = Layout(">16sh").pack
+unpack_tbtB: Final = Layout(">?b?B").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_it: Final = Layout(">i?").unpack_from
+unpack_itB: Final = Layout(">i?B").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_uh: Final = Layout(">16sh").unpack_from
+pack_tbtB: Final = Layout(">?b?B").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_it: Final = Layout(">i?").pack
+pack_itB: Final = Layout(">i?B").pack
+pack_ih: Final = Layout(">ih").pack
+pack_uh: Final = Layout(">16sh").pack
 
 
 class CreateTopicsRequest(Message):
@@ -203,7 +202,7 @@ def _read_creatable_replica_assignment_v0(
     budget -= count
     items: list[CreatableReplicaAssignment] = []
     for _ in range(count):
-        o = new(CreatableReplicaAssignment)
+        o = new_creatable_replica_assignment(CreatableReplicaAssignment)
         (o.partition_index,) = unpack_i(buffer, position)
         position += 4
         n, position = read_count(buffer, position, 4)
@@ -220,7 +219,7 @@ def _read_creatable_topic_config_v0(
     budget -= count
     items: list[CreatableTopicConfig] = []
     for _ in range(count):
-        o = new(CreatableTopicConfig)
+        o = new_creatable_topic_config(CreatableTopicConfig)
         o.name, position = read_string(buffer, position)
         o.value, position = read_nullable_string(buffer, position)
         items.append(o)
@@ -235,7 +234,7 @@ def _read_creatable_topic_v0(
     budget -= count
     items: list[CreatableTopic] = []
     for _ in range(count):
-        o = new(CreatableTopic)
+        o = new_creatable_topic(CreatableTopic)
         o.name, position = read_string(buffer, position)
         o.num_partitions, o.replication_factor = unpack_ih(buffer, position)
         position += 6
@@ -249,7 +248,7 @@ def _read_creatable_topic_v0(
 
 def _read_create_topics_request_v0(buffer: memoryview, position: int) -> CreateTopicsRequest:
     budget = OBJECT_BUDGET
-    o = new(CreateTopicsRequest)
+    o = new_create_topics_request(CreateTopicsRequest)
     o.validate_only = False
     n, position = read_count(buffer, position, 16)
     o.topics, position, budget = _read_creatable_topic_v0(buffer, position, n, budget)
@@ -293,7 +292,7 @@ def _write_create_topics_request_v0(o: CreateTopicsRequest, out: bytearray) -> N
 
 def _read_create_topics_request_v1(buffer: memoryview, position: int) -> CreateTopicsRequest:
     budget = OBJECT_BUDGET
-    o = new(CreateTopicsRequest)
+    o = new_create_topics_request(CreateTopicsRequest)
     n, position = read_count(buffer, position, 16)
     o.topics, position, budget = _read_creatable_topic_v0(buffer, position, n, budget)
     o.timeout_ms, o.validate_only = unpack_it(buffer, position)
@@ -317,7 +316,7 @@ def _read_creatable_replica_assignment_v5(
     budget -= count
     items: list[CreatableReplicaAssignment] = []
     for _ in range(count):
-        o = new(CreatableReplicaAssignment)
+        o = new_creatable_replica_assignment(CreatableReplicaAssignment)
         (o.partition_index,) = unpack_i(buffer, position)
         position += 4
         n, position = read_compact_count(buffer, position, 4)
@@ -338,7 +337,7 @@ def _read_creatable_topic_config_v5(
     budget -= count
     items: list[CreatableTopicConfig] = []
     for _ in range(count):
-        o = new(CreatableTopicConfig)
+        o = new_creatable_topic_config(CreatableTopicConfig)
         o.name, position = read_compact_string(buffer, position)
         o.value, position = read_compact_nullable_string(buffer, position)
         n = buffer[position]
@@ -357,7 +356,7 @@ def _read_creatable_topic_v5(
     budget -= count
     items: list[CreatableTopic] = []
     for _ in range(count):
-        o = new(CreatableTopic)
+        o = new_creatable_topic(CreatableTopic)
         o.name, position = read_compact_string(buffer, position)
         o.num_partitions, o.replication_factor = unpack_ih(buffer, position)
         position += 6
@@ -375,7 +374,7 @@ def _read_creatable_topic_v5(
 
 def _read_create_topics_request_v5(buffer: memoryview, position: int) -> CreateTopicsRequest:
     budget = OBJECT_BUDGET
-    o = new(CreateTopicsRequest)
+    o = new_create_topics_request(CreateTopicsRequest)
     n, position = read_compact_count(buffer, position, 10)
     o.topics, position, budget = _read_creatable_topic_v5(buffer, position, n, budget)
     o.timeout_ms, o.validate_only, n = unpack_itB(buffer, position)
@@ -427,7 +426,7 @@ def _read_creatable_topic_result_v0(
     budget -= count
     items: list[CreatableTopicResult] = []
     for _ in range(count):
-        o = new(CreatableTopicResult)
+        o = new_creatable_topic_result(CreatableTopicResult)
         o.topic_id = ZERO_UUID
         o.error_message = ""
         o.topic_config_error_code = 0
@@ -443,7 +442,7 @@ def _read_creatable_topic_result_v0(
 
 def _read_create_topics_response_v0(buffer: memoryview, position: int) -> CreateTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(CreateTopicsResponse)
+    o = new_create_topics_response(CreateTopicsResponse)
     o.throttle_time_ms = 0
     n, position = read_count(buffer, position, 4)
     o.topics, position, budget = _read_creatable_topic_result_v0(buffer, position, n, budget)
@@ -471,7 +470,7 @@ def _read_creatable_topic_result_v1(
     budget -= count
     items: list[CreatableTopicResult] = []
     for _ in range(count):
-        o = new(CreatableTopicResult)
+        o = new_creatable_topic_result(CreatableTopicResult)
         o.topic_id = ZERO_UUID
         o.topic_config_error_code = 0
         o.num_partitions = -1
@@ -487,7 +486,7 @@ def _read_creatable_topic_result_v1(
 
 def _read_create_topics_response_v1(buffer: memoryview, position: int) -> CreateTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(CreateTopicsResponse)
+    o = new_create_topics_response(CreateTopicsResponse)
     o.throttle_time_ms = 0
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_creatable_topic_result_v1(buffer, position, n, budget)
@@ -510,7 +509,7 @@ def _write_create_topics_response_v1(o: CreateTopicsResponse, out: bytearray) ->
 
 def _read_create_topics_response_v2(buffer: memoryview, position: int) -> CreateTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(CreateTopicsResponse)
+    o = new_create_topics_response(CreateTopicsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -534,7 +533,7 @@ def _read_creatable_topic_configs_v5(
     budget -= count
     items: list[CreatableTopicConfigs] = []
     for _ in range(count):
-        o = new(CreatableTopicConfigs)
+        o = new_creatable_topic_configs(CreatableTopicConfigs)
         o.name, position = read_compact_string(buffer, position)
         o.value, position = read_compact_nullable_string(buffer, position)
         o.read_only, o.config_source, o.is_sensitive, n = unpack_tbtB(buffer, position)
@@ -553,7 +552,7 @@ def _read_creatable_topic_result_v5(
     budget -= count
     items: list[CreatableTopicResult] = []
     for _ in range(count):
-        o = new(CreatableTopicResult)
+        o = new_creatable_topic_result(CreatableTopicResult)
         o.topic_id = ZERO_UUID
         o.topic_config_error_code = 0
         o.name, position = read_compact_string(buffer, position)
@@ -572,7 +571,8 @@ def _read_creatable_topic_result_v5(
         if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            for _ in range(n):
+            tags1 = n
+            for _ in range(tags1):
                 tag1, n, position = read_tag(buffer, position)
                 tag_end1 = position + n
                 if tag1 == 0:
@@ -588,7 +588,7 @@ def _read_creatable_topic_result_v5(
 
 def _read_create_topics_response_v5(buffer: memoryview, position: int) -> CreateTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(CreateTopicsResponse)
+    o = new_create_topics_response(CreateTopicsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 12)
@@ -644,7 +644,7 @@ def _read_creatable_topic_result_v7(
     budget -= count
     items: list[CreatableTopicResult] = []
     for _ in range(count):
-        o = new(CreatableTopicResult)
+        o = new_creatable_topic_result(CreatableTopicResult)
         o.topic_config_error_code = 0
         o.name, position = read_compact_string(buffer, position)
         u0, o.error_code = unpack_uh(buffer, position)
@@ -663,7 +663,8 @@ def _read_creatable_topic_result_v7(
         if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            for _ in range(n):
+            tags1 = n
+            for _ in range(tags1):
                 tag1, n, position = read_tag(buffer, position)
                 tag_end1 = position + n
                 if tag1 == 0:
@@ -679,7 +680,7 @@ def _read_creatable_topic_result_v7(
 
 def _read_create_topics_response_v7(buffer: memoryview, position: int) -> CreateTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(CreateTopicsResponse)
+    o = new_create_topics_response(CreateTopicsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 28)
@@ -720,6 +721,13 @@ def _write_create_topics_response_v7(o: CreateTopicsResponse, out: bytearray) ->
     out.append(0)
 
 
+new_creatable_replica_assignment: Final = CreatableReplicaAssignment.__new__
+new_creatable_topic: Final = CreatableTopic.__new__
+new_creatable_topic_config: Final = CreatableTopicConfig.__new__
+new_creatable_topic_configs: Final = CreatableTopicConfigs.__new__
+new_creatable_topic_result: Final = CreatableTopicResult.__new__
+new_create_topics_request: Final = CreateTopicsRequest.__new__
+new_create_topics_response: Final = CreateTopicsResponse.__new__
 CreateTopicsRequest.DECODERS = {
     0: _read_create_topics_request_v0,
     1: _read_create_topics_request_v1,

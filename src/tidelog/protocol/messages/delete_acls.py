@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -34,16 +33,16 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_b = Layout(">b").unpack_from
-unpack_bb = Layout(">bb").unpack_from
-unpack_bbB = Layout(">bbB").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-pack_b = Layout(">b").pack
-pack_bb = Layout(">bb").pack
-pack_bbB = Layout(">bbB").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
+unpack_b: Final = Layout(">b").unpack_from
+unpack_bb: Final = Layout(">bb").unpack_from
+unpack_bbB: Final = Layout(">bbB").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+pack_b: Final = Layout(">b").pack
+pack_bb: Final = Layout(">bb").pack
+pack_bbB: Final = Layout(">bbB").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
 
 
 class DeleteAclsRequest(Message):
@@ -167,7 +166,7 @@ def _read_delete_acls_filter_v0(
     budget -= count
     items: list[DeleteAclsFilter] = []
     for _ in range(count):
-        o = new(DeleteAclsFilter)
+        o = new_delete_acls_filter(DeleteAclsFilter)
         o.pattern_type_filter = 3
         (o.resource_type_filter,) = unpack_b(buffer, position)
         position += 1
@@ -182,7 +181,7 @@ def _read_delete_acls_filter_v0(
 
 def _read_delete_acls_request_v0(buffer: memoryview, position: int) -> DeleteAclsRequest:
     budget = OBJECT_BUDGET
-    o = new(DeleteAclsRequest)
+    o = new_delete_acls_request(DeleteAclsRequest)
     n, position = read_count(buffer, position, 9)
     o.filters, position, budget = _read_delete_acls_filter_v0(buffer, position, n, budget)
     if position > len(buffer):
@@ -214,7 +213,7 @@ def _read_delete_acls_filter_v1(
     budget -= count
     items: list[DeleteAclsFilter] = []
     for _ in range(count):
-        o = new(DeleteAclsFilter)
+        o = new_delete_acls_filter(DeleteAclsFilter)
         (o.resource_type_filter,) = unpack_b(buffer, position)
         position += 1
         o.resource_name_filter, position = read_nullable_string(buffer, position)
@@ -230,7 +229,7 @@ def _read_delete_acls_filter_v1(
 
 def _read_delete_acls_request_v1(buffer: memoryview, position: int) -> DeleteAclsRequest:
     budget = OBJECT_BUDGET
-    o = new(DeleteAclsRequest)
+    o = new_delete_acls_request(DeleteAclsRequest)
     n, position = read_count(buffer, position, 10)
     o.filters, position, budget = _read_delete_acls_filter_v1(buffer, position, n, budget)
     if position > len(buffer):
@@ -261,7 +260,7 @@ def _read_delete_acls_filter_v2(
     budget -= count
     items: list[DeleteAclsFilter] = []
     for _ in range(count):
-        o = new(DeleteAclsFilter)
+        o = new_delete_acls_filter(DeleteAclsFilter)
         (o.resource_type_filter,) = unpack_b(buffer, position)
         position += 1
         o.resource_name_filter, position = read_compact_nullable_string(buffer, position)
@@ -279,7 +278,7 @@ def _read_delete_acls_filter_v2(
 
 def _read_delete_acls_request_v2(buffer: memoryview, position: int) -> DeleteAclsRequest:
     budget = OBJECT_BUDGET
-    o = new(DeleteAclsRequest)
+    o = new_delete_acls_request(DeleteAclsRequest)
     n, position = read_compact_count(buffer, position, 8)
     o.filters, position, budget = _read_delete_acls_filter_v2(buffer, position, n, budget)
     n = buffer[position]
@@ -315,7 +314,7 @@ def _read_delete_acls_matching_acl_v0(
     budget -= count
     items: list[DeleteAclsMatchingAcl] = []
     for _ in range(count):
-        o = new(DeleteAclsMatchingAcl)
+        o = new_delete_acls_matching_acl(DeleteAclsMatchingAcl)
         o.pattern_type = 3
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -339,7 +338,7 @@ def _read_delete_acls_filter_result_v0(
     budget -= count
     items: list[DeleteAclsFilterResult] = []
     for _ in range(count):
-        o = new(DeleteAclsFilterResult)
+        o = new_delete_acls_filter_result(DeleteAclsFilterResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -351,7 +350,7 @@ def _read_delete_acls_filter_result_v0(
 
 def _read_delete_acls_response_v0(buffer: memoryview, position: int) -> DeleteAclsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteAclsResponse)
+    o = new_delete_acls_response(DeleteAclsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 8)
@@ -396,7 +395,7 @@ def _read_delete_acls_matching_acl_v1(
     budget -= count
     items: list[DeleteAclsMatchingAcl] = []
     for _ in range(count):
-        o = new(DeleteAclsMatchingAcl)
+        o = new_delete_acls_matching_acl(DeleteAclsMatchingAcl)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -421,7 +420,7 @@ def _read_delete_acls_filter_result_v1(
     budget -= count
     items: list[DeleteAclsFilterResult] = []
     for _ in range(count):
-        o = new(DeleteAclsFilterResult)
+        o = new_delete_acls_filter_result(DeleteAclsFilterResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -433,7 +432,7 @@ def _read_delete_acls_filter_result_v1(
 
 def _read_delete_acls_response_v1(buffer: memoryview, position: int) -> DeleteAclsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteAclsResponse)
+    o = new_delete_acls_response(DeleteAclsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 8)
@@ -477,7 +476,7 @@ def _read_delete_acls_matching_acl_v2(
     budget -= count
     items: list[DeleteAclsMatchingAcl] = []
     for _ in range(count):
-        o = new(DeleteAclsMatchingAcl)
+        o = new_delete_acls_matching_acl(DeleteAclsMatchingAcl)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -504,7 +503,7 @@ def _read_delete_acls_filter_result_v2(
     budget -= count
     items: list[DeleteAclsFilterResult] = []
     for _ in range(count):
-        o = new(DeleteAclsFilterResult)
+        o = new_delete_acls_filter_result(DeleteAclsFilterResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -520,7 +519,7 @@ def _read_delete_acls_filter_result_v2(
 
 def _read_delete_acls_response_v2(buffer: memoryview, position: int) -> DeleteAclsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteAclsResponse)
+    o = new_delete_acls_response(DeleteAclsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 5)
@@ -562,6 +561,11 @@ def _write_delete_acls_response_v2(o: DeleteAclsResponse, out: bytearray) -> Non
     out.append(0)
 
 
+new_delete_acls_filter: Final = DeleteAclsFilter.__new__
+new_delete_acls_filter_result: Final = DeleteAclsFilterResult.__new__
+new_delete_acls_matching_acl: Final = DeleteAclsMatchingAcl.__new__
+new_delete_acls_request: Final = DeleteAclsRequest.__new__
+new_delete_acls_response: Final = DeleteAclsResponse.__new__
 DeleteAclsRequest.DECODERS = {
     0: _read_delete_acls_request_v0,
     1: _read_delete_acls_request_v1,

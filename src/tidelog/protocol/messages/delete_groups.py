@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -33,12 +32,12 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_hB = Layout(">hB").unpack_from
-unpack_i = Layout(">i").unpack_from
-pack_h = Layout(">h").pack
-pack_hB = Layout(">hB").pack
-pack_i = Layout(">i").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hB: Final = Layout(">hB").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_hB: Final = Layout(">hB").pack
+pack_i: Final = Layout(">i").pack
 
 
 class DeleteGroupsRequest(Message):
@@ -85,7 +84,7 @@ class DeletableGroupResult(Struct):
 
 
 def _read_delete_groups_request_v0(buffer: memoryview, position: int) -> DeleteGroupsRequest:
-    o = new(DeleteGroupsRequest)
+    o = new_delete_groups_request(DeleteGroupsRequest)
     n, position = read_count(buffer, position, 2)
     o.groups_names, position = read_strings(buffer, position, n)
     if position > len(buffer):
@@ -99,7 +98,7 @@ def _write_delete_groups_request_v0(o: DeleteGroupsRequest, out: bytearray) -> N
 
 
 def _read_delete_groups_request_v2(buffer: memoryview, position: int) -> DeleteGroupsRequest:
-    o = new(DeleteGroupsRequest)
+    o = new_delete_groups_request(DeleteGroupsRequest)
     n, position = read_compact_count(buffer, position, 1)
     o.groups_names, position = read_compact_strings(buffer, position, n)
     n = buffer[position]
@@ -125,7 +124,7 @@ def _read_deletable_group_result_v0(
     budget -= count
     items: list[DeletableGroupResult] = []
     for _ in range(count):
-        o = new(DeletableGroupResult)
+        o = new_deletable_group_result(DeletableGroupResult)
         o.group_id, position = read_string(buffer, position)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -135,7 +134,7 @@ def _read_deletable_group_result_v0(
 
 def _read_delete_groups_response_v0(buffer: memoryview, position: int) -> DeleteGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteGroupsResponse)
+    o = new_delete_groups_response(DeleteGroupsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 4)
@@ -165,7 +164,7 @@ def _read_deletable_group_result_v2(
     budget -= count
     items: list[DeletableGroupResult] = []
     for _ in range(count):
-        o = new(DeletableGroupResult)
+        o = new_deletable_group_result(DeletableGroupResult)
         o.group_id, position = read_compact_string(buffer, position)
         o.error_code, n = unpack_hB(buffer, position)
         position += 3
@@ -177,7 +176,7 @@ def _read_deletable_group_result_v2(
 
 def _read_delete_groups_response_v2(buffer: memoryview, position: int) -> DeleteGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteGroupsResponse)
+    o = new_delete_groups_response(DeleteGroupsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 4)
@@ -204,6 +203,9 @@ def _write_delete_groups_response_v2(o: DeleteGroupsResponse, out: bytearray) ->
     out.append(0)
 
 
+new_deletable_group_result: Final = DeletableGroupResult.__new__
+new_delete_groups_request: Final = DeleteGroupsRequest.__new__
+new_delete_groups_response: Final = DeleteGroupsResponse.__new__
 DeleteGroupsRequest.DECODERS = {
     0: _read_delete_groups_request_v0,
     1: _read_delete_groups_request_v0,

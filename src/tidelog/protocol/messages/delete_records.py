@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -29,18 +28,18 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_iq = Layout(">iq").unpack_from
-unpack_iqB = Layout(">iqB").unpack_from
-unpack_iqh = Layout(">iqh").unpack_from
-unpack_iqhB = Layout(">iqhB").unpack_from
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_iq = Layout(">iq").pack
-pack_iqB = Layout(">iqB").pack
-pack_iqh = Layout(">iqh").pack
-pack_iqhB = Layout(">iqhB").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_iq: Final = Layout(">iq").unpack_from
+unpack_iqB: Final = Layout(">iqB").unpack_from
+unpack_iqh: Final = Layout(">iqh").unpack_from
+unpack_iqhB: Final = Layout(">iqhB").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_iq: Final = Layout(">iq").pack
+pack_iqB: Final = Layout(">iqB").pack
+pack_iqh: Final = Layout(">iqh").pack
+pack_iqhB: Final = Layout(">iqhB").pack
 
 
 class DeleteRecordsRequest(Message):
@@ -137,7 +136,7 @@ def _read_delete_records_partition_v0(
     budget -= count
     items: list[DeleteRecordsPartition] = []
     for _ in range(count):
-        o = new(DeleteRecordsPartition)
+        o = new_delete_records_partition(DeleteRecordsPartition)
         o.partition_index, o.offset = unpack_iq(buffer, position)
         position += 12
         items.append(o)
@@ -152,7 +151,7 @@ def _read_delete_records_topic_v0(
     budget -= count
     items: list[DeleteRecordsTopic] = []
     for _ in range(count):
-        o = new(DeleteRecordsTopic)
+        o = new_delete_records_topic(DeleteRecordsTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 12)
         o.partitions, position, budget = _read_delete_records_partition_v0(buffer, position, n, budget)
@@ -162,7 +161,7 @@ def _read_delete_records_topic_v0(
 
 def _read_delete_records_request_v0(buffer: memoryview, position: int) -> DeleteRecordsRequest:
     budget = OBJECT_BUDGET
-    o = new(DeleteRecordsRequest)
+    o = new_delete_records_request(DeleteRecordsRequest)
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_delete_records_topic_v0(buffer, position, n, budget)
     (o.timeout_ms,) = unpack_i(buffer, position)
@@ -198,7 +197,7 @@ def _read_delete_records_partition_v2(
     budget -= count
     items: list[DeleteRecordsPartition] = []
     for _ in range(count):
-        o = new(DeleteRecordsPartition)
+        o = new_delete_records_partition(DeleteRecordsPartition)
         o.partition_index, o.offset, n = unpack_iqB(buffer, position)
         position += 13
         if n:
@@ -215,7 +214,7 @@ def _read_delete_records_topic_v2(
     budget -= count
     items: list[DeleteRecordsTopic] = []
     for _ in range(count):
-        o = new(DeleteRecordsTopic)
+        o = new_delete_records_topic(DeleteRecordsTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 13)
         o.partitions, position, budget = _read_delete_records_partition_v2(buffer, position, n, budget)
@@ -229,7 +228,7 @@ def _read_delete_records_topic_v2(
 
 def _read_delete_records_request_v2(buffer: memoryview, position: int) -> DeleteRecordsRequest:
     budget = OBJECT_BUDGET
-    o = new(DeleteRecordsRequest)
+    o = new_delete_records_request(DeleteRecordsRequest)
     n, position = read_compact_count(buffer, position, 3)
     o.topics, position, budget = _read_delete_records_topic_v2(buffer, position, n, budget)
     o.timeout_ms, n = unpack_iB(buffer, position)
@@ -268,7 +267,7 @@ def _read_delete_records_partition_result_v0(
     budget -= count
     items: list[DeleteRecordsPartitionResult] = []
     for _ in range(count):
-        o = new(DeleteRecordsPartitionResult)
+        o = new_delete_records_partition_result(DeleteRecordsPartitionResult)
         o.partition_index, o.low_watermark, o.error_code = unpack_iqh(buffer, position)
         position += 14
         items.append(o)
@@ -283,7 +282,7 @@ def _read_delete_records_topic_result_v0(
     budget -= count
     items: list[DeleteRecordsTopicResult] = []
     for _ in range(count):
-        o = new(DeleteRecordsTopicResult)
+        o = new_delete_records_topic_result(DeleteRecordsTopicResult)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 14)
         o.partitions, position, budget = _read_delete_records_partition_result_v0(buffer, position, n, budget)
@@ -293,7 +292,7 @@ def _read_delete_records_topic_result_v0(
 
 def _read_delete_records_response_v0(buffer: memoryview, position: int) -> DeleteRecordsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteRecordsResponse)
+    o = new_delete_records_response(DeleteRecordsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -329,7 +328,7 @@ def _read_delete_records_partition_result_v2(
     budget -= count
     items: list[DeleteRecordsPartitionResult] = []
     for _ in range(count):
-        o = new(DeleteRecordsPartitionResult)
+        o = new_delete_records_partition_result(DeleteRecordsPartitionResult)
         o.partition_index, o.low_watermark, o.error_code, n = unpack_iqhB(buffer, position)
         position += 15
         if n:
@@ -346,7 +345,7 @@ def _read_delete_records_topic_result_v2(
     budget -= count
     items: list[DeleteRecordsTopicResult] = []
     for _ in range(count):
-        o = new(DeleteRecordsTopicResult)
+        o = new_delete_records_topic_result(DeleteRecordsTopicResult)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 15)
         o.partitions, position, budget = _read_delete_records_partition_result_v2(buffer, position, n, budget)
@@ -360,7 +359,7 @@ def _read_delete_records_topic_result_v2(
 
 def _read_delete_records_response_v2(buffer: memoryview, position: int) -> DeleteRecordsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteRecordsResponse)
+    o = new_delete_records_response(DeleteRecordsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 3)
@@ -394,6 +393,12 @@ def _write_delete_records_response_v2(o: DeleteRecordsResponse, out: bytearray) 
     out.append(0)
 
 
+new_delete_records_partition: Final = DeleteRecordsPartition.__new__
+new_delete_records_partition_result: Final = DeleteRecordsPartitionResult.__new__
+new_delete_records_request: Final = DeleteRecordsRequest.__new__
+new_delete_records_response: Final = DeleteRecordsResponse.__new__
+new_delete_records_topic: Final = DeleteRecordsTopic.__new__
+new_delete_records_topic_result: Final = DeleteRecordsTopicResult.__new__
 DeleteRecordsRequest.DECODERS = {
     0: _read_delete_records_request_v0,
     1: _read_delete_records_request_v0,

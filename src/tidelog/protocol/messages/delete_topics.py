@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
     null_given,
 )
 from tidelog.protocol.primitives import (
@@ -42,18 +41,18 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_hB = Layout(">hB").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_uB = Layout(">16sB").unpack_from
-unpack_uh = Layout(">16sh").unpack_from
-pack_h = Layout(">h").pack
-pack_hB = Layout(">hB").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_uB = Layout(">16sB").pack
-pack_uh = Layout(">16sh").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hB: Final = Layout(">hB").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_uB: Final = Layout(">16sB").unpack_from
+unpack_uh: Final = Layout(">16sh").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_hB: Final = Layout(">hB").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_uB: Final = Layout(">16sB").pack
+pack_uh: Final = Layout(">16sh").pack
 
 
 class DeleteTopicsRequest(Message):
@@ -121,7 +120,7 @@ class DeletableTopicResult(Struct):
 
 
 def _read_delete_topics_request_v0(buffer: memoryview, position: int) -> DeleteTopicsRequest:
-    o = new(DeleteTopicsRequest)
+    o = new_delete_topics_request(DeleteTopicsRequest)
     o.topics = []
     n, position = read_count(buffer, position, 2)
     o.topic_names, position = read_strings(buffer, position, n)
@@ -141,7 +140,7 @@ def _write_delete_topics_request_v0(o: DeleteTopicsRequest, out: bytearray) -> N
 
 
 def _read_delete_topics_request_v4(buffer: memoryview, position: int) -> DeleteTopicsRequest:
-    o = new(DeleteTopicsRequest)
+    o = new_delete_topics_request(DeleteTopicsRequest)
     o.topics = []
     n, position = read_compact_count(buffer, position, 1)
     o.topic_names, position = read_compact_strings(buffer, position, n)
@@ -170,7 +169,7 @@ def _read_delete_topic_state_v6(
     budget -= count
     items: list[DeleteTopicState] = []
     for _ in range(count):
-        o = new(DeleteTopicState)
+        o = new_delete_topic_state(DeleteTopicState)
         o.name, position = read_compact_nullable_string(buffer, position)
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -183,7 +182,7 @@ def _read_delete_topic_state_v6(
 
 def _read_delete_topics_request_v6(buffer: memoryview, position: int) -> DeleteTopicsRequest:
     budget = OBJECT_BUDGET
-    o = new(DeleteTopicsRequest)
+    o = new_delete_topics_request(DeleteTopicsRequest)
     o.topic_names = []
     n, position = read_compact_count(buffer, position, 18)
     o.topics, position, budget = _read_delete_topic_state_v6(buffer, position, n, budget)
@@ -216,7 +215,7 @@ def _read_deletable_topic_result_v0(
     budget -= count
     items: list[DeletableTopicResult] = []
     for _ in range(count):
-        o = new(DeletableTopicResult)
+        o = new_deletable_topic_result(DeletableTopicResult)
         o.topic_id = ZERO_UUID
         o.error_message = None
         o.name, position = read_string(buffer, position)
@@ -228,7 +227,7 @@ def _read_deletable_topic_result_v0(
 
 def _read_delete_topics_response_v0(buffer: memoryview, position: int) -> DeleteTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteTopicsResponse)
+    o = new_delete_topics_response(DeleteTopicsResponse)
     o.throttle_time_ms = 0
     n, position = read_count(buffer, position, 4)
     o.responses, position, budget = _read_deletable_topic_result_v0(buffer, position, n, budget)
@@ -252,7 +251,7 @@ def _write_delete_topics_response_v0(o: DeleteTopicsResponse, out: bytearray) ->
 
 def _read_delete_topics_response_v1(buffer: memoryview, position: int) -> DeleteTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteTopicsResponse)
+    o = new_delete_topics_response(DeleteTopicsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 4)
@@ -276,7 +275,7 @@ def _read_deletable_topic_result_v4(
     budget -= count
     items: list[DeletableTopicResult] = []
     for _ in range(count):
-        o = new(DeletableTopicResult)
+        o = new_deletable_topic_result(DeletableTopicResult)
         o.topic_id = ZERO_UUID
         o.error_message = None
         o.name, position = read_compact_string(buffer, position)
@@ -290,7 +289,7 @@ def _read_deletable_topic_result_v4(
 
 def _read_delete_topics_response_v4(buffer: memoryview, position: int) -> DeleteTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteTopicsResponse)
+    o = new_delete_topics_response(DeleteTopicsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 4)
@@ -327,7 +326,7 @@ def _read_deletable_topic_result_v5(
     budget -= count
     items: list[DeletableTopicResult] = []
     for _ in range(count):
-        o = new(DeletableTopicResult)
+        o = new_deletable_topic_result(DeletableTopicResult)
         o.topic_id = ZERO_UUID
         o.name, position = read_compact_string(buffer, position)
         (o.error_code,) = unpack_h(buffer, position)
@@ -343,7 +342,7 @@ def _read_deletable_topic_result_v5(
 
 def _read_delete_topics_response_v5(buffer: memoryview, position: int) -> DeleteTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteTopicsResponse)
+    o = new_delete_topics_response(DeleteTopicsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 5)
@@ -382,7 +381,7 @@ def _read_deletable_topic_result_v6(
     budget -= count
     items: list[DeletableTopicResult] = []
     for _ in range(count):
-        o = new(DeletableTopicResult)
+        o = new_deletable_topic_result(DeletableTopicResult)
         o.name, position = read_compact_nullable_string(buffer, position)
         u0, o.error_code = unpack_uh(buffer, position)
         position += 18
@@ -398,7 +397,7 @@ def _read_deletable_topic_result_v6(
 
 def _read_delete_topics_response_v6(buffer: memoryview, position: int) -> DeleteTopicsResponse:
     budget = OBJECT_BUDGET
-    o = new(DeleteTopicsResponse)
+    o = new_delete_topics_response(DeleteTopicsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 21)
@@ -427,6 +426,10 @@ def _write_delete_topics_response_v6(o: DeleteTopicsResponse, out: bytearray) ->
     out.append(0)
 
 
+new_deletable_topic_result: Final = DeletableTopicResult.__new__
+new_delete_topic_state: Final = DeleteTopicState.__new__
+new_delete_topics_request: Final = DeleteTopicsRequest.__new__
+new_delete_topics_response: Final = DeleteTopicsResponse.__new__
 DeleteTopicsRequest.DECODERS = {
     0: _read_delete_topics_request_v0,
     1: _read_delete_topics_request_v0,

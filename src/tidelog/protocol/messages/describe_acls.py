@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -34,14 +33,14 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_b = Layout(">b").unpack_from
-unpack_bb = Layout(">bb").unpack_from
-unpack_bbB = Layout(">bbB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_b = Layout(">b").pack
-pack_bb = Layout(">bb").pack
-pack_bbB = Layout(">bbB").pack
-pack_ih = Layout(">ih").pack
+unpack_b: Final = Layout(">b").unpack_from
+unpack_bb: Final = Layout(">bb").unpack_from
+unpack_bbB: Final = Layout(">bbB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_b: Final = Layout(">b").pack
+pack_bb: Final = Layout(">bb").pack
+pack_bbB: Final = Layout(">bbB").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class DescribeAclsRequest(Message):
@@ -133,7 +132,7 @@ class AclDescription(Struct):
 
 
 def _read_describe_acls_request_v0(buffer: memoryview, position: int) -> DescribeAclsRequest:
-    o = new(DescribeAclsRequest)
+    o = new_describe_acls_request(DescribeAclsRequest)
     o.pattern_type_filter = 3
     (o.resource_type_filter,) = unpack_b(buffer, position)
     position += 1
@@ -158,7 +157,7 @@ def _write_describe_acls_request_v0(o: DescribeAclsRequest, out: bytearray) -> N
 
 
 def _read_describe_acls_request_v1(buffer: memoryview, position: int) -> DescribeAclsRequest:
-    o = new(DescribeAclsRequest)
+    o = new_describe_acls_request(DescribeAclsRequest)
     (o.resource_type_filter,) = unpack_b(buffer, position)
     position += 1
     o.resource_name_filter, position = read_nullable_string(buffer, position)
@@ -183,7 +182,7 @@ def _write_describe_acls_request_v1(o: DescribeAclsRequest, out: bytearray) -> N
 
 
 def _read_describe_acls_request_v2(buffer: memoryview, position: int) -> DescribeAclsRequest:
-    o = new(DescribeAclsRequest)
+    o = new_describe_acls_request(DescribeAclsRequest)
     (o.resource_type_filter,) = unpack_b(buffer, position)
     position += 1
     o.resource_name_filter, position = read_compact_nullable_string(buffer, position)
@@ -217,7 +216,7 @@ def _read_acl_description_v0(
     budget -= count
     items: list[AclDescription] = []
     for _ in range(count):
-        o = new(AclDescription)
+        o = new_acl_description(AclDescription)
         o.principal, position = read_string(buffer, position)
         o.host, position = read_string(buffer, position)
         o.operation, o.permission_type = unpack_bb(buffer, position)
@@ -234,7 +233,7 @@ def _read_describe_acls_resource_v0(
     budget -= count
     items: list[DescribeAclsResource] = []
     for _ in range(count):
-        o = new(DescribeAclsResource)
+        o = new_describe_acls_resource(DescribeAclsResource)
         o.pattern_type = 3
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
@@ -247,7 +246,7 @@ def _read_describe_acls_resource_v0(
 
 def _read_describe_acls_response_v0(buffer: memoryview, position: int) -> DescribeAclsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeAclsResponse)
+    o = new_describe_acls_response(DescribeAclsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_nullable_string(buffer, position)
@@ -290,7 +289,7 @@ def _read_describe_acls_resource_v1(
     budget -= count
     items: list[DescribeAclsResource] = []
     for _ in range(count):
-        o = new(DescribeAclsResource)
+        o = new_describe_acls_resource(DescribeAclsResource)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_string(buffer, position)
@@ -304,7 +303,7 @@ def _read_describe_acls_resource_v1(
 
 def _read_describe_acls_response_v1(buffer: memoryview, position: int) -> DescribeAclsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeAclsResponse)
+    o = new_describe_acls_response(DescribeAclsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_nullable_string(buffer, position)
@@ -339,7 +338,7 @@ def _read_acl_description_v2(
     budget -= count
     items: list[AclDescription] = []
     for _ in range(count):
-        o = new(AclDescription)
+        o = new_acl_description(AclDescription)
         o.principal, position = read_compact_string(buffer, position)
         o.host, position = read_compact_string(buffer, position)
         o.operation, o.permission_type, n = unpack_bbB(buffer, position)
@@ -358,7 +357,7 @@ def _read_describe_acls_resource_v2(
     budget -= count
     items: list[DescribeAclsResource] = []
     for _ in range(count):
-        o = new(DescribeAclsResource)
+        o = new_describe_acls_resource(DescribeAclsResource)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_compact_string(buffer, position)
@@ -376,7 +375,7 @@ def _read_describe_acls_resource_v2(
 
 def _read_describe_acls_response_v2(buffer: memoryview, position: int) -> DescribeAclsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeAclsResponse)
+    o = new_describe_acls_response(DescribeAclsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -416,6 +415,10 @@ def _write_describe_acls_response_v2(o: DescribeAclsResponse, out: bytearray) ->
     out.append(0)
 
 
+new_acl_description: Final = AclDescription.__new__
+new_describe_acls_request: Final = DescribeAclsRequest.__new__
+new_describe_acls_resource: Final = DescribeAclsResource.__new__
+new_describe_acls_response: Final = DescribeAclsResponse.__new__
 DescribeAclsRequest.DECODERS = {
     0: _read_describe_acls_request_v0,
     1: _read_describe_acls_request_v1,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -37,18 +36,18 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_tB = Layout(">?B").unpack_from
-unpack_b = Layout(">b").unpack_from
-unpack_d = Layout(">d").unpack_from
-unpack_dB = Layout(">dB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_t = Layout(">?").pack
-pack_tB = Layout(">?B").pack
-pack_b = Layout(">b").pack
-pack_d = Layout(">d").pack
-pack_dB = Layout(">dB").pack
-pack_ih = Layout(">ih").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_b: Final = Layout(">b").unpack_from
+unpack_d: Final = Layout(">d").unpack_from
+unpack_dB: Final = Layout(">dB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_tB: Final = Layout(">?B").pack
+pack_b: Final = Layout(">b").pack
+pack_d: Final = Layout(">d").pack
+pack_dB: Final = Layout(">dB").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class DescribeClientQuotasRequest(Message):
@@ -149,7 +148,7 @@ def _read_component_data_v0(
     budget -= count
     items: list[ComponentData] = []
     for _ in range(count):
-        o = new(ComponentData)
+        o = new_component_data(ComponentData)
         o.entity_type, position = read_string(buffer, position)
         (o.match_type,) = unpack_b(buffer, position)
         position += 1
@@ -160,7 +159,7 @@ def _read_component_data_v0(
 
 def _read_describe_client_quotas_request_v0(buffer: memoryview, position: int) -> DescribeClientQuotasRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeClientQuotasRequest)
+    o = new_describe_client_quotas_request(DescribeClientQuotasRequest)
     n, position = read_count(buffer, position, 5)
     o.components, position, budget = _read_component_data_v0(buffer, position, n, budget)
     (o.strict,) = unpack_t(buffer, position)
@@ -191,7 +190,7 @@ def _read_component_data_v1(
     budget -= count
     items: list[ComponentData] = []
     for _ in range(count):
-        o = new(ComponentData)
+        o = new_component_data(ComponentData)
         o.entity_type, position = read_compact_string(buffer, position)
         (o.match_type,) = unpack_b(buffer, position)
         position += 1
@@ -206,7 +205,7 @@ def _read_component_data_v1(
 
 def _read_describe_client_quotas_request_v1(buffer: memoryview, position: int) -> DescribeClientQuotasRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeClientQuotasRequest)
+    o = new_describe_client_quotas_request(DescribeClientQuotasRequest)
     n, position = read_compact_count(buffer, position, 4)
     o.components, position, budget = _read_component_data_v1(buffer, position, n, budget)
     o.strict, n = unpack_tB(buffer, position)
@@ -240,7 +239,7 @@ def _read_entity_data_v0(
     budget -= count
     items: list[EntityData] = []
     for _ in range(count):
-        o = new(EntityData)
+        o = new_entity_data(EntityData)
         o.entity_type, position = read_string(buffer, position)
         o.entity_name, position = read_nullable_string(buffer, position)
         items.append(o)
@@ -255,7 +254,7 @@ def _read_value_data_v0(
     budget -= count
     items: list[ValueData] = []
     for _ in range(count):
-        o = new(ValueData)
+        o = new_value_data(ValueData)
         o.key, position = read_string(buffer, position)
         (o.value,) = unpack_d(buffer, position)
         position += 8
@@ -271,7 +270,7 @@ def _read_entry_data_v0(
     budget -= count
     items: list[EntryData] = []
     for _ in range(count):
-        o = new(EntryData)
+        o = new_entry_data(EntryData)
         n, position = read_count(buffer, position, 4)
         o.entity, position, budget = _read_entity_data_v0(buffer, position, n, budget)
         n, position = read_count(buffer, position, 10)
@@ -282,7 +281,7 @@ def _read_entry_data_v0(
 
 def _read_describe_client_quotas_response_v0(buffer: memoryview, position: int) -> DescribeClientQuotasResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeClientQuotasResponse)
+    o = new_describe_client_quotas_response(DescribeClientQuotasResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_nullable_string(buffer, position)
@@ -332,7 +331,7 @@ def _read_entity_data_v1(
     budget -= count
     items: list[EntityData] = []
     for _ in range(count):
-        o = new(EntityData)
+        o = new_entity_data(EntityData)
         o.entity_type, position = read_compact_string(buffer, position)
         o.entity_name, position = read_compact_nullable_string(buffer, position)
         n = buffer[position]
@@ -351,7 +350,7 @@ def _read_value_data_v1(
     budget -= count
     items: list[ValueData] = []
     for _ in range(count):
-        o = new(ValueData)
+        o = new_value_data(ValueData)
         o.key, position = read_compact_string(buffer, position)
         o.value, n = unpack_dB(buffer, position)
         position += 9
@@ -369,7 +368,7 @@ def _read_entry_data_v1(
     budget -= count
     items: list[EntryData] = []
     for _ in range(count):
-        o = new(EntryData)
+        o = new_entry_data(EntryData)
         n, position = read_compact_count(buffer, position, 3)
         o.entity, position, budget = _read_entity_data_v1(buffer, position, n, budget)
         n, position = read_compact_count(buffer, position, 10)
@@ -384,7 +383,7 @@ def _read_entry_data_v1(
 
 def _read_describe_client_quotas_response_v1(buffer: memoryview, position: int) -> DescribeClientQuotasResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeClientQuotasResponse)
+    o = new_describe_client_quotas_response(DescribeClientQuotasResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -433,6 +432,12 @@ def _write_describe_client_quotas_response_v1(o: DescribeClientQuotasResponse, o
     out.append(0)
 
 
+new_component_data: Final = ComponentData.__new__
+new_describe_client_quotas_request: Final = DescribeClientQuotasRequest.__new__
+new_describe_client_quotas_response: Final = DescribeClientQuotasResponse.__new__
+new_entity_data: Final = EntityData.__new__
+new_entry_data: Final = EntryData.__new__
+new_value_data: Final = ValueData.__new__
 DescribeClientQuotasRequest.DECODERS = {
     0: _read_describe_client_quotas_request_v0,
     1: _read_describe_client_quotas_request_v1,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -28,20 +27,20 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_tB = Layout(">?B").unpack_from
-unpack_tbtB = Layout(">?b?B").unpack_from
-unpack_tbB = Layout(">?bB").unpack_from
-unpack_b = Layout(">b").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_tB = Layout(">?B").pack
-pack_tbtB = Layout(">?b?B").pack
-pack_tbB = Layout(">?bB").pack
-pack_b = Layout(">b").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ih = Layout(">ih").pack
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_tbtB: Final = Layout(">?b?B").unpack_from
+unpack_tbB: Final = Layout(">?bB").unpack_from
+unpack_b: Final = Layout(">b").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_tB: Final = Layout(">?B").pack
+pack_tbtB: Final = Layout(">?b?B").pack
+pack_tbB: Final = Layout(">?bB").pack
+pack_b: Final = Layout(">b").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class DescribeClusterRequest(Message):
@@ -119,7 +118,7 @@ class DescribeClusterBroker(Struct):
 
 
 def _read_describe_cluster_request_v0(buffer: memoryview, position: int) -> DescribeClusterRequest:
-    o = new(DescribeClusterRequest)
+    o = new_describe_cluster_request(DescribeClusterRequest)
     o.endpoint_type = 1
     o.include_fenced_brokers = False
     o.include_cluster_authorized_operations, n = unpack_tB(buffer, position)
@@ -140,7 +139,7 @@ def _write_describe_cluster_request_v0(o: DescribeClusterRequest, out: bytearray
 
 
 def _read_describe_cluster_request_v1(buffer: memoryview, position: int) -> DescribeClusterRequest:
-    o = new(DescribeClusterRequest)
+    o = new_describe_cluster_request(DescribeClusterRequest)
     o.include_fenced_brokers = False
     o.include_cluster_authorized_operations, o.endpoint_type, n = unpack_tbB(buffer, position)
     position += 3
@@ -158,7 +157,7 @@ def _write_describe_cluster_request_v1(o: DescribeClusterRequest, out: bytearray
 
 
 def _read_describe_cluster_request_v2(buffer: memoryview, position: int) -> DescribeClusterRequest:
-    o = new(DescribeClusterRequest)
+    o = new_describe_cluster_request(DescribeClusterRequest)
     (
         o.include_cluster_authorized_operations,
         o.endpoint_type,
@@ -190,7 +189,7 @@ def _read_describe_cluster_broker_v0(
     budget -= count
     items: list[DescribeClusterBroker] = []
     for _ in range(count):
-        o = new(DescribeClusterBroker)
+        o = new_describe_cluster_broker(DescribeClusterBroker)
         o.is_fenced = False
         (o.broker_id,) = unpack_i(buffer, position)
         position += 4
@@ -208,7 +207,7 @@ def _read_describe_cluster_broker_v0(
 
 def _read_describe_cluster_response_v0(buffer: memoryview, position: int) -> DescribeClusterResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeClusterResponse)
+    o = new_describe_cluster_response(DescribeClusterResponse)
     o.endpoint_type = 1
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
@@ -252,7 +251,7 @@ def _write_describe_cluster_response_v0(o: DescribeClusterResponse, out: bytearr
 
 def _read_describe_cluster_response_v1(buffer: memoryview, position: int) -> DescribeClusterResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeClusterResponse)
+    o = new_describe_cluster_response(DescribeClusterResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -291,7 +290,7 @@ def _read_describe_cluster_broker_v2(
     budget -= count
     items: list[DescribeClusterBroker] = []
     for _ in range(count):
-        o = new(DescribeClusterBroker)
+        o = new_describe_cluster_broker(DescribeClusterBroker)
         (o.broker_id,) = unpack_i(buffer, position)
         position += 4
         o.host, position = read_compact_string(buffer, position)
@@ -308,7 +307,7 @@ def _read_describe_cluster_broker_v2(
 
 def _read_describe_cluster_response_v2(buffer: memoryview, position: int) -> DescribeClusterResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeClusterResponse)
+    o = new_describe_cluster_response(DescribeClusterResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -348,6 +347,9 @@ def _write_describe_cluster_response_v2(o: DescribeClusterResponse, out: bytearr
     out += pack_iB(o.cluster_authorized_operations, 0)
 
 
+new_describe_cluster_broker: Final = DescribeClusterBroker.__new__
+new_describe_cluster_request: Final = DescribeClusterRequest.__new__
+new_describe_cluster_response: Final = DescribeClusterResponse.__new__
 DescribeClusterRequest.DECODERS = {
     0: _read_describe_cluster_request_v0,
     1: _read_describe_cluster_request_v1,

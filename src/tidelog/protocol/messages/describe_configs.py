@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -42,24 +41,24 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_tt = Layout(">??").unpack_from
-unpack_ttt = Layout(">???").unpack_from
-unpack_ttB = Layout(">??B").unpack_from
-unpack_tbt = Layout(">?b?").unpack_from
-unpack_b = Layout(">b").unpack_from
-unpack_bB = Layout(">bB").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-pack_t = Layout(">?").pack
-pack_tt = Layout(">??").pack
-pack_ttt = Layout(">???").pack
-pack_ttB = Layout(">??B").pack
-pack_tbt = Layout(">?b?").pack
-pack_b = Layout(">b").pack
-pack_bB = Layout(">bB").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_tt: Final = Layout(">??").unpack_from
+unpack_ttt: Final = Layout(">???").unpack_from
+unpack_ttB: Final = Layout(">??B").unpack_from
+unpack_tbt: Final = Layout(">?b?").unpack_from
+unpack_b: Final = Layout(">b").unpack_from
+unpack_bB: Final = Layout(">bB").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_tt: Final = Layout(">??").pack
+pack_ttt: Final = Layout(">???").pack
+pack_ttB: Final = Layout(">??B").pack
+pack_tbt: Final = Layout(">?b?").pack
+pack_b: Final = Layout(">b").pack
+pack_bB: Final = Layout(">bB").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
 
 
 class DescribeConfigsRequest(Message):
@@ -190,7 +189,7 @@ def _read_describe_configs_resource_v0(
     budget -= count
     items: list[DescribeConfigsResource] = []
     for _ in range(count):
-        o = new(DescribeConfigsResource)
+        o = new_describe_configs_resource(DescribeConfigsResource)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_string(buffer, position)
@@ -205,7 +204,7 @@ def _read_describe_configs_resource_v0(
 
 def _read_describe_configs_request_v0(buffer: memoryview, position: int) -> DescribeConfigsRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeConfigsRequest)
+    o = new_describe_configs_request(DescribeConfigsRequest)
     o.include_synonyms = False
     o.include_documentation = False
     n, position = read_count(buffer, position, 7)
@@ -235,7 +234,7 @@ def _write_describe_configs_request_v0(o: DescribeConfigsRequest, out: bytearray
 
 def _read_describe_configs_request_v1(buffer: memoryview, position: int) -> DescribeConfigsRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeConfigsRequest)
+    o = new_describe_configs_request(DescribeConfigsRequest)
     o.include_documentation = False
     n, position = read_count(buffer, position, 7)
     o.resources, position, budget = _read_describe_configs_resource_v0(buffer, position, n, budget)
@@ -256,7 +255,7 @@ def _write_describe_configs_request_v1(o: DescribeConfigsRequest, out: bytearray
 
 def _read_describe_configs_request_v3(buffer: memoryview, position: int) -> DescribeConfigsRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeConfigsRequest)
+    o = new_describe_configs_request(DescribeConfigsRequest)
     n, position = read_count(buffer, position, 7)
     o.resources, position, budget = _read_describe_configs_resource_v0(buffer, position, n, budget)
     o.include_synonyms, o.include_documentation = unpack_tt(buffer, position)
@@ -280,7 +279,7 @@ def _read_describe_configs_resource_v4(
     budget -= count
     items: list[DescribeConfigsResource] = []
     for _ in range(count):
-        o = new(DescribeConfigsResource)
+        o = new_describe_configs_resource(DescribeConfigsResource)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_compact_string(buffer, position)
@@ -299,7 +298,7 @@ def _read_describe_configs_resource_v4(
 
 def _read_describe_configs_request_v4(buffer: memoryview, position: int) -> DescribeConfigsRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeConfigsRequest)
+    o = new_describe_configs_request(DescribeConfigsRequest)
     n, position = read_compact_count(buffer, position, 4)
     o.resources, position, budget = _read_describe_configs_resource_v4(buffer, position, n, budget)
     o.include_synonyms, o.include_documentation, n = unpack_ttB(buffer, position)
@@ -335,7 +334,7 @@ def _read_describe_configs_resource_result_v0(
     budget -= count
     items: list[DescribeConfigsResourceResult] = []
     for _ in range(count):
-        o = new(DescribeConfigsResourceResult)
+        o = new_describe_configs_resource_result(DescribeConfigsResourceResult)
         o.config_source = -1
         o.synonyms = []
         o.config_type = 0
@@ -356,7 +355,7 @@ def _read_describe_configs_result_v0(
     budget -= count
     items: list[DescribeConfigsResult] = []
     for _ in range(count):
-        o = new(DescribeConfigsResult)
+        o = new_describe_configs_result(DescribeConfigsResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -371,7 +370,7 @@ def _read_describe_configs_result_v0(
 
 def _read_describe_configs_response_v0(buffer: memoryview, position: int) -> DescribeConfigsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeConfigsResponse)
+    o = new_describe_configs_response(DescribeConfigsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 11)
@@ -412,7 +411,7 @@ def _read_describe_configs_synonym_v1(
     budget -= count
     items: list[DescribeConfigsSynonym] = []
     for _ in range(count):
-        o = new(DescribeConfigsSynonym)
+        o = new_describe_configs_synonym(DescribeConfigsSynonym)
         o.name, position = read_string(buffer, position)
         o.value, position = read_nullable_string(buffer, position)
         (o.source,) = unpack_b(buffer, position)
@@ -429,7 +428,7 @@ def _read_describe_configs_resource_result_v1(
     budget -= count
     items: list[DescribeConfigsResourceResult] = []
     for _ in range(count):
-        o = new(DescribeConfigsResourceResult)
+        o = new_describe_configs_resource_result(DescribeConfigsResourceResult)
         o.is_default = False
         o.config_type = 0
         o.documentation = ""
@@ -451,7 +450,7 @@ def _read_describe_configs_result_v1(
     budget -= count
     items: list[DescribeConfigsResult] = []
     for _ in range(count):
-        o = new(DescribeConfigsResult)
+        o = new_describe_configs_result(DescribeConfigsResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -466,7 +465,7 @@ def _read_describe_configs_result_v1(
 
 def _read_describe_configs_response_v1(buffer: memoryview, position: int) -> DescribeConfigsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeConfigsResponse)
+    o = new_describe_configs_response(DescribeConfigsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 11)
@@ -518,7 +517,7 @@ def _read_describe_configs_resource_result_v3(
     budget -= count
     items: list[DescribeConfigsResourceResult] = []
     for _ in range(count):
-        o = new(DescribeConfigsResourceResult)
+        o = new_describe_configs_resource_result(DescribeConfigsResourceResult)
         o.is_default = False
         o.name, position = read_string(buffer, position)
         o.value, position = read_nullable_string(buffer, position)
@@ -541,7 +540,7 @@ def _read_describe_configs_result_v3(
     budget -= count
     items: list[DescribeConfigsResult] = []
     for _ in range(count):
-        o = new(DescribeConfigsResult)
+        o = new_describe_configs_result(DescribeConfigsResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -556,7 +555,7 @@ def _read_describe_configs_result_v3(
 
 def _read_describe_configs_response_v3(buffer: memoryview, position: int) -> DescribeConfigsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeConfigsResponse)
+    o = new_describe_configs_response(DescribeConfigsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 11)
@@ -603,7 +602,7 @@ def _read_describe_configs_synonym_v4(
     budget -= count
     items: list[DescribeConfigsSynonym] = []
     for _ in range(count):
-        o = new(DescribeConfigsSynonym)
+        o = new_describe_configs_synonym(DescribeConfigsSynonym)
         o.name, position = read_compact_string(buffer, position)
         o.value, position = read_compact_nullable_string(buffer, position)
         o.source, n = unpack_bB(buffer, position)
@@ -622,7 +621,7 @@ def _read_describe_configs_resource_result_v4(
     budget -= count
     items: list[DescribeConfigsResourceResult] = []
     for _ in range(count):
-        o = new(DescribeConfigsResourceResult)
+        o = new_describe_configs_resource_result(DescribeConfigsResourceResult)
         o.is_default = False
         o.name, position = read_compact_string(buffer, position)
         o.value, position = read_compact_nullable_string(buffer, position)
@@ -649,7 +648,7 @@ def _read_describe_configs_result_v4(
     budget -= count
     items: list[DescribeConfigsResult] = []
     for _ in range(count):
-        o = new(DescribeConfigsResult)
+        o = new_describe_configs_result(DescribeConfigsResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -668,7 +667,7 @@ def _read_describe_configs_result_v4(
 
 def _read_describe_configs_response_v4(buffer: memoryview, position: int) -> DescribeConfigsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeConfigsResponse)
+    o = new_describe_configs_response(DescribeConfigsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 7)
@@ -721,6 +720,12 @@ def _write_describe_configs_response_v4(o: DescribeConfigsResponse, out: bytearr
     out.append(0)
 
 
+new_describe_configs_request: Final = DescribeConfigsRequest.__new__
+new_describe_configs_resource: Final = DescribeConfigsResource.__new__
+new_describe_configs_resource_result: Final = DescribeConfigsResourceResult.__new__
+new_describe_configs_response: Final = DescribeConfigsResponse.__new__
+new_describe_configs_result: Final = DescribeConfigsResult.__new__
+new_describe_configs_synonym: Final = DescribeConfigsSynonym.__new__
 DescribeConfigsRequest.DECODERS = {
     0: _read_describe_configs_request_v0,
     1: _read_describe_configs_request_v1,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -38,14 +37,14 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_qqq = Layout(">qqq").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_qqq = Layout(">qqq").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_qqq: Final = Layout(">qqq").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_qqq: Final = Layout(">qqq").pack
 
 
 class DescribeDelegationTokenRequest(Message):
@@ -154,7 +153,7 @@ def _read_describe_delegation_token_owner_v0(
     budget -= count
     items: list[DescribeDelegationTokenOwner] = []
     for _ in range(count):
-        o = new(DescribeDelegationTokenOwner)
+        o = new_describe_delegation_token_owner(DescribeDelegationTokenOwner)
         o.principal_type, position = read_string(buffer, position)
         o.principal_name, position = read_string(buffer, position)
         items.append(o)
@@ -163,7 +162,7 @@ def _read_describe_delegation_token_owner_v0(
 
 def _read_describe_delegation_token_request_v0(buffer: memoryview, position: int) -> DescribeDelegationTokenRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeDelegationTokenRequest)
+    o = new_describe_delegation_token_request(DescribeDelegationTokenRequest)
     n, position = read_nullable_count(buffer, position, 4)
     if n < 0:
         o.owners = None
@@ -194,7 +193,7 @@ def _read_describe_delegation_token_owner_v2(
     budget -= count
     items: list[DescribeDelegationTokenOwner] = []
     for _ in range(count):
-        o = new(DescribeDelegationTokenOwner)
+        o = new_describe_delegation_token_owner(DescribeDelegationTokenOwner)
         o.principal_type, position = read_compact_string(buffer, position)
         o.principal_name, position = read_compact_string(buffer, position)
         n = buffer[position]
@@ -207,7 +206,7 @@ def _read_describe_delegation_token_owner_v2(
 
 def _read_describe_delegation_token_request_v2(buffer: memoryview, position: int) -> DescribeDelegationTokenRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeDelegationTokenRequest)
+    o = new_describe_delegation_token_request(DescribeDelegationTokenRequest)
     n, position = read_compact_nullable_count(buffer, position, 3)
     if n < 0:
         o.owners = None
@@ -244,7 +243,7 @@ def _read_described_delegation_token_renewer_v0(
     budget -= count
     items: list[DescribedDelegationTokenRenewer] = []
     for _ in range(count):
-        o = new(DescribedDelegationTokenRenewer)
+        o = new_described_delegation_token_renewer(DescribedDelegationTokenRenewer)
         o.principal_type, position = read_string(buffer, position)
         o.principal_name, position = read_string(buffer, position)
         items.append(o)
@@ -259,7 +258,7 @@ def _read_described_delegation_token_v0(
     budget -= count
     items: list[DescribedDelegationToken] = []
     for _ in range(count):
-        o = new(DescribedDelegationToken)
+        o = new_described_delegation_token(DescribedDelegationToken)
         o.token_requester_principal_type = ""
         o.token_requester_principal_name = ""
         o.principal_type, position = read_string(buffer, position)
@@ -276,7 +275,7 @@ def _read_described_delegation_token_v0(
 
 def _read_describe_delegation_token_response_v0(buffer: memoryview, position: int) -> DescribeDelegationTokenResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeDelegationTokenResponse)
+    o = new_describe_delegation_token_response(DescribeDelegationTokenResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     n, position = read_count(buffer, position, 38)
@@ -324,7 +323,7 @@ def _read_described_delegation_token_renewer_v2(
     budget -= count
     items: list[DescribedDelegationTokenRenewer] = []
     for _ in range(count):
-        o = new(DescribedDelegationTokenRenewer)
+        o = new_described_delegation_token_renewer(DescribedDelegationTokenRenewer)
         o.principal_type, position = read_compact_string(buffer, position)
         o.principal_name, position = read_compact_string(buffer, position)
         n = buffer[position]
@@ -343,7 +342,7 @@ def _read_described_delegation_token_v2(
     budget -= count
     items: list[DescribedDelegationToken] = []
     for _ in range(count):
-        o = new(DescribedDelegationToken)
+        o = new_described_delegation_token(DescribedDelegationToken)
         o.token_requester_principal_type = ""
         o.token_requester_principal_name = ""
         o.principal_type, position = read_compact_string(buffer, position)
@@ -364,7 +363,7 @@ def _read_described_delegation_token_v2(
 
 def _read_describe_delegation_token_response_v2(buffer: memoryview, position: int) -> DescribeDelegationTokenResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeDelegationTokenResponse)
+    o = new_describe_delegation_token_response(DescribeDelegationTokenResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     n, position = read_compact_count(buffer, position, 30)
@@ -416,7 +415,7 @@ def _read_described_delegation_token_v3(
     budget -= count
     items: list[DescribedDelegationToken] = []
     for _ in range(count):
-        o = new(DescribedDelegationToken)
+        o = new_described_delegation_token(DescribedDelegationToken)
         o.principal_type, position = read_compact_string(buffer, position)
         o.principal_name, position = read_compact_string(buffer, position)
         o.token_requester_principal_type, position = read_compact_string(buffer, position)
@@ -437,7 +436,7 @@ def _read_described_delegation_token_v3(
 
 def _read_describe_delegation_token_response_v3(buffer: memoryview, position: int) -> DescribeDelegationTokenResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeDelegationTokenResponse)
+    o = new_describe_delegation_token_response(DescribeDelegationTokenResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     n, position = read_compact_count(buffer, position, 32)
@@ -472,6 +471,11 @@ def _write_describe_delegation_token_response_v3(o: DescribeDelegationTokenRespo
     out += pack_iB(o.throttle_time_ms, 0)
 
 
+new_describe_delegation_token_owner: Final = DescribeDelegationTokenOwner.__new__
+new_describe_delegation_token_request: Final = DescribeDelegationTokenRequest.__new__
+new_describe_delegation_token_response: Final = DescribeDelegationTokenResponse.__new__
+new_described_delegation_token: Final = DescribedDelegationToken.__new__
+new_described_delegation_token_renewer: Final = DescribedDelegationTokenRenewer.__new__
 DescribeDelegationTokenRequest.DECODERS = {
     0: _read_describe_delegation_token_request_v0,
     1: _read_describe_delegation_token_request_v0,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -42,16 +41,16 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_tB = Layout(">?B").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-pack_t = Layout(">?").pack
-pack_tB = Layout(">?B").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_tB: Final = Layout(">?B").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
 
 
 class DescribeGroupsRequest(Message):
@@ -149,7 +148,7 @@ class DescribedGroupMember(Struct):
 
 
 def _read_describe_groups_request_v0(buffer: memoryview, position: int) -> DescribeGroupsRequest:
-    o = new(DescribeGroupsRequest)
+    o = new_describe_groups_request(DescribeGroupsRequest)
     o.include_authorized_operations = False
     n, position = read_count(buffer, position, 2)
     o.groups, position = read_strings(buffer, position, n)
@@ -166,7 +165,7 @@ def _write_describe_groups_request_v0(o: DescribeGroupsRequest, out: bytearray) 
 
 
 def _read_describe_groups_request_v3(buffer: memoryview, position: int) -> DescribeGroupsRequest:
-    o = new(DescribeGroupsRequest)
+    o = new_describe_groups_request(DescribeGroupsRequest)
     n, position = read_count(buffer, position, 2)
     o.groups, position = read_strings(buffer, position, n)
     (o.include_authorized_operations,) = unpack_t(buffer, position)
@@ -183,7 +182,7 @@ def _write_describe_groups_request_v3(o: DescribeGroupsRequest, out: bytearray) 
 
 
 def _read_describe_groups_request_v5(buffer: memoryview, position: int) -> DescribeGroupsRequest:
-    o = new(DescribeGroupsRequest)
+    o = new_describe_groups_request(DescribeGroupsRequest)
     n, position = read_compact_count(buffer, position, 1)
     o.groups, position = read_compact_strings(buffer, position, n)
     o.include_authorized_operations, n = unpack_tB(buffer, position)
@@ -209,7 +208,7 @@ def _read_described_group_member_v0(
     budget -= count
     items: list[DescribedGroupMember] = []
     for _ in range(count):
-        o = new(DescribedGroupMember)
+        o = new_described_group_member(DescribedGroupMember)
         o.group_instance_id = None
         o.member_id, position = read_string(buffer, position)
         o.client_id, position = read_string(buffer, position)
@@ -228,7 +227,7 @@ def _read_described_group_v0(
     budget -= count
     items: list[DescribedGroup] = []
     for _ in range(count):
-        o = new(DescribedGroup)
+        o = new_described_group(DescribedGroup)
         o.error_message = None
         o.authorized_operations = -2147483648
         (o.error_code,) = unpack_h(buffer, position)
@@ -245,7 +244,7 @@ def _read_described_group_v0(
 
 def _read_describe_groups_response_v0(buffer: memoryview, position: int) -> DescribeGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeGroupsResponse)
+    o = new_describe_groups_response(DescribeGroupsResponse)
     o.throttle_time_ms = 0
     n, position = read_count(buffer, position, 14)
     o.groups, position, budget = _read_described_group_v0(buffer, position, n, budget)
@@ -285,7 +284,7 @@ def _write_describe_groups_response_v0(o: DescribeGroupsResponse, out: bytearray
 
 def _read_describe_groups_response_v1(buffer: memoryview, position: int) -> DescribeGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeGroupsResponse)
+    o = new_describe_groups_response(DescribeGroupsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 14)
@@ -309,7 +308,7 @@ def _read_described_group_v3(
     budget -= count
     items: list[DescribedGroup] = []
     for _ in range(count):
-        o = new(DescribedGroup)
+        o = new_described_group(DescribedGroup)
         o.error_message = None
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -327,7 +326,7 @@ def _read_described_group_v3(
 
 def _read_describe_groups_response_v3(buffer: memoryview, position: int) -> DescribeGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeGroupsResponse)
+    o = new_describe_groups_response(DescribeGroupsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 18)
@@ -365,7 +364,7 @@ def _read_described_group_member_v4(
     budget -= count
     items: list[DescribedGroupMember] = []
     for _ in range(count):
-        o = new(DescribedGroupMember)
+        o = new_described_group_member(DescribedGroupMember)
         o.member_id, position = read_string(buffer, position)
         o.group_instance_id, position = read_nullable_string(buffer, position)
         o.client_id, position = read_string(buffer, position)
@@ -384,7 +383,7 @@ def _read_described_group_v4(
     budget -= count
     items: list[DescribedGroup] = []
     for _ in range(count):
-        o = new(DescribedGroup)
+        o = new_described_group(DescribedGroup)
         o.error_message = None
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -402,7 +401,7 @@ def _read_described_group_v4(
 
 def _read_describe_groups_response_v4(buffer: memoryview, position: int) -> DescribeGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeGroupsResponse)
+    o = new_describe_groups_response(DescribeGroupsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 18)
@@ -450,7 +449,7 @@ def _read_described_group_member_v5(
     budget -= count
     items: list[DescribedGroupMember] = []
     for _ in range(count):
-        o = new(DescribedGroupMember)
+        o = new_described_group_member(DescribedGroupMember)
         o.member_id, position = read_compact_string(buffer, position)
         o.group_instance_id, position = read_compact_nullable_string(buffer, position)
         o.client_id, position = read_compact_string(buffer, position)
@@ -473,7 +472,7 @@ def _read_described_group_v5(
     budget -= count
     items: list[DescribedGroup] = []
     for _ in range(count):
-        o = new(DescribedGroup)
+        o = new_described_group(DescribedGroup)
         o.error_message = None
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -493,7 +492,7 @@ def _read_described_group_v5(
 
 def _read_describe_groups_response_v5(buffer: memoryview, position: int) -> DescribeGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeGroupsResponse)
+    o = new_describe_groups_response(DescribeGroupsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 12)
@@ -547,7 +546,7 @@ def _read_described_group_v6(
     budget -= count
     items: list[DescribedGroup] = []
     for _ in range(count):
-        o = new(DescribedGroup)
+        o = new_described_group(DescribedGroup)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -567,7 +566,7 @@ def _read_described_group_v6(
 
 def _read_describe_groups_response_v6(buffer: memoryview, position: int) -> DescribeGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeGroupsResponse)
+    o = new_describe_groups_response(DescribeGroupsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 13)
@@ -601,6 +600,10 @@ def _write_describe_groups_response_v6(o: DescribeGroupsResponse, out: bytearray
     out.append(0)
 
 
+new_describe_groups_request: Final = DescribeGroupsRequest.__new__
+new_describe_groups_response: Final = DescribeGroupsResponse.__new__
+new_described_group: Final = DescribedGroup.__new__
+new_described_group_member: Final = DescribedGroupMember.__new__
 DescribeGroupsRequest.DECODERS = {
     0: _read_describe_groups_request_v0,
     1: _read_describe_groups_request_v0,

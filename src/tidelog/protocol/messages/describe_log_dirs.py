@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -35,20 +34,20 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_iqqt = Layout(">iqq?").unpack_from
-unpack_iqqtB = Layout(">iqq?B").unpack_from
-unpack_qqtB = Layout(">qq?B").unpack_from
-unpack_qqB = Layout(">qqB").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
-pack_iqqt = Layout(">iqq?").pack
-pack_iqqtB = Layout(">iqq?B").pack
-pack_qqtB = Layout(">qq?B").pack
-pack_qqB = Layout(">qqB").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_iqqt: Final = Layout(">iqq?").unpack_from
+unpack_iqqtB: Final = Layout(">iqq?B").unpack_from
+unpack_qqtB: Final = Layout(">qq?B").unpack_from
+unpack_qqB: Final = Layout(">qqB").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
+pack_iqqt: Final = Layout(">iqq?").pack
+pack_iqqtB: Final = Layout(">iqq?B").pack
+pack_qqtB: Final = Layout(">qq?B").pack
+pack_qqB: Final = Layout(">qqB").pack
 
 
 class DescribeLogDirsRequest(Message):
@@ -155,7 +154,7 @@ def _read_describable_log_dir_topic_v0(
     budget -= count
     items: list[DescribableLogDirTopic] = []
     for _ in range(count):
-        o = new(DescribableLogDirTopic)
+        o = new_describable_log_dir_topic(DescribableLogDirTopic)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -165,7 +164,7 @@ def _read_describable_log_dir_topic_v0(
 
 def _read_describe_log_dirs_request_v0(buffer: memoryview, position: int) -> DescribeLogDirsRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeLogDirsRequest)
+    o = new_describe_log_dirs_request(DescribeLogDirsRequest)
     n, position = read_nullable_count(buffer, position, 6)
     if n < 0:
         o.topics = None
@@ -197,7 +196,7 @@ def _read_describable_log_dir_topic_v2(
     budget -= count
     items: list[DescribableLogDirTopic] = []
     for _ in range(count):
-        o = new(DescribableLogDirTopic)
+        o = new_describable_log_dir_topic(DescribableLogDirTopic)
         o.topic, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -211,7 +210,7 @@ def _read_describable_log_dir_topic_v2(
 
 def _read_describe_log_dirs_request_v2(buffer: memoryview, position: int) -> DescribeLogDirsRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeLogDirsRequest)
+    o = new_describe_log_dirs_request(DescribeLogDirsRequest)
     n, position = read_compact_nullable_count(buffer, position, 3)
     if n < 0:
         o.topics = None
@@ -249,7 +248,7 @@ def _read_describe_log_dirs_partition_v0(
     budget -= count
     items: list[DescribeLogDirsPartition] = []
     for _ in range(count):
-        o = new(DescribeLogDirsPartition)
+        o = new_describe_log_dirs_partition(DescribeLogDirsPartition)
         (
             o.partition_index,
             o.partition_size,
@@ -269,7 +268,7 @@ def _read_describe_log_dirs_topic_v0(
     budget -= count
     items: list[DescribeLogDirsTopic] = []
     for _ in range(count):
-        o = new(DescribeLogDirsTopic)
+        o = new_describe_log_dirs_topic(DescribeLogDirsTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 21)
         o.partitions, position, budget = _read_describe_log_dirs_partition_v0(buffer, position, n, budget)
@@ -285,7 +284,7 @@ def _read_describe_log_dirs_result_v0(
     budget -= count
     items: list[DescribeLogDirsResult] = []
     for _ in range(count):
-        o = new(DescribeLogDirsResult)
+        o = new_describe_log_dirs_result(DescribeLogDirsResult)
         o.total_bytes = -1
         o.usable_bytes = -1
         o.is_cordoned = False
@@ -300,7 +299,7 @@ def _read_describe_log_dirs_result_v0(
 
 def _read_describe_log_dirs_response_v0(buffer: memoryview, position: int) -> DescribeLogDirsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeLogDirsResponse)
+    o = new_describe_log_dirs_response(DescribeLogDirsResponse)
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -345,7 +344,7 @@ def _read_describe_log_dirs_partition_v2(
     budget -= count
     items: list[DescribeLogDirsPartition] = []
     for _ in range(count):
-        o = new(DescribeLogDirsPartition)
+        o = new_describe_log_dirs_partition(DescribeLogDirsPartition)
         (
             o.partition_index,
             o.partition_size,
@@ -368,7 +367,7 @@ def _read_describe_log_dirs_topic_v2(
     budget -= count
     items: list[DescribeLogDirsTopic] = []
     for _ in range(count):
-        o = new(DescribeLogDirsTopic)
+        o = new_describe_log_dirs_topic(DescribeLogDirsTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 22)
         o.partitions, position, budget = _read_describe_log_dirs_partition_v2(buffer, position, n, budget)
@@ -388,7 +387,7 @@ def _read_describe_log_dirs_result_v2(
     budget -= count
     items: list[DescribeLogDirsResult] = []
     for _ in range(count):
-        o = new(DescribeLogDirsResult)
+        o = new_describe_log_dirs_result(DescribeLogDirsResult)
         o.total_bytes = -1
         o.usable_bytes = -1
         o.is_cordoned = False
@@ -407,7 +406,7 @@ def _read_describe_log_dirs_result_v2(
 
 def _read_describe_log_dirs_response_v2(buffer: memoryview, position: int) -> DescribeLogDirsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeLogDirsResponse)
+    o = new_describe_log_dirs_response(DescribeLogDirsResponse)
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -453,7 +452,7 @@ def _write_describe_log_dirs_response_v2(o: DescribeLogDirsResponse, out: bytear
 
 def _read_describe_log_dirs_response_v3(buffer: memoryview, position: int) -> DescribeLogDirsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeLogDirsResponse)
+    o = new_describe_log_dirs_response(DescribeLogDirsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 5)
@@ -482,7 +481,7 @@ def _read_describe_log_dirs_result_v4(
     budget -= count
     items: list[DescribeLogDirsResult] = []
     for _ in range(count):
-        o = new(DescribeLogDirsResult)
+        o = new_describe_log_dirs_result(DescribeLogDirsResult)
         o.is_cordoned = False
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -499,7 +498,7 @@ def _read_describe_log_dirs_result_v4(
 
 def _read_describe_log_dirs_response_v4(buffer: memoryview, position: int) -> DescribeLogDirsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeLogDirsResponse)
+    o = new_describe_log_dirs_response(DescribeLogDirsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 21)
@@ -537,7 +536,7 @@ def _read_describe_log_dirs_result_v5(
     budget -= count
     items: list[DescribeLogDirsResult] = []
     for _ in range(count):
-        o = new(DescribeLogDirsResult)
+        o = new_describe_log_dirs_result(DescribeLogDirsResult)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.log_dir, position = read_compact_string(buffer, position)
@@ -553,7 +552,7 @@ def _read_describe_log_dirs_result_v5(
 
 def _read_describe_log_dirs_response_v5(buffer: memoryview, position: int) -> DescribeLogDirsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeLogDirsResponse)
+    o = new_describe_log_dirs_response(DescribeLogDirsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 22)
@@ -583,6 +582,12 @@ def _write_describe_log_dirs_response_v5(o: DescribeLogDirsResponse, out: bytear
     out.append(0)
 
 
+new_describable_log_dir_topic: Final = DescribableLogDirTopic.__new__
+new_describe_log_dirs_partition: Final = DescribeLogDirsPartition.__new__
+new_describe_log_dirs_request: Final = DescribeLogDirsRequest.__new__
+new_describe_log_dirs_response: Final = DescribeLogDirsResponse.__new__
+new_describe_log_dirs_result: Final = DescribeLogDirsResult.__new__
+new_describe_log_dirs_topic: Final = DescribeLogDirsTopic.__new__
 DescribeLogDirsRequest.DECODERS = {
     0: _read_describe_log_dirs_request_v0,
     1: _read_describe_log_dirs_request_v0,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -29,12 +28,12 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_qiiqiqB = Layout(">qiiqiqB").unpack_from
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
-pack_qiiqiqB = Layout(">qiiqiqB").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_qiiqiqB: Final = Layout(">qiiqiqB").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
+pack_qiiqiqB: Final = Layout(">qiiqiqB").pack
 
 
 class DescribeProducersRequest(Message):
@@ -146,7 +145,7 @@ def _read_topic_request_v0(
     budget -= count
     items: list[TopicRequest] = []
     for _ in range(count):
-        o = new(TopicRequest)
+        o = new_topic_request(TopicRequest)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partition_indexes, position = read_numbers(buffer, position, n, "i", 4)
@@ -160,7 +159,7 @@ def _read_topic_request_v0(
 
 def _read_describe_producers_request_v0(buffer: memoryview, position: int) -> DescribeProducersRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeProducersRequest)
+    o = new_describe_producers_request(DescribeProducersRequest)
     n, position = read_compact_count(buffer, position, 3)
     o.topics, position, budget = _read_topic_request_v0(buffer, position, n, budget)
     n = buffer[position]
@@ -194,7 +193,7 @@ def _read_producer_state_v0(
     budget -= count
     items: list[ProducerState] = []
     for _ in range(count):
-        o = new(ProducerState)
+        o = new_producer_state(ProducerState)
         (
             o.producer_id,
             o.producer_epoch,
@@ -219,7 +218,7 @@ def _read_partition_response_v0(
     budget -= count
     items: list[PartitionResponse] = []
     for _ in range(count):
-        o = new(PartitionResponse)
+        o = new_partition_response(PartitionResponse)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -241,7 +240,7 @@ def _read_topic_response_v0(
     budget -= count
     items: list[TopicResponse] = []
     for _ in range(count):
-        o = new(TopicResponse)
+        o = new_topic_response(TopicResponse)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 9)
         o.partitions, position, budget = _read_partition_response_v0(buffer, position, n, budget)
@@ -255,7 +254,7 @@ def _read_topic_response_v0(
 
 def _read_describe_producers_response_v0(buffer: memoryview, position: int) -> DescribeProducersResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeProducersResponse)
+    o = new_describe_producers_response(DescribeProducersResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 3)
@@ -306,6 +305,12 @@ def _write_describe_producers_response_v0(o: DescribeProducersResponse, out: byt
     out.append(0)
 
 
+new_describe_producers_request: Final = DescribeProducersRequest.__new__
+new_describe_producers_response: Final = DescribeProducersResponse.__new__
+new_partition_response: Final = PartitionResponse.__new__
+new_producer_state: Final = ProducerState.__new__
+new_topic_request: Final = TopicRequest.__new__
+new_topic_response: Final = TopicResponse.__new__
 DescribeProducersRequest.DECODERS = {
     0: _read_describe_producers_request_v0,
 }

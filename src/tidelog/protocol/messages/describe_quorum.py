@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -33,26 +32,26 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_HB = Layout(">HB").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihiiq = Layout(">ihiiq").unpack_from
-unpack_iiq = Layout(">iiq").unpack_from
-unpack_iqB = Layout(">iqB").unpack_from
-unpack_iqqqB = Layout(">iqqqB").unpack_from
-unpack_iuqqqB = Layout(">i16sqqqB").unpack_from
-pack_HB = Layout(">HB").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ih = Layout(">ih").pack
-pack_ihiiq = Layout(">ihiiq").pack
-pack_iiq = Layout(">iiq").pack
-pack_iqB = Layout(">iqB").pack
-pack_iqqqB = Layout(">iqqqB").pack
-pack_iuqqqB = Layout(">i16sqqqB").pack
+unpack_HB: Final = Layout(">HB").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihiiq: Final = Layout(">ihiiq").unpack_from
+unpack_iiq: Final = Layout(">iiq").unpack_from
+unpack_iqB: Final = Layout(">iqB").unpack_from
+unpack_iqqqB: Final = Layout(">iqqqB").unpack_from
+unpack_iuqqqB: Final = Layout(">i16sqqqB").unpack_from
+pack_HB: Final = Layout(">HB").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihiiq: Final = Layout(">ihiiq").pack
+pack_iiq: Final = Layout(">iiq").pack
+pack_iqB: Final = Layout(">iqB").pack
+pack_iqqqB: Final = Layout(">iqqqB").pack
+pack_iuqqqB: Final = Layout(">i16sqqqB").pack
 
 
 class DescribeQuorumRequest(Message):
@@ -221,7 +220,7 @@ def _read_describe_quorum_request_partition_data_v0(
     budget -= count
     items: list[DescribeQuorumRequestPartitionData] = []
     for _ in range(count):
-        o = new(DescribeQuorumRequestPartitionData)
+        o = new_describe_quorum_request_partition_data(DescribeQuorumRequestPartitionData)
         o.partition_index, n = unpack_iB(buffer, position)
         position += 5
         if n:
@@ -238,7 +237,7 @@ def _read_describe_quorum_request_topic_data_v0(
     budget -= count
     items: list[DescribeQuorumRequestTopicData] = []
     for _ in range(count):
-        o = new(DescribeQuorumRequestTopicData)
+        o = new_describe_quorum_request_topic_data(DescribeQuorumRequestTopicData)
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 5)
         o.partitions, position, budget = _read_describe_quorum_request_partition_data_v0(buffer, position, n, budget)
@@ -252,7 +251,7 @@ def _read_describe_quorum_request_topic_data_v0(
 
 def _read_describe_quorum_request_v0(buffer: memoryview, position: int) -> DescribeQuorumRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeQuorumRequest)
+    o = new_describe_quorum_request(DescribeQuorumRequest)
     n, position = read_compact_count(buffer, position, 3)
     o.topics, position, budget = _read_describe_quorum_request_topic_data_v0(buffer, position, n, budget)
     n = buffer[position]
@@ -291,7 +290,7 @@ def _read_replica_state_v0(
     budget -= count
     items: list[ReplicaState] = []
     for _ in range(count):
-        o = new(ReplicaState)
+        o = new_replica_state(ReplicaState)
         o.replica_directory_id = ZERO_UUID
         o.last_fetch_timestamp = -1
         o.last_caught_up_timestamp = -1
@@ -311,7 +310,7 @@ def _read_describe_quorum_response_partition_data_v0(
     budget -= count
     items: list[DescribeQuorumResponsePartitionData] = []
     for _ in range(count):
-        o = new(DescribeQuorumResponsePartitionData)
+        o = new_describe_quorum_response_partition_data(DescribeQuorumResponsePartitionData)
         o.error_message = ""
         (
             o.partition_index,
@@ -341,7 +340,7 @@ def _read_describe_quorum_response_topic_data_v0(
     budget -= count
     items: list[DescribeQuorumResponseTopicData] = []
     for _ in range(count):
-        o = new(DescribeQuorumResponseTopicData)
+        o = new_describe_quorum_response_topic_data(DescribeQuorumResponseTopicData)
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 25)
         o.partitions, position, budget = _read_describe_quorum_response_partition_data_v0(buffer, position, n, budget)
@@ -355,7 +354,7 @@ def _read_describe_quorum_response_topic_data_v0(
 
 def _read_describe_quorum_response_v0(buffer: memoryview, position: int) -> DescribeQuorumResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeQuorumResponse)
+    o = new_describe_quorum_response(DescribeQuorumResponse)
     o.error_message = ""
     o.nodes = []
     (o.error_code,) = unpack_h(buffer, position)
@@ -419,7 +418,7 @@ def _read_replica_state_v1(
     budget -= count
     items: list[ReplicaState] = []
     for _ in range(count):
-        o = new(ReplicaState)
+        o = new_replica_state(ReplicaState)
         o.replica_directory_id = ZERO_UUID
         (
             o.replica_id,
@@ -443,7 +442,7 @@ def _read_describe_quorum_response_partition_data_v1(
     budget -= count
     items: list[DescribeQuorumResponsePartitionData] = []
     for _ in range(count):
-        o = new(DescribeQuorumResponsePartitionData)
+        o = new_describe_quorum_response_partition_data(DescribeQuorumResponsePartitionData)
         o.error_message = ""
         (
             o.partition_index,
@@ -473,7 +472,7 @@ def _read_describe_quorum_response_topic_data_v1(
     budget -= count
     items: list[DescribeQuorumResponseTopicData] = []
     for _ in range(count):
-        o = new(DescribeQuorumResponseTopicData)
+        o = new_describe_quorum_response_topic_data(DescribeQuorumResponseTopicData)
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 25)
         o.partitions, position, budget = _read_describe_quorum_response_partition_data_v1(buffer, position, n, budget)
@@ -487,7 +486,7 @@ def _read_describe_quorum_response_topic_data_v1(
 
 def _read_describe_quorum_response_v1(buffer: memoryview, position: int) -> DescribeQuorumResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeQuorumResponse)
+    o = new_describe_quorum_response(DescribeQuorumResponse)
     o.error_message = ""
     o.nodes = []
     (o.error_code,) = unpack_h(buffer, position)
@@ -557,7 +556,7 @@ def _read_replica_state_v2(
     budget -= count
     items: list[ReplicaState] = []
     for _ in range(count):
-        o = new(ReplicaState)
+        o = new_replica_state(ReplicaState)
         (
             o.replica_id,
             u1,
@@ -582,7 +581,7 @@ def _read_describe_quorum_response_partition_data_v2(
     budget -= count
     items: list[DescribeQuorumResponsePartitionData] = []
     for _ in range(count):
-        o = new(DescribeQuorumResponsePartitionData)
+        o = new_describe_quorum_response_partition_data(DescribeQuorumResponsePartitionData)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -608,7 +607,7 @@ def _read_describe_quorum_response_topic_data_v2(
     budget -= count
     items: list[DescribeQuorumResponseTopicData] = []
     for _ in range(count):
-        o = new(DescribeQuorumResponseTopicData)
+        o = new_describe_quorum_response_topic_data(DescribeQuorumResponseTopicData)
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 26)
         o.partitions, position, budget = _read_describe_quorum_response_partition_data_v2(buffer, position, n, budget)
@@ -628,7 +627,7 @@ def _read_listener_v2(
     budget -= count
     items: list[Listener] = []
     for _ in range(count):
-        o = new(Listener)
+        o = new_listener(Listener)
         o.name, position = read_compact_string(buffer, position)
         o.host, position = read_compact_string(buffer, position)
         o.port, n = unpack_HB(buffer, position)
@@ -647,7 +646,7 @@ def _read_node_v2(
     budget -= count
     items: list[Node] = []
     for _ in range(count):
-        o = new(Node)
+        o = new_node(Node)
         (o.node_id,) = unpack_i(buffer, position)
         position += 4
         n, position = read_compact_count(buffer, position, 5)
@@ -662,7 +661,7 @@ def _read_node_v2(
 
 def _read_describe_quorum_response_v2(buffer: memoryview, position: int) -> DescribeQuorumResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeQuorumResponse)
+    o = new_describe_quorum_response(DescribeQuorumResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -736,6 +735,15 @@ def _write_describe_quorum_response_v2(o: DescribeQuorumResponse, out: bytearray
     out.append(0)
 
 
+new_describe_quorum_request: Final = DescribeQuorumRequest.__new__
+new_describe_quorum_request_partition_data: Final = DescribeQuorumRequestPartitionData.__new__
+new_describe_quorum_request_topic_data: Final = DescribeQuorumRequestTopicData.__new__
+new_describe_quorum_response: Final = DescribeQuorumResponse.__new__
+new_describe_quorum_response_partition_data: Final = DescribeQuorumResponsePartitionData.__new__
+new_describe_quorum_response_topic_data: Final = DescribeQuorumResponseTopicData.__new__
+new_listener: Final = Listener.__new__
+new_node: Final = Node.__new__
+new_replica_state: Final = ReplicaState.__new__
 DescribeQuorumRequest.DECODERS = {
     0: _read_describe_quorum_request_v0,
     1: _read_describe_quorum_request_v0,

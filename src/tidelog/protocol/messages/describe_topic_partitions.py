@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -36,18 +35,18 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_b = Layout(">b").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_hiii = Layout(">hiii").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ib = Layout(">ib").unpack_from
-unpack_ut = Layout(">16s?").unpack_from
-pack_h = Layout(">h").pack
-pack_hiii = Layout(">hiii").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ut = Layout(">16s?").pack
+unpack_b: Final = Layout(">b").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hiii: Final = Layout(">hiii").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ib: Final = Layout(">ib").unpack_from
+unpack_ut: Final = Layout(">16s?").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_hiii: Final = Layout(">hiii").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ut: Final = Layout(">16s?").pack
 
 
 class DescribeTopicPartitionsRequest(Message):
@@ -183,7 +182,7 @@ def _read_topic_request_v0(
     budget -= count
     items: list[TopicRequest] = []
     for _ in range(count):
-        o = new(TopicRequest)
+        o = new_topic_request(TopicRequest)
         o.name, position = read_compact_string(buffer, position)
         n = buffer[position]
         position += 1
@@ -201,7 +200,7 @@ def _read_cursor_v0(
     budget -= count
     items: list[Cursor] = []
     for _ in range(count):
-        o = new(Cursor)
+        o = new_cursor(Cursor)
         o.topic_name, position = read_compact_string(buffer, position)
         o.partition_index, n = unpack_iB(buffer, position)
         position += 5
@@ -213,7 +212,7 @@ def _read_cursor_v0(
 
 def _read_describe_topic_partitions_request_v0(buffer: memoryview, position: int) -> DescribeTopicPartitionsRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeTopicPartitionsRequest)
+    o = new_describe_topic_partitions_request(DescribeTopicPartitionsRequest)
     n, position = read_compact_count(buffer, position, 2)
     o.topics, position, budget = _read_topic_request_v0(buffer, position, n, budget)
     o.response_partition_limit, n = unpack_ib(buffer, position)
@@ -263,7 +262,7 @@ def _read_describe_topic_partitions_response_partition_v0(
     budget -= count
     items: list[DescribeTopicPartitionsResponsePartition] = []
     for _ in range(count):
-        o = new(DescribeTopicPartitionsResponsePartition)
+        o = new_describe_topic_partitions_response_partition(DescribeTopicPartitionsResponsePartition)
         o.error_code, o.partition_index, o.leader_id, o.leader_epoch = unpack_hiii(buffer, position)
         position += 14
         n, position = read_compact_count(buffer, position, 4)
@@ -298,7 +297,7 @@ def _read_describe_topic_partitions_response_topic_v0(
     budget -= count
     items: list[DescribeTopicPartitionsResponseTopic] = []
     for _ in range(count):
-        o = new(DescribeTopicPartitionsResponseTopic)
+        o = new_describe_topic_partitions_response_topic(DescribeTopicPartitionsResponseTopic)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.name, position = read_compact_nullable_string(buffer, position)
@@ -317,7 +316,7 @@ def _read_describe_topic_partitions_response_topic_v0(
 
 def _read_describe_topic_partitions_response_v0(buffer: memoryview, position: int) -> DescribeTopicPartitionsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeTopicPartitionsResponse)
+    o = new_describe_topic_partitions_response(DescribeTopicPartitionsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 26)
@@ -377,6 +376,12 @@ def _write_describe_topic_partitions_response_v0(o: DescribeTopicPartitionsRespo
     out.append(0)
 
 
+new_cursor: Final = Cursor.__new__
+new_describe_topic_partitions_request: Final = DescribeTopicPartitionsRequest.__new__
+new_describe_topic_partitions_response: Final = DescribeTopicPartitionsResponse.__new__
+new_describe_topic_partitions_response_partition: Final = DescribeTopicPartitionsResponsePartition.__new__
+new_describe_topic_partitions_response_topic: Final = DescribeTopicPartitionsResponseTopic.__new__
+new_topic_request: Final = TopicRequest.__new__
 DescribeTopicPartitionsRequest.DECODERS = {
     0: _read_describe_topic_partitions_request_v0,
 }

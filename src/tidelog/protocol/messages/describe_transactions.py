@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -29,12 +28,12 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iqqh = Layout(">iqqh").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_iqqh = Layout(">iqqh").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iqqh: Final = Layout(">iqqh").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_iqqh: Final = Layout(">iqqh").pack
 
 
 class DescribeTransactionsRequest(Message):
@@ -115,7 +114,7 @@ class TopicData(Struct):
 
 
 def _read_describe_transactions_request_v0(buffer: memoryview, position: int) -> DescribeTransactionsRequest:
-    o = new(DescribeTransactionsRequest)
+    o = new_describe_transactions_request(DescribeTransactionsRequest)
     n, position = read_compact_count(buffer, position, 1)
     o.transactional_ids, position = read_compact_strings(buffer, position, n)
     n = buffer[position]
@@ -141,7 +140,7 @@ def _read_topic_data_v0(
     budget -= count
     items: list[TopicData] = []
     for _ in range(count):
-        o = new(TopicData)
+        o = new_topic_data(TopicData)
         o.topic, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -161,7 +160,7 @@ def _read_transaction_state_v0(
     budget -= count
     items: list[TransactionState] = []
     for _ in range(count):
-        o = new(TransactionState)
+        o = new_transaction_state(TransactionState)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.transactional_id, position = read_compact_string(buffer, position)
@@ -185,7 +184,7 @@ def _read_transaction_state_v0(
 
 def _read_describe_transactions_response_v0(buffer: memoryview, position: int) -> DescribeTransactionsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeTransactionsResponse)
+    o = new_describe_transactions_response(DescribeTransactionsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 28)
@@ -230,6 +229,10 @@ def _write_describe_transactions_response_v0(o: DescribeTransactionsResponse, ou
     out.append(0)
 
 
+new_describe_transactions_request: Final = DescribeTransactionsRequest.__new__
+new_describe_transactions_response: Final = DescribeTransactionsResponse.__new__
+new_topic_data: Final = TopicData.__new__
+new_transaction_state: Final = TransactionState.__new__
 DescribeTransactionsRequest.DECODERS = {
     0: _read_describe_transactions_request_v0,
 }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -29,12 +28,12 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_biB = Layout(">biB").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_biB = Layout(">biB").pack
-pack_h = Layout(">h").pack
-pack_ih = Layout(">ih").pack
+unpack_biB: Final = Layout(">biB").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_biB: Final = Layout(">biB").pack
+pack_h: Final = Layout(">h").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class DescribeUserScramCredentialsRequest(Message):
@@ -120,7 +119,7 @@ def _read_user_name_v0(
     budget -= count
     items: list[UserName] = []
     for _ in range(count):
-        o = new(UserName)
+        o = new_user_name(UserName)
         o.name, position = read_compact_string(buffer, position)
         n = buffer[position]
         position += 1
@@ -132,7 +131,7 @@ def _read_user_name_v0(
 
 def _read_describe_user_scram_credentials_request_v0(buffer: memoryview, position: int) -> DescribeUserScramCredentialsRequest:
     budget = OBJECT_BUDGET
-    o = new(DescribeUserScramCredentialsRequest)
+    o = new_describe_user_scram_credentials_request(DescribeUserScramCredentialsRequest)
     n, position = read_compact_nullable_count(buffer, position, 2)
     if n < 0:
         o.users = None
@@ -168,7 +167,7 @@ def _read_credential_info_v0(
     budget -= count
     items: list[CredentialInfo] = []
     for _ in range(count):
-        o = new(CredentialInfo)
+        o = new_credential_info(CredentialInfo)
         o.mechanism, o.iterations, n = unpack_biB(buffer, position)
         position += 6
         if n:
@@ -185,7 +184,7 @@ def _read_describe_user_scram_credentials_result_v0(
     budget -= count
     items: list[DescribeUserScramCredentialsResult] = []
     for _ in range(count):
-        o = new(DescribeUserScramCredentialsResult)
+        o = new_describe_user_scram_credentials_result(DescribeUserScramCredentialsResult)
         o.user, position = read_compact_string(buffer, position)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -202,7 +201,7 @@ def _read_describe_user_scram_credentials_result_v0(
 
 def _read_describe_user_scram_credentials_response_v0(buffer: memoryview, position: int) -> DescribeUserScramCredentialsResponse:
     budget = OBJECT_BUDGET
-    o = new(DescribeUserScramCredentialsResponse)
+    o = new_describe_user_scram_credentials_response(DescribeUserScramCredentialsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -240,6 +239,11 @@ def _write_describe_user_scram_credentials_response_v0(o: DescribeUserScramCrede
     out.append(0)
 
 
+new_credential_info: Final = CredentialInfo.__new__
+new_describe_user_scram_credentials_request: Final = DescribeUserScramCredentialsRequest.__new__
+new_describe_user_scram_credentials_response: Final = DescribeUserScramCredentialsResponse.__new__
+new_describe_user_scram_credentials_result: Final = DescribeUserScramCredentialsResult.__new__
+new_user_name: Final = UserName.__new__
 DescribeUserScramCredentialsRequest.DECODERS = {
     0: _read_describe_user_scram_credentials_request_v0,
 }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -40,14 +39,14 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_b = Layout(">b").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_b = Layout(">b").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ih = Layout(">ih").pack
+unpack_b: Final = Layout(">b").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_b: Final = Layout(">b").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class ElectLeadersRequest(Message):
@@ -135,7 +134,7 @@ def _read_topic_partitions_v0(
     budget -= count
     items: list[TopicPartitions] = []
     for _ in range(count):
-        o = new(TopicPartitions)
+        o = new_topic_partitions(TopicPartitions)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -145,7 +144,7 @@ def _read_topic_partitions_v0(
 
 def _read_elect_leaders_request_v0(buffer: memoryview, position: int) -> ElectLeadersRequest:
     budget = OBJECT_BUDGET
-    o = new(ElectLeadersRequest)
+    o = new_elect_leaders_request(ElectLeadersRequest)
     o.election_type = 0
     n, position = read_nullable_count(buffer, position, 6)
     if n < 0:
@@ -177,7 +176,7 @@ def _write_elect_leaders_request_v0(o: ElectLeadersRequest, out: bytearray) -> N
 
 def _read_elect_leaders_request_v1(buffer: memoryview, position: int) -> ElectLeadersRequest:
     budget = OBJECT_BUDGET
-    o = new(ElectLeadersRequest)
+    o = new_elect_leaders_request(ElectLeadersRequest)
     (o.election_type,) = unpack_b(buffer, position)
     position += 1
     n, position = read_nullable_count(buffer, position, 6)
@@ -208,7 +207,7 @@ def _read_topic_partitions_v2(
     budget -= count
     items: list[TopicPartitions] = []
     for _ in range(count):
-        o = new(TopicPartitions)
+        o = new_topic_partitions(TopicPartitions)
         o.topic, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partitions, position = read_numbers(buffer, position, n, "i", 4)
@@ -222,7 +221,7 @@ def _read_topic_partitions_v2(
 
 def _read_elect_leaders_request_v2(buffer: memoryview, position: int) -> ElectLeadersRequest:
     budget = OBJECT_BUDGET
-    o = new(ElectLeadersRequest)
+    o = new_elect_leaders_request(ElectLeadersRequest)
     (o.election_type,) = unpack_b(buffer, position)
     position += 1
     n, position = read_compact_nullable_count(buffer, position, 3)
@@ -263,7 +262,7 @@ def _read_partition_result_v0(
     budget -= count
     items: list[PartitionResult] = []
     for _ in range(count):
-        o = new(PartitionResult)
+        o = new_partition_result(PartitionResult)
         o.partition_id, o.error_code = unpack_ih(buffer, position)
         position += 6
         o.error_message, position = read_nullable_string(buffer, position)
@@ -279,7 +278,7 @@ def _read_replica_election_result_v0(
     budget -= count
     items: list[ReplicaElectionResult] = []
     for _ in range(count):
-        o = new(ReplicaElectionResult)
+        o = new_replica_election_result(ReplicaElectionResult)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 8)
         o.partition_result, position, budget = _read_partition_result_v0(buffer, position, n, budget)
@@ -289,7 +288,7 @@ def _read_replica_election_result_v0(
 
 def _read_elect_leaders_response_v0(buffer: memoryview, position: int) -> ElectLeadersResponse:
     budget = OBJECT_BUDGET
-    o = new(ElectLeadersResponse)
+    o = new_elect_leaders_response(ElectLeadersResponse)
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -323,7 +322,7 @@ def _write_elect_leaders_response_v0(o: ElectLeadersResponse, out: bytearray) ->
 
 def _read_elect_leaders_response_v1(buffer: memoryview, position: int) -> ElectLeadersResponse:
     budget = OBJECT_BUDGET
-    o = new(ElectLeadersResponse)
+    o = new_elect_leaders_response(ElectLeadersResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_count(buffer, position, 6)
@@ -347,7 +346,7 @@ def _read_partition_result_v2(
     budget -= count
     items: list[PartitionResult] = []
     for _ in range(count):
-        o = new(PartitionResult)
+        o = new_partition_result(PartitionResult)
         o.partition_id, o.error_code = unpack_ih(buffer, position)
         position += 6
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -367,7 +366,7 @@ def _read_replica_election_result_v2(
     budget -= count
     items: list[ReplicaElectionResult] = []
     for _ in range(count):
-        o = new(ReplicaElectionResult)
+        o = new_replica_election_result(ReplicaElectionResult)
         o.topic, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 8)
         o.partition_result, position, budget = _read_partition_result_v2(buffer, position, n, budget)
@@ -381,7 +380,7 @@ def _read_replica_election_result_v2(
 
 def _read_elect_leaders_response_v2(buffer: memoryview, position: int) -> ElectLeadersResponse:
     budget = OBJECT_BUDGET
-    o = new(ElectLeadersResponse)
+    o = new_elect_leaders_response(ElectLeadersResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 3)
@@ -417,6 +416,11 @@ def _write_elect_leaders_response_v2(o: ElectLeadersResponse, out: bytearray) ->
     out.append(0)
 
 
+new_elect_leaders_request: Final = ElectLeadersRequest.__new__
+new_elect_leaders_response: Final = ElectLeadersResponse.__new__
+new_partition_result: Final = PartitionResult.__new__
+new_replica_election_result: Final = ReplicaElectionResult.__new__
+new_topic_partitions: Final = TopicPartitions.__new__
 ElectLeadersRequest.DECODERS = {
     0: _read_elect_leaders_request_v0,
     1: _read_elect_leaders_request_v1,

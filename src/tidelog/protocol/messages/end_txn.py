@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
+from typing import Final
 
 from tidelog.protocol.message import (
     Message,
-    new,
 )
 from tidelog.protocol.primitives import (
     encode_compact_string,
@@ -17,16 +17,16 @@ from tidelog.protocol.primitives import (
     truncated,
 )
 
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-unpack_ihqhB = Layout(">ihqhB").unpack_from
-unpack_qht = Layout(">qh?").unpack_from
-unpack_qhtB = Layout(">qh?B").unpack_from
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
-pack_ihqhB = Layout(">ihqhB").pack
-pack_qht = Layout(">qh?").pack
-pack_qhtB = Layout(">qh?B").pack
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+unpack_ihqhB: Final = Layout(">ihqhB").unpack_from
+unpack_qht: Final = Layout(">qh?").unpack_from
+unpack_qhtB: Final = Layout(">qh?B").unpack_from
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
+pack_ihqhB: Final = Layout(">ihqhB").pack
+pack_qht: Final = Layout(">qh?").pack
+pack_qhtB: Final = Layout(">qh?B").pack
 
 
 class EndTxnRequest(Message):
@@ -70,7 +70,7 @@ class EndTxnResponse(Message):
 
 
 def _read_end_txn_request_v0(buffer: memoryview, position: int) -> EndTxnRequest:
-    o = new(EndTxnRequest)
+    o = new_end_txn_request(EndTxnRequest)
     o.transactional_id, position = read_string(buffer, position)
     o.producer_id, o.producer_epoch, o.committed = unpack_qht(buffer, position)
     position += 11
@@ -85,7 +85,7 @@ def _write_end_txn_request_v0(o: EndTxnRequest, out: bytearray) -> None:
 
 
 def _read_end_txn_request_v3(buffer: memoryview, position: int) -> EndTxnRequest:
-    o = new(EndTxnRequest)
+    o = new_end_txn_request(EndTxnRequest)
     o.transactional_id, position = read_compact_string(buffer, position)
     o.producer_id, o.producer_epoch, o.committed, n = unpack_qhtB(buffer, position)
     position += 12
@@ -102,7 +102,7 @@ def _write_end_txn_request_v3(o: EndTxnRequest, out: bytearray) -> None:
 
 
 def _read_end_txn_response_v0(buffer: memoryview, position: int) -> EndTxnResponse:
-    o = new(EndTxnResponse)
+    o = new_end_txn_response(EndTxnResponse)
     o.producer_id = -1
     o.producer_epoch = -1
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
@@ -117,7 +117,7 @@ def _write_end_txn_response_v0(o: EndTxnResponse, out: bytearray) -> None:
 
 
 def _read_end_txn_response_v3(buffer: memoryview, position: int) -> EndTxnResponse:
-    o = new(EndTxnResponse)
+    o = new_end_txn_response(EndTxnResponse)
     o.producer_id = -1
     o.producer_epoch = -1
     o.throttle_time_ms, o.error_code, n = unpack_ihB(buffer, position)
@@ -134,7 +134,7 @@ def _write_end_txn_response_v3(o: EndTxnResponse, out: bytearray) -> None:
 
 
 def _read_end_txn_response_v5(buffer: memoryview, position: int) -> EndTxnResponse:
-    o = new(EndTxnResponse)
+    o = new_end_txn_response(EndTxnResponse)
     (
         o.throttle_time_ms,
         o.error_code,
@@ -154,6 +154,8 @@ def _write_end_txn_response_v5(o: EndTxnResponse, out: bytearray) -> None:
     out += pack_ihqhB(o.throttle_time_ms, o.error_code, o.producer_id, o.producer_epoch, 0)
 
 
+new_end_txn_request: Final = EndTxnRequest.__new__
+new_end_txn_response: Final = EndTxnResponse.__new__
 EndTxnRequest.DECODERS = {
     0: _read_end_txn_request_v0,
     1: _read_end_txn_request_v0,

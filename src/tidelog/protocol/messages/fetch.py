@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.protocol.message import (
     EMPTY,
@@ -11,7 +11,6 @@ from tidelog.protocol.message import (
     RecordsMessage,
     Struct,
     absent,
-    new,
     null_given,
 )
 from tidelog.protocol.primitives import (
@@ -53,60 +52,60 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_ihi = Layout(">ihi").unpack_from
-unpack_ihq = Layout(">ihq").unpack_from
-unpack_ihqq = Layout(">ihqq").unpack_from
-unpack_ihqqq = Layout(">ihqqq").unpack_from
-unpack_iiB = Layout(">iiB").unpack_from
-unpack_iiibiiB = Layout(">iiibiiB").unpack_from
-unpack_iiii = Layout(">iiii").unpack_from
-unpack_iiiibi = Layout(">iiiibi").unpack_from
-unpack_iiiibiiB = Layout(">iiiibiiB").unpack_from
-unpack_iiiibiii = Layout(">iiiibiii").unpack_from
-unpack_iiiii = Layout(">iiiii").unpack_from
-unpack_iiqiqiB = Layout(">iiqiqiB").unpack_from
-unpack_iiqqi = Layout(">iiqqi").unpack_from
-unpack_iqB = Layout(">iqB").unpack_from
-unpack_iqi = Layout(">iqi").unpack_from
-unpack_iqqi = Layout(">iqqi").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_qiB = Layout(">qiB").unpack_from
-unpack_qq = Layout(">qq").unpack_from
-unpack_qqB = Layout(">qqB").unpack_from
-unpack_u = Layout(">16s").unpack_from
-unpack_uB = Layout(">16sB").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ihi = Layout(">ihi").pack
-pack_ihiB = Layout(">ihiB").pack
-pack_ihii = Layout(">ihii").pack
-pack_ihqi = Layout(">ihqi").pack
-pack_ihqqi = Layout(">ihqqi").pack
-pack_ihqqq = Layout(">ihqqq").pack
-pack_ihqqqB = Layout(">ihqqqB").pack
-pack_ihqqqi = Layout(">ihqqqi").pack
-pack_ii = Layout(">ii").pack
-pack_iiB = Layout(">iiB").pack
-pack_iii = Layout(">iii").pack
-pack_iiibii = Layout(">iiibii").pack
-pack_iiii = Layout(">iiii").pack
-pack_iiiib = Layout(">iiiib").pack
-pack_iiiibii = Layout(">iiiibii").pack
-pack_iiqiqi = Layout(">iiqiqi").pack
-pack_iiqiqiB = Layout(">iiqiqiB").pack
-pack_iiqqi = Layout(">iiqqi").pack
-pack_iqB = Layout(">iqB").pack
-pack_iqi = Layout(">iqi").pack
-pack_iqqi = Layout(">iqqi").pack
-pack_q = Layout(">q").pack
-pack_qiB = Layout(">qiB").pack
-pack_qq = Layout(">qq").pack
-pack_qqB = Layout(">qqB").pack
-pack_u = Layout(">16s").pack
-pack_uB = Layout(">16sB").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ihi: Final = Layout(">ihi").unpack_from
+unpack_ihq: Final = Layout(">ihq").unpack_from
+unpack_ihqq: Final = Layout(">ihqq").unpack_from
+unpack_ihqqq: Final = Layout(">ihqqq").unpack_from
+unpack_iiB: Final = Layout(">iiB").unpack_from
+unpack_iiibiiB: Final = Layout(">iiibiiB").unpack_from
+unpack_iiii: Final = Layout(">iiii").unpack_from
+unpack_iiiibi: Final = Layout(">iiiibi").unpack_from
+unpack_iiiibiiB: Final = Layout(">iiiibiiB").unpack_from
+unpack_iiiibiii: Final = Layout(">iiiibiii").unpack_from
+unpack_iiiii: Final = Layout(">iiiii").unpack_from
+unpack_iiqiqiB: Final = Layout(">iiqiqiB").unpack_from
+unpack_iiqqi: Final = Layout(">iiqqi").unpack_from
+unpack_iqB: Final = Layout(">iqB").unpack_from
+unpack_iqi: Final = Layout(">iqi").unpack_from
+unpack_iqqi: Final = Layout(">iqqi").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+unpack_qiB: Final = Layout(">qiB").unpack_from
+unpack_qq: Final = Layout(">qq").unpack_from
+unpack_qqB: Final = Layout(">qqB").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+unpack_uB: Final = Layout(">16sB").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ihi: Final = Layout(">ihi").pack
+pack_ihiB: Final = Layout(">ihiB").pack
+pack_ihii: Final = Layout(">ihii").pack
+pack_ihqi: Final = Layout(">ihqi").pack
+pack_ihqqi: Final = Layout(">ihqqi").pack
+pack_ihqqq: Final = Layout(">ihqqq").pack
+pack_ihqqqB: Final = Layout(">ihqqqB").pack
+pack_ihqqqi: Final = Layout(">ihqqqi").pack
+pack_ii: Final = Layout(">ii").pack
+pack_iiB: Final = Layout(">iiB").pack
+pack_iii: Final = Layout(">iii").pack
+pack_iiibii: Final = Layout(">iiibii").pack
+pack_iiii: Final = Layout(">iiii").pack
+pack_iiiib: Final = Layout(">iiiib").pack
+pack_iiiibii: Final = Layout(">iiiibii").pack
+pack_iiqiqi: Final = Layout(">iiqiqi").pack
+pack_iiqiqiB: Final = Layout(">iiqiqiB").pack
+pack_iiqqi: Final = Layout(">iiqqi").pack
+pack_iqB: Final = Layout(">iqB").pack
+pack_iqi: Final = Layout(">iqi").pack
+pack_iqqi: Final = Layout(">iqqi").pack
+pack_q: Final = Layout(">q").pack
+pack_qiB: Final = Layout(">qiB").pack
+pack_qq: Final = Layout(">qq").pack
+pack_qqB: Final = Layout(">qqB").pack
+pack_u: Final = Layout(">16s").pack
+pack_uB: Final = Layout(">16sB").pack
 
 
 class FetchRequest(Message):
@@ -387,7 +386,7 @@ class NodeEndpoint(Struct):
 def _read_fetch_request_v0(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.cluster_id = None
     o.replica_state = None
     o.max_bytes = 2147483647
@@ -402,8 +401,9 @@ def _read_fetch_request_v0(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -418,8 +418,9 @@ def _read_fetch_request_v0(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
             o2.log_start_offset = -1
@@ -461,7 +462,7 @@ def _write_fetch_request_v0(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v3(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.cluster_id = None
     o.replica_state = None
     o.isolation_level = 0
@@ -475,8 +476,9 @@ def _read_fetch_request_v3(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -491,8 +493,9 @@ def _read_fetch_request_v3(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
             o2.log_start_offset = -1
@@ -520,7 +523,7 @@ def _write_fetch_request_v3(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v4(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.cluster_id = None
     o.replica_state = None
     o.session_id = 0
@@ -540,8 +543,9 @@ def _read_fetch_request_v4(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -556,8 +560,9 @@ def _read_fetch_request_v4(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
             o2.log_start_offset = -1
@@ -585,7 +590,7 @@ def _write_fetch_request_v4(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v5(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.cluster_id = None
     o.replica_state = None
     o.session_id = 0
@@ -605,8 +610,9 @@ def _read_fetch_request_v5(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -621,8 +627,9 @@ def _read_fetch_request_v5(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
             o2.replica_directory_id = ZERO_UUID
@@ -668,7 +675,7 @@ def _write_fetch_request_v5(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.cluster_id = None
     o.replica_state = None
     o.rack_id = ""
@@ -687,8 +694,9 @@ def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -703,8 +711,9 @@ def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.current_leader_epoch = -1
             o2.last_fetched_epoch = -1
             o2.replica_directory_id = ZERO_UUID
@@ -724,8 +733,9 @@ def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
-        o3 = new(ForgottenTopic)
+    count3 = n
+    for _ in range(count3):
+        o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -773,7 +783,7 @@ def _write_fetch_request_v7(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.cluster_id = None
     o.replica_state = None
     o.rack_id = ""
@@ -792,8 +802,9 @@ def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -808,8 +819,9 @@ def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.last_fetched_epoch = -1
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
@@ -829,8 +841,9 @@ def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
-        o3 = new(ForgottenTopic)
+    count3 = n
+    for _ in range(count3):
+        o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -891,7 +904,7 @@ def _write_fetch_request_v9(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.cluster_id = None
     o.replica_state = None
     (
@@ -909,8 +922,9 @@ def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -925,8 +939,9 @@ def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.last_fetched_epoch = -1
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
@@ -946,8 +961,9 @@ def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
-        o3 = new(ForgottenTopic)
+    count3 = n
+    for _ in range(count3):
+        o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -996,7 +1012,7 @@ def _write_fetch_request_v11(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.replica_state = None
     o.cluster_id = None
     (
@@ -1017,8 +1033,9 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic_id = ZERO_UUID
         n = buffer[position]
         position += 1
@@ -1036,8 +1053,9 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
             (
@@ -1067,8 +1085,9 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
-        o3 = new(ForgottenTopic)
+    count3 = n
+    for _ in range(count3):
+        o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic_id = ZERO_UUID
         n = buffer[position]
         position += 1
@@ -1102,7 +1121,8 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags4 = n
+        for _ in range(tags4):
             tag4, n, position = read_tag(buffer, position)
             tag_end4 = position + n
             if tag4 == 0:
@@ -1110,6 +1130,8 @@ def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
                 position += 1
                 if n == 0:
                     o.cluster_id = None
+                elif n == 1:
+                    o.cluster_id = ""
                 else:
                     if not 0 < n < 128:
                         n, position = string_length(buffer, position, n)
@@ -1185,7 +1207,7 @@ def _write_fetch_request_v12(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.replica_state = None
     o.cluster_id = None
     (
@@ -1206,8 +1228,9 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic = ""
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -1219,8 +1242,9 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
             (
@@ -1250,8 +1274,9 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
-        o3 = new(ForgottenTopic)
+    count3 = n
+    for _ in range(count3):
+        o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic = ""
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -1279,7 +1304,8 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags4 = n
+        for _ in range(tags4):
             tag4, n, position = read_tag(buffer, position)
             tag_end4 = position + n
             if tag4 == 0:
@@ -1287,6 +1313,8 @@ def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
                 position += 1
                 if n == 0:
                     o.cluster_id = None
+                elif n == 1:
+                    o.cluster_id = ""
                 else:
                     if not 0 < n < 128:
                         n, position = string_length(buffer, position, n)
@@ -1349,7 +1377,7 @@ def _write_fetch_request_v13(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.replica_id = -1
     o.cluster_id = None
     o.replica_state = None
@@ -1370,8 +1398,9 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic = ""
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -1383,8 +1412,9 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
             (
@@ -1414,8 +1444,9 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items3 = []
-    for _ in range(n):
-        o3 = new(ForgottenTopic)
+    count3 = n
+    for _ in range(count3):
+        o3 = new_forgotten_topic(ForgottenTopic)
         o3.topic = ""
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -1443,7 +1474,8 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags4 = n
+        for _ in range(tags4):
             tag4, n, position = read_tag(buffer, position)
             tag_end4 = position + n
             if tag4 == 0:
@@ -1451,6 +1483,8 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
                 position += 1
                 if n == 0:
                     o.cluster_id = None
+                elif n == 1:
+                    o.cluster_id = ""
                 else:
                     if not 0 < n < 128:
                         n, position = string_length(buffer, position, n)
@@ -1458,7 +1492,7 @@ def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
                     o.cluster_id = buffer[position:end].tobytes().decode()
                     position = end
             elif tag4 == 1:
-                o5 = new(ReplicaState)
+                o5 = new_replica_state(ReplicaState)
                 o5.replica_id, o5.replica_epoch, n = unpack_iqB(buffer, position)
                 position += 13
                 if n:
@@ -1514,7 +1548,7 @@ def _write_fetch_request_v15(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.replica_id = -1
     o.cluster_id = None
     o.replica_state = None
@@ -1535,8 +1569,9 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic = ""
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -1548,8 +1583,9 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.high_watermark = 9223372036854775807
             o2.replica_directory_id = ZERO_UUID
             (
@@ -1565,7 +1601,8 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
             if n:
                 if n > 127:
                     n, position = uvarint(buffer, position, n)
-                for _ in range(n):
+                tags3 = n
+                for _ in range(tags3):
                     tag3, n, position = read_tag(buffer, position)
                     tag_end3 = position + n
                     if tag3 == 0:
@@ -1591,8 +1628,9 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items4 = []
-    for _ in range(n):
-        o4 = new(ForgottenTopic)
+    count4 = n
+    for _ in range(count4):
+        o4 = new_forgotten_topic(ForgottenTopic)
         o4.topic = ""
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -1620,7 +1658,8 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags5 = n
+        for _ in range(tags5):
             tag5, n, position = read_tag(buffer, position)
             tag_end5 = position + n
             if tag5 == 0:
@@ -1628,6 +1667,8 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
                 position += 1
                 if n == 0:
                     o.cluster_id = None
+                elif n == 1:
+                    o.cluster_id = ""
                 else:
                     if not 0 < n < 128:
                         n, position = string_length(buffer, position, n)
@@ -1635,7 +1676,7 @@ def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
                     o.cluster_id = buffer[position:end].tobytes().decode()
                     position = end
             elif tag5 == 1:
-                o6 = new(ReplicaState)
+                o6 = new_replica_state(ReplicaState)
                 o6.replica_id, o6.replica_epoch, n = unpack_iqB(buffer, position)
                 position += 13
                 if n:
@@ -1723,7 +1764,7 @@ def _write_fetch_request_v17(o: FetchRequest, out: bytearray) -> None:
 def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(FetchRequest)
+    o = new_fetch_request(FetchRequest)
     o.replica_id = -1
     o.cluster_id = None
     o.replica_state = None
@@ -1744,8 +1785,9 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.topics = items1 = []
-    for _ in range(n):
-        o1 = new(FetchTopic)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_fetch_topic(FetchTopic)
         o1.topic = ""
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -1757,8 +1799,9 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
             raise bad_count(n)
         budget -= n
         o1.partitions = items2 = []
-        for _ in range(n):
-            o2 = new(FetchPartition)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_fetch_partition(FetchPartition)
             o2.replica_directory_id = ZERO_UUID
             o2.high_watermark = 9223372036854775807
             (
@@ -1774,7 +1817,8 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
             if n:
                 if n > 127:
                     n, position = uvarint(buffer, position, n)
-                for _ in range(n):
+                tags3 = n
+                for _ in range(tags3):
                     tag3, n, position = read_tag(buffer, position)
                     tag_end3 = position + n
                     if tag3 == 0:
@@ -1803,8 +1847,9 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
         raise bad_count(n)
     budget -= n
     o.forgotten_topics_data = items4 = []
-    for _ in range(n):
-        o4 = new(ForgottenTopic)
+    count4 = n
+    for _ in range(count4):
+        o4 = new_forgotten_topic(ForgottenTopic)
         o4.topic = ""
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -1832,7 +1877,8 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags5 = n
+        for _ in range(tags5):
             tag5, n, position = read_tag(buffer, position)
             tag_end5 = position + n
             if tag5 == 0:
@@ -1840,6 +1886,8 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
                 position += 1
                 if n == 0:
                     o.cluster_id = None
+                elif n == 1:
+                    o.cluster_id = ""
                 else:
                     if not 0 < n < 128:
                         n, position = string_length(buffer, position, n)
@@ -1847,7 +1895,7 @@ def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
                     o.cluster_id = buffer[position:end].tobytes().decode()
                     position = end
             elif tag5 == 1:
-                o6 = new(ReplicaState)
+                o6 = new_replica_state(ReplicaState)
                 o6.replica_id, o6.replica_epoch, n = unpack_iqB(buffer, position)
                 position += 13
                 if n:
@@ -1944,7 +1992,7 @@ def _read_partition_data_v0(
     budget -= count
     items: list[PartitionData] = []
     for _ in range(count):
-        o = new(PartitionData)
+        o = new_partition_data(PartitionData)
         o.last_stable_offset = -1
         o.log_start_offset = -1
         o.diverging_epoch = None
@@ -1967,7 +2015,7 @@ def _read_fetchable_topic_response_v0(
     budget -= count
     items: list[FetchableTopicResponse] = []
     for _ in range(count):
-        o = new(FetchableTopicResponse)
+        o = new_fetchable_topic_response(FetchableTopicResponse)
         o.topic_id = ZERO_UUID
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 18)
@@ -1978,7 +2026,7 @@ def _read_fetchable_topic_response_v0(
 
 def _read_fetch_response_v0(buffer: memoryview, position: int) -> FetchResponse:
     budget = OBJECT_BUDGET
-    o = new(FetchResponse)
+    o = new_fetch_response(FetchResponse)
     o.throttle_time_ms = 0
     o.error_code = 0
     o.session_id = 0
@@ -2035,7 +2083,7 @@ def _write_fetch_response_v0(
 
 def _read_fetch_response_v1(buffer: memoryview, position: int) -> FetchResponse:
     budget = OBJECT_BUDGET
-    o = new(FetchResponse)
+    o = new_fetch_response(FetchResponse)
     o.error_code = 0
     o.session_id = 0
     o.node_endpoints = []
@@ -2099,7 +2147,7 @@ def _read_aborted_transaction_v4(
     budget -= count
     items: list[AbortedTransaction] = []
     for _ in range(count):
-        o = new(AbortedTransaction)
+        o = new_aborted_transaction(AbortedTransaction)
         o.producer_id, o.first_offset = unpack_qq(buffer, position)
         position += 16
         items.append(o)
@@ -2114,7 +2162,7 @@ def _read_partition_data_v4(
     budget -= count
     items: list[PartitionData] = []
     for _ in range(count):
-        o = new(PartitionData)
+        o = new_partition_data(PartitionData)
         o.log_start_offset = -1
         o.diverging_epoch = None
         o.current_leader = None
@@ -2145,7 +2193,7 @@ def _read_fetchable_topic_response_v4(
     budget -= count
     items: list[FetchableTopicResponse] = []
     for _ in range(count):
-        o = new(FetchableTopicResponse)
+        o = new_fetchable_topic_response(FetchableTopicResponse)
         o.topic_id = ZERO_UUID
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 30)
@@ -2156,7 +2204,7 @@ def _read_fetchable_topic_response_v4(
 
 def _read_fetch_response_v4(buffer: memoryview, position: int) -> FetchResponse:
     budget = OBJECT_BUDGET
-    o = new(FetchResponse)
+    o = new_fetch_response(FetchResponse)
     o.error_code = 0
     o.session_id = 0
     o.node_endpoints = []
@@ -2235,7 +2283,7 @@ def _read_partition_data_v5(
     budget -= count
     items: list[PartitionData] = []
     for _ in range(count):
-        o = new(PartitionData)
+        o = new_partition_data(PartitionData)
         o.diverging_epoch = None
         o.current_leader = None
         o.snapshot_id = None
@@ -2266,7 +2314,7 @@ def _read_fetchable_topic_response_v5(
     budget -= count
     items: list[FetchableTopicResponse] = []
     for _ in range(count):
-        o = new(FetchableTopicResponse)
+        o = new_fetchable_topic_response(FetchableTopicResponse)
         o.topic_id = ZERO_UUID
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 38)
@@ -2277,7 +2325,7 @@ def _read_fetchable_topic_response_v5(
 
 def _read_fetch_response_v5(buffer: memoryview, position: int) -> FetchResponse:
     budget = OBJECT_BUDGET
-    o = new(FetchResponse)
+    o = new_fetch_response(FetchResponse)
     o.error_code = 0
     o.session_id = 0
     o.node_endpoints = []
@@ -2351,7 +2399,7 @@ def _write_fetch_response_v5(
 
 def _read_fetch_response_v7(buffer: memoryview, position: int) -> FetchResponse:
     budget = OBJECT_BUDGET
-    o = new(FetchResponse)
+    o = new_fetch_response(FetchResponse)
     o.node_endpoints = []
     o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
     position += 10
@@ -2427,7 +2475,7 @@ def _read_partition_data_v11(
     budget -= count
     items: list[PartitionData] = []
     for _ in range(count):
-        o = new(PartitionData)
+        o = new_partition_data(PartitionData)
         o.diverging_epoch = None
         o.current_leader = None
         o.snapshot_id = None
@@ -2459,7 +2507,7 @@ def _read_fetchable_topic_response_v11(
     budget -= count
     items: list[FetchableTopicResponse] = []
     for _ in range(count):
-        o = new(FetchableTopicResponse)
+        o = new_fetchable_topic_response(FetchableTopicResponse)
         o.topic_id = ZERO_UUID
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 42)
@@ -2470,7 +2518,7 @@ def _read_fetchable_topic_response_v11(
 
 def _read_fetch_response_v11(buffer: memoryview, position: int) -> FetchResponse:
     budget = OBJECT_BUDGET
-    o = new(FetchResponse)
+    o = new_fetch_response(FetchResponse)
     o.node_endpoints = []
     o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
     position += 10
@@ -2544,7 +2592,7 @@ def _read_epoch_end_offset_v12(
     budget -= count
     items: list[EpochEndOffset] = []
     for _ in range(count):
-        o = new(EpochEndOffset)
+        o = new_epoch_end_offset(EpochEndOffset)
         o.epoch, o.end_offset, n = unpack_iqB(buffer, position)
         position += 13
         if n:
@@ -2561,7 +2609,7 @@ def _read_leader_id_and_epoch_v12(
     budget -= count
     items: list[LeaderIdAndEpoch] = []
     for _ in range(count):
-        o = new(LeaderIdAndEpoch)
+        o = new_leader_id_and_epoch(LeaderIdAndEpoch)
         o.leader_id, o.leader_epoch, n = unpack_iiB(buffer, position)
         position += 9
         if n:
@@ -2578,7 +2626,7 @@ def _read_snapshot_id_v12(
     budget -= count
     items: list[SnapshotId] = []
     for _ in range(count):
-        o = new(SnapshotId)
+        o = new_snapshot_id(SnapshotId)
         o.end_offset, o.epoch, n = unpack_qiB(buffer, position)
         position += 13
         if n:
@@ -2595,7 +2643,7 @@ def _read_aborted_transaction_v12(
     budget -= count
     items: list[AbortedTransaction] = []
     for _ in range(count):
-        o = new(AbortedTransaction)
+        o = new_aborted_transaction(AbortedTransaction)
         o.producer_id, o.first_offset, n = unpack_qqB(buffer, position)
         position += 17
         if n:
@@ -2612,7 +2660,7 @@ def _read_partition_data_v12(
     budget -= count
     items: list[PartitionData] = []
     for _ in range(count):
-        o = new(PartitionData)
+        o = new_partition_data(PartitionData)
         o.diverging_epoch = None
         o.current_leader = None
         o.snapshot_id = None
@@ -2637,7 +2685,8 @@ def _read_partition_data_v12(
         if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            for _ in range(n):
+            tags1 = n
+            for _ in range(tags1):
                 tag1, n, position = read_tag(buffer, position)
                 tag_end1 = position + n
                 if tag1 == 0:
@@ -2662,7 +2711,7 @@ def _read_fetchable_topic_response_v12(
     budget -= count
     items: list[FetchableTopicResponse] = []
     for _ in range(count):
-        o = new(FetchableTopicResponse)
+        o = new_fetchable_topic_response(FetchableTopicResponse)
         o.topic_id = ZERO_UUID
         o.topic, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 37)
@@ -2677,7 +2726,7 @@ def _read_fetchable_topic_response_v12(
 
 def _read_fetch_response_v12(buffer: memoryview, position: int) -> FetchResponse:
     budget = OBJECT_BUDGET
-    o = new(FetchResponse)
+    o = new_fetch_response(FetchResponse)
     o.node_endpoints = []
     o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
     position += 10
@@ -2801,7 +2850,7 @@ def _read_fetchable_topic_response_v13(
     budget -= count
     items: list[FetchableTopicResponse] = []
     for _ in range(count):
-        o = new(FetchableTopicResponse)
+        o = new_fetchable_topic_response(FetchableTopicResponse)
         o.topic = ""
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -2818,7 +2867,7 @@ def _read_fetchable_topic_response_v13(
 
 def _read_fetch_response_v13(buffer: memoryview, position: int) -> FetchResponse:
     budget = OBJECT_BUDGET
-    o = new(FetchResponse)
+    o = new_fetch_response(FetchResponse)
     o.node_endpoints = []
     o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
     position += 10
@@ -2936,7 +2985,7 @@ def _read_node_endpoint_v16(
     budget -= count
     items: list[NodeEndpoint] = []
     for _ in range(count):
-        o = new(NodeEndpoint)
+        o = new_node_endpoint(NodeEndpoint)
         (o.node_id,) = unpack_i(buffer, position)
         position += 4
         o.host, position = read_compact_string(buffer, position)
@@ -2953,7 +3002,7 @@ def _read_node_endpoint_v16(
 
 def _read_fetch_response_v16(buffer: memoryview, position: int) -> FetchResponse:
     budget = OBJECT_BUDGET
-    o = new(FetchResponse)
+    o = new_fetch_response(FetchResponse)
     o.node_endpoints = []
     o.throttle_time_ms, o.error_code, o.session_id = unpack_ihi(buffer, position)
     position += 10
@@ -2964,7 +3013,8 @@ def _read_fetch_response_v16(buffer: memoryview, position: int) -> FetchResponse
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -3107,6 +3157,19 @@ def _write_fetch_response_v16(
     return out
 
 
+new_aborted_transaction: Final = AbortedTransaction.__new__
+new_epoch_end_offset: Final = EpochEndOffset.__new__
+new_fetch_partition: Final = FetchPartition.__new__
+new_fetch_request: Final = FetchRequest.__new__
+new_fetch_response: Final = FetchResponse.__new__
+new_fetch_topic: Final = FetchTopic.__new__
+new_fetchable_topic_response: Final = FetchableTopicResponse.__new__
+new_forgotten_topic: Final = ForgottenTopic.__new__
+new_leader_id_and_epoch: Final = LeaderIdAndEpoch.__new__
+new_node_endpoint: Final = NodeEndpoint.__new__
+new_partition_data: Final = PartitionData.__new__
+new_replica_state: Final = ReplicaState.__new__
+new_snapshot_id: Final = SnapshotId.__new__
 FetchRequest.DECODERS = {
     0: _read_fetch_request_v0,
     1: _read_fetch_request_v0,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -34,18 +33,18 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_b = Layout(">b").unpack_from
-unpack_bB = Layout(">bB").unpack_from
-unpack_hi = Layout(">hi").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_b = Layout(">b").pack
-pack_bB = Layout(">bB").pack
-pack_hi = Layout(">hi").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ih = Layout(">ih").pack
+unpack_b: Final = Layout(">b").unpack_from
+unpack_bB: Final = Layout(">bB").unpack_from
+unpack_hi: Final = Layout(">hi").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_b: Final = Layout(">b").pack
+pack_bB: Final = Layout(">bB").pack
+pack_hi: Final = Layout(">hi").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class FindCoordinatorRequest(Message):
@@ -122,7 +121,7 @@ class Coordinator(Struct):
 
 
 def _read_find_coordinator_request_v0(buffer: memoryview, position: int) -> FindCoordinatorRequest:
-    o = new(FindCoordinatorRequest)
+    o = new_find_coordinator_request(FindCoordinatorRequest)
     o.key_type = 0
     o.coordinator_keys = []
     o.key, position = read_string(buffer, position)
@@ -140,7 +139,7 @@ def _write_find_coordinator_request_v0(o: FindCoordinatorRequest, out: bytearray
 
 
 def _read_find_coordinator_request_v1(buffer: memoryview, position: int) -> FindCoordinatorRequest:
-    o = new(FindCoordinatorRequest)
+    o = new_find_coordinator_request(FindCoordinatorRequest)
     o.coordinator_keys = []
     o.key, position = read_string(buffer, position)
     (o.key_type,) = unpack_b(buffer, position)
@@ -158,7 +157,7 @@ def _write_find_coordinator_request_v1(o: FindCoordinatorRequest, out: bytearray
 
 
 def _read_find_coordinator_request_v3(buffer: memoryview, position: int) -> FindCoordinatorRequest:
-    o = new(FindCoordinatorRequest)
+    o = new_find_coordinator_request(FindCoordinatorRequest)
     o.coordinator_keys = []
     o.key, position = read_compact_string(buffer, position)
     o.key_type, n = unpack_bB(buffer, position)
@@ -178,7 +177,7 @@ def _write_find_coordinator_request_v3(o: FindCoordinatorRequest, out: bytearray
 
 
 def _read_find_coordinator_request_v4(buffer: memoryview, position: int) -> FindCoordinatorRequest:
-    o = new(FindCoordinatorRequest)
+    o = new_find_coordinator_request(FindCoordinatorRequest)
     o.key = ""
     (o.key_type,) = unpack_b(buffer, position)
     position += 1
@@ -203,7 +202,7 @@ def _write_find_coordinator_request_v4(o: FindCoordinatorRequest, out: bytearray
 
 
 def _read_find_coordinator_response_v0(buffer: memoryview, position: int) -> FindCoordinatorResponse:
-    o = new(FindCoordinatorResponse)
+    o = new_find_coordinator_response(FindCoordinatorResponse)
     o.throttle_time_ms = 0
     o.error_message = ""
     o.coordinators = []
@@ -226,7 +225,7 @@ def _write_find_coordinator_response_v0(o: FindCoordinatorResponse, out: bytearr
 
 
 def _read_find_coordinator_response_v1(buffer: memoryview, position: int) -> FindCoordinatorResponse:
-    o = new(FindCoordinatorResponse)
+    o = new_find_coordinator_response(FindCoordinatorResponse)
     o.coordinators = []
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
@@ -252,7 +251,7 @@ def _write_find_coordinator_response_v1(o: FindCoordinatorResponse, out: bytearr
 
 
 def _read_find_coordinator_response_v3(buffer: memoryview, position: int) -> FindCoordinatorResponse:
-    o = new(FindCoordinatorResponse)
+    o = new_find_coordinator_response(FindCoordinatorResponse)
     o.coordinators = []
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
@@ -287,7 +286,7 @@ def _read_coordinator_v4(
     budget -= count
     items: list[Coordinator] = []
     for _ in range(count):
-        o = new(Coordinator)
+        o = new_coordinator(Coordinator)
         o.key, position = read_compact_string(buffer, position)
         (o.node_id,) = unpack_i(buffer, position)
         position += 4
@@ -305,7 +304,7 @@ def _read_coordinator_v4(
 
 def _read_find_coordinator_response_v4(buffer: memoryview, position: int) -> FindCoordinatorResponse:
     budget = OBJECT_BUDGET
-    o = new(FindCoordinatorResponse)
+    o = new_find_coordinator_response(FindCoordinatorResponse)
     o.error_code = 0
     o.error_message = ""
     o.node_id = 0
@@ -349,6 +348,9 @@ def _write_find_coordinator_response_v4(o: FindCoordinatorResponse, out: bytearr
     out.append(0)
 
 
+new_coordinator: Final = Coordinator.__new__
+new_find_coordinator_request: Final = FindCoordinatorRequest.__new__
+new_find_coordinator_response: Final = FindCoordinatorResponse.__new__
 FindCoordinatorRequest.DECODERS = {
     0: _read_find_coordinator_request_v0,
     1: _read_find_coordinator_request_v1,

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
+from typing import Final
 
 from tidelog.protocol.message import (
     Message,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     encode_compact_nullable_string,
     encode_compact_string,
     encode_nullable_string,
     encode_string,
-    read_compact_nullable_string,
-    read_compact_string,
-    read_nullable_string,
-    read_string,
+    null_refused,
     skip_tags,
+    string_length,
     truncated,
 )
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
 
 
 class HeartbeatRequest(Message):
@@ -69,13 +67,24 @@ class HeartbeatResponse(Message):
 
 
 def _read_heartbeat_request_v0(buffer: memoryview, position: int) -> HeartbeatRequest:
-    o = new(HeartbeatRequest)
+    limit = len(buffer)
+    o = new_heartbeat_request(HeartbeatRequest)
     o.group_instance_id = None
-    o.group_id, position = read_string(buffer, position)
-    (o.generation_id,) = unpack_i(buffer, position)
-    position += 4
-    o.member_id, position = read_string(buffer, position)
-    if position > len(buffer):
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id, n = unpack_ih(buffer, position)
+    position += 6
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    if position > limit:
         raise truncated()
     return o
 
@@ -89,13 +98,33 @@ def _write_heartbeat_request_v0(o: HeartbeatRequest, out: bytearray) -> None:
 
 
 def _read_heartbeat_request_v3(buffer: memoryview, position: int) -> HeartbeatRequest:
-    o = new(HeartbeatRequest)
-    o.group_id, position = read_string(buffer, position)
-    (o.generation_id,) = unpack_i(buffer, position)
-    position += 4
-    o.member_id, position = read_string(buffer, position)
-    o.group_instance_id, position = read_nullable_string(buffer, position)
-    if position > len(buffer):
+    limit = len(buffer)
+    o = new_heartbeat_request(HeartbeatRequest)
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id, n = unpack_ih(buffer, position)
+    position += 6
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        o.group_instance_id = None
+    elif n == 0:
+        o.group_instance_id = ""
+    else:
+        end = position + n
+        o.group_instance_id = buffer[position:end].tobytes().decode()
+        position = end
+    if position > limit:
         raise truncated()
     return o
 
@@ -108,17 +137,39 @@ def _write_heartbeat_request_v3(o: HeartbeatRequest, out: bytearray) -> None:
 
 
 def _read_heartbeat_request_v4(buffer: memoryview, position: int) -> HeartbeatRequest:
-    o = new(HeartbeatRequest)
-    o.group_id, position = read_compact_string(buffer, position)
-    (o.generation_id,) = unpack_i(buffer, position)
-    position += 4
-    o.member_id, position = read_compact_string(buffer, position)
-    o.group_instance_id, position = read_compact_nullable_string(buffer, position)
+    limit = len(buffer)
+    o = new_heartbeat_request(HeartbeatRequest)
+    n = buffer[position]
+    position += 1
+    if not 0 < n < 128:
+        n, position = string_length(buffer, position, n)
+    end = position + n - 1
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id, n = unpack_iB(buffer, position)
+    position += 5
+    if not 0 < n < 128:
+        n, position = string_length(buffer, position, n)
+    end = position + n - 1
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    n = buffer[position]
+    position += 1
+    if n == 0:
+        o.group_instance_id = None
+    elif n == 1:
+        o.group_instance_id = ""
+    else:
+        if not 0 < n < 128:
+            n, position = string_length(buffer, position, n)
+        end = position + n - 1
+        o.group_instance_id = buffer[position:end].tobytes().decode()
+        position = end
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > len(buffer):
+    if position > limit:
         raise truncated()
     return o
 
@@ -132,7 +183,7 @@ def _write_heartbeat_request_v4(o: HeartbeatRequest, out: bytearray) -> None:
 
 
 def _read_heartbeat_response_v0(buffer: memoryview, position: int) -> HeartbeatResponse:
-    o = new(HeartbeatResponse)
+    o = new_heartbeat_response(HeartbeatResponse)
     o.throttle_time_ms = 0
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
@@ -146,7 +197,7 @@ def _write_heartbeat_response_v0(o: HeartbeatResponse, out: bytearray) -> None:
 
 
 def _read_heartbeat_response_v1(buffer: memoryview, position: int) -> HeartbeatResponse:
-    o = new(HeartbeatResponse)
+    o = new_heartbeat_response(HeartbeatResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     if position > len(buffer):
@@ -159,7 +210,7 @@ def _write_heartbeat_response_v1(o: HeartbeatResponse, out: bytearray) -> None:
 
 
 def _read_heartbeat_response_v4(buffer: memoryview, position: int) -> HeartbeatResponse:
-    o = new(HeartbeatResponse)
+    o = new_heartbeat_response(HeartbeatResponse)
     o.throttle_time_ms, o.error_code, n = unpack_ihB(buffer, position)
     position += 7
     if n:
@@ -173,6 +224,8 @@ def _write_heartbeat_response_v4(o: HeartbeatResponse, out: bytearray) -> None:
     out += pack_ihB(o.throttle_time_ms, o.error_code, 0)
 
 
+new_heartbeat_request: Final = HeartbeatRequest.__new__
+new_heartbeat_response: Final = HeartbeatResponse.__new__
 HeartbeatRequest.DECODERS = {
     0: _read_heartbeat_request_v0,
     1: _read_heartbeat_request_v0,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -33,16 +32,16 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_tB = Layout(">?B").unpack_from
-unpack_b = Layout(">b").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-pack_t = Layout(">?").pack
-pack_tB = Layout(">?B").pack
-pack_b = Layout(">b").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_b: Final = Layout(">b").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_tB: Final = Layout(">?B").pack
+pack_b: Final = Layout(">b").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
 
 
 class IncrementalAlterConfigsRequest(Message):
@@ -132,7 +131,7 @@ def _read_alterable_config_v0(
     budget -= count
     items: list[AlterableConfig] = []
     for _ in range(count):
-        o = new(AlterableConfig)
+        o = new_alterable_config(AlterableConfig)
         o.name, position = read_string(buffer, position)
         (o.config_operation,) = unpack_b(buffer, position)
         position += 1
@@ -149,7 +148,7 @@ def _read_alter_configs_resource_v0(
     budget -= count
     items: list[AlterConfigsResource] = []
     for _ in range(count):
-        o = new(AlterConfigsResource)
+        o = new_alter_configs_resource(AlterConfigsResource)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_string(buffer, position)
@@ -161,7 +160,7 @@ def _read_alter_configs_resource_v0(
 
 def _read_incremental_alter_configs_request_v0(buffer: memoryview, position: int) -> IncrementalAlterConfigsRequest:
     budget = OBJECT_BUDGET
-    o = new(IncrementalAlterConfigsRequest)
+    o = new_incremental_alter_configs_request(IncrementalAlterConfigsRequest)
     n, position = read_count(buffer, position, 7)
     o.resources, position, budget = _read_alter_configs_resource_v0(buffer, position, n, budget)
     (o.validate_only,) = unpack_t(buffer, position)
@@ -200,7 +199,7 @@ def _read_alterable_config_v1(
     budget -= count
     items: list[AlterableConfig] = []
     for _ in range(count):
-        o = new(AlterableConfig)
+        o = new_alterable_config(AlterableConfig)
         o.name, position = read_compact_string(buffer, position)
         (o.config_operation,) = unpack_b(buffer, position)
         position += 1
@@ -221,7 +220,7 @@ def _read_alter_configs_resource_v1(
     budget -= count
     items: list[AlterConfigsResource] = []
     for _ in range(count):
-        o = new(AlterConfigsResource)
+        o = new_alter_configs_resource(AlterConfigsResource)
         (o.resource_type,) = unpack_b(buffer, position)
         position += 1
         o.resource_name, position = read_compact_string(buffer, position)
@@ -237,7 +236,7 @@ def _read_alter_configs_resource_v1(
 
 def _read_incremental_alter_configs_request_v1(buffer: memoryview, position: int) -> IncrementalAlterConfigsRequest:
     budget = OBJECT_BUDGET
-    o = new(IncrementalAlterConfigsRequest)
+    o = new_incremental_alter_configs_request(IncrementalAlterConfigsRequest)
     n, position = read_compact_count(buffer, position, 4)
     o.resources, position, budget = _read_alter_configs_resource_v1(buffer, position, n, budget)
     o.validate_only, n = unpack_tB(buffer, position)
@@ -280,7 +279,7 @@ def _read_alter_configs_resource_response_v0(
     budget -= count
     items: list[AlterConfigsResourceResponse] = []
     for _ in range(count):
-        o = new(AlterConfigsResourceResponse)
+        o = new_alter_configs_resource_response(AlterConfigsResourceResponse)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_nullable_string(buffer, position)
@@ -293,7 +292,7 @@ def _read_alter_configs_resource_response_v0(
 
 def _read_incremental_alter_configs_response_v0(buffer: memoryview, position: int) -> IncrementalAlterConfigsResponse:
     budget = OBJECT_BUDGET
-    o = new(IncrementalAlterConfigsResponse)
+    o = new_incremental_alter_configs_response(IncrementalAlterConfigsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 7)
@@ -325,7 +324,7 @@ def _read_alter_configs_resource_response_v1(
     budget -= count
     items: list[AlterConfigsResourceResponse] = []
     for _ in range(count):
-        o = new(AlterConfigsResourceResponse)
+        o = new_alter_configs_resource_response(AlterConfigsResourceResponse)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -342,7 +341,7 @@ def _read_alter_configs_resource_response_v1(
 
 def _read_incremental_alter_configs_response_v1(buffer: memoryview, position: int) -> IncrementalAlterConfigsResponse:
     budget = OBJECT_BUDGET
-    o = new(IncrementalAlterConfigsResponse)
+    o = new_incremental_alter_configs_response(IncrementalAlterConfigsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 6)
@@ -372,6 +371,11 @@ def _write_incremental_alter_configs_response_v1(o: IncrementalAlterConfigsRespo
     out.append(0)
 
 
+new_alter_configs_resource: Final = AlterConfigsResource.__new__
+new_alter_configs_resource_response: Final = AlterConfigsResourceResponse.__new__
+new_alterable_config: Final = AlterableConfig.__new__
+new_incremental_alter_configs_request: Final = IncrementalAlterConfigsRequest.__new__
+new_incremental_alter_configs_response: Final = IncrementalAlterConfigsResponse.__new__
 IncrementalAlterConfigsRequest.DECODERS = {
     0: _read_incremental_alter_configs_request_v0,
     1: _read_incremental_alter_configs_request_v1,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
+from typing import Final
 
 from tidelog.protocol.message import (
     Message,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     encode_compact_nullable_string,
@@ -18,20 +18,20 @@ from tidelog.protocol.primitives import (
     truncated,
 )
 
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ihqh = Layout(">ihqh").unpack_from
-unpack_ihqhB = Layout(">ihqhB").unpack_from
-unpack_ihqhqhB = Layout(">ihqhqhB").unpack_from
-unpack_iqhttB = Layout(">iqh??B").unpack_from
-unpack_iqhB = Layout(">iqhB").unpack_from
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ihqh = Layout(">ihqh").pack
-pack_ihqhB = Layout(">ihqhB").pack
-pack_ihqhqhB = Layout(">ihqhqhB").pack
-pack_iqhttB = Layout(">iqh??B").pack
-pack_iqhB = Layout(">iqhB").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ihqh: Final = Layout(">ihqh").unpack_from
+unpack_ihqhB: Final = Layout(">ihqhB").unpack_from
+unpack_ihqhqhB: Final = Layout(">ihqhqhB").unpack_from
+unpack_iqhttB: Final = Layout(">iqh??B").unpack_from
+unpack_iqhB: Final = Layout(">iqhB").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ihqh: Final = Layout(">ihqh").pack
+pack_ihqhB: Final = Layout(">ihqhB").pack
+pack_ihqhqhB: Final = Layout(">ihqhqhB").pack
+pack_iqhttB: Final = Layout(">iqh??B").pack
+pack_iqhB: Final = Layout(">iqhB").pack
 
 
 class InitProducerIdRequest(Message):
@@ -97,7 +97,7 @@ class InitProducerIdResponse(Message):
 
 
 def _read_init_producer_id_request_v0(buffer: memoryview, position: int) -> InitProducerIdRequest:
-    o = new(InitProducerIdRequest)
+    o = new_init_producer_id_request(InitProducerIdRequest)
     o.producer_id = -1
     o.producer_epoch = -1
     o.enable2_pc = False
@@ -124,7 +124,7 @@ def _write_init_producer_id_request_v0(o: InitProducerIdRequest, out: bytearray)
 
 
 def _read_init_producer_id_request_v2(buffer: memoryview, position: int) -> InitProducerIdRequest:
-    o = new(InitProducerIdRequest)
+    o = new_init_producer_id_request(InitProducerIdRequest)
     o.producer_id = -1
     o.producer_epoch = -1
     o.enable2_pc = False
@@ -153,7 +153,7 @@ def _write_init_producer_id_request_v2(o: InitProducerIdRequest, out: bytearray)
 
 
 def _read_init_producer_id_request_v3(buffer: memoryview, position: int) -> InitProducerIdRequest:
-    o = new(InitProducerIdRequest)
+    o = new_init_producer_id_request(InitProducerIdRequest)
     o.enable2_pc = False
     o.keep_prepared_txn = False
     o.transactional_id, position = read_compact_nullable_string(buffer, position)
@@ -176,7 +176,7 @@ def _write_init_producer_id_request_v3(o: InitProducerIdRequest, out: bytearray)
 
 
 def _read_init_producer_id_request_v6(buffer: memoryview, position: int) -> InitProducerIdRequest:
-    o = new(InitProducerIdRequest)
+    o = new_init_producer_id_request(InitProducerIdRequest)
     o.transactional_id, position = read_compact_nullable_string(buffer, position)
     (
         o.transaction_timeout_ms,
@@ -207,7 +207,7 @@ def _write_init_producer_id_request_v6(o: InitProducerIdRequest, out: bytearray)
 
 
 def _read_init_producer_id_response_v0(buffer: memoryview, position: int) -> InitProducerIdResponse:
-    o = new(InitProducerIdResponse)
+    o = new_init_producer_id_response(InitProducerIdResponse)
     o.ongoing_txn_producer_id = -1
     o.ongoing_txn_producer_epoch = -1
     (
@@ -231,7 +231,7 @@ def _write_init_producer_id_response_v0(o: InitProducerIdResponse, out: bytearra
 
 
 def _read_init_producer_id_response_v2(buffer: memoryview, position: int) -> InitProducerIdResponse:
-    o = new(InitProducerIdResponse)
+    o = new_init_producer_id_response(InitProducerIdResponse)
     o.ongoing_txn_producer_id = -1
     o.ongoing_txn_producer_epoch = -1
     (
@@ -258,7 +258,7 @@ def _write_init_producer_id_response_v2(o: InitProducerIdResponse, out: bytearra
 
 
 def _read_init_producer_id_response_v6(buffer: memoryview, position: int) -> InitProducerIdResponse:
-    o = new(InitProducerIdResponse)
+    o = new_init_producer_id_response(InitProducerIdResponse)
     (
         o.throttle_time_ms,
         o.error_code,
@@ -288,6 +288,8 @@ def _write_init_producer_id_response_v6(o: InitProducerIdResponse, out: bytearra
     )
 
 
+new_init_producer_id_request: Final = InitProducerIdRequest.__new__
+new_init_producer_id_response: Final = InitProducerIdResponse.__new__
 InitProducerIdRequest.DECODERS = {
     0: _read_init_producer_id_request_v0,
     1: _read_init_producer_id_request_v0,

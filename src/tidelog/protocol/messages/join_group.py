@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
     null_given,
 )
 from tidelog.protocol.primitives import (
@@ -39,16 +38,16 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_hi = Layout(">hi").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_ihi = Layout(">ihi").unpack_from
-unpack_ii = Layout(">ii").unpack_from
-pack_t = Layout(">?").pack
-pack_hi = Layout(">hi").pack
-pack_i = Layout(">i").pack
-pack_ihi = Layout(">ihi").pack
-pack_ii = Layout(">ii").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_hi: Final = Layout(">hi").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ihi: Final = Layout(">ihi").unpack_from
+unpack_ii: Final = Layout(">ii").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_hi: Final = Layout(">hi").pack
+pack_i: Final = Layout(">i").pack
+pack_ihi: Final = Layout(">ihi").pack
+pack_ii: Final = Layout(">ii").pack
 
 
 class JoinGroupRequest(Message):
@@ -164,7 +163,7 @@ def _read_join_group_request_protocol_v0(
     budget -= count
     items: list[JoinGroupRequestProtocol] = []
     for _ in range(count):
-        o = new(JoinGroupRequestProtocol)
+        o = new_join_group_request_protocol(JoinGroupRequestProtocol)
         o.name, position = read_string(buffer, position)
         o.metadata, position = read_bytes(buffer, position)
         items.append(o)
@@ -173,7 +172,7 @@ def _read_join_group_request_protocol_v0(
 
 def _read_join_group_request_v0(buffer: memoryview, position: int) -> JoinGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupRequest)
+    o = new_join_group_request(JoinGroupRequest)
     o.rebalance_timeout_ms = -1
     o.group_instance_id = None
     o.reason = None
@@ -208,7 +207,7 @@ def _write_join_group_request_v0(o: JoinGroupRequest, out: bytearray) -> None:
 
 def _read_join_group_request_v1(buffer: memoryview, position: int) -> JoinGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupRequest)
+    o = new_join_group_request(JoinGroupRequest)
     o.group_instance_id = None
     o.reason = None
     o.group_id, position = read_string(buffer, position)
@@ -236,7 +235,7 @@ def _write_join_group_request_v1(o: JoinGroupRequest, out: bytearray) -> None:
 
 def _read_join_group_request_v5(buffer: memoryview, position: int) -> JoinGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupRequest)
+    o = new_join_group_request(JoinGroupRequest)
     o.reason = None
     o.group_id, position = read_string(buffer, position)
     o.session_timeout_ms, o.rebalance_timeout_ms = unpack_ii(buffer, position)
@@ -269,7 +268,7 @@ def _read_join_group_request_protocol_v6(
     budget -= count
     items: list[JoinGroupRequestProtocol] = []
     for _ in range(count):
-        o = new(JoinGroupRequestProtocol)
+        o = new_join_group_request_protocol(JoinGroupRequestProtocol)
         o.name, position = read_compact_string(buffer, position)
         o.metadata, position = read_compact_bytes(buffer, position)
         n = buffer[position]
@@ -282,7 +281,7 @@ def _read_join_group_request_protocol_v6(
 
 def _read_join_group_request_v6(buffer: memoryview, position: int) -> JoinGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupRequest)
+    o = new_join_group_request(JoinGroupRequest)
     o.reason = None
     o.group_id, position = read_compact_string(buffer, position)
     o.session_timeout_ms, o.rebalance_timeout_ms = unpack_ii(buffer, position)
@@ -321,7 +320,7 @@ def _write_join_group_request_v6(o: JoinGroupRequest, out: bytearray) -> None:
 
 def _read_join_group_request_v8(buffer: memoryview, position: int) -> JoinGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupRequest)
+    o = new_join_group_request(JoinGroupRequest)
     o.group_id, position = read_compact_string(buffer, position)
     o.session_timeout_ms, o.rebalance_timeout_ms = unpack_ii(buffer, position)
     position += 8
@@ -360,7 +359,7 @@ def _read_join_group_response_member_v0(
     budget -= count
     items: list[JoinGroupResponseMember] = []
     for _ in range(count):
-        o = new(JoinGroupResponseMember)
+        o = new_join_group_response_member(JoinGroupResponseMember)
         o.group_instance_id = None
         o.member_id, position = read_string(buffer, position)
         o.metadata, position = read_bytes(buffer, position)
@@ -370,7 +369,7 @@ def _read_join_group_response_member_v0(
 
 def _read_join_group_response_v0(buffer: memoryview, position: int) -> JoinGroupResponse:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupResponse)
+    o = new_join_group_response(JoinGroupResponse)
     o.throttle_time_ms = 0
     o.protocol_type = None
     o.skip_assignment = False
@@ -407,7 +406,7 @@ def _write_join_group_response_v0(o: JoinGroupResponse, out: bytearray) -> None:
 
 def _read_join_group_response_v2(buffer: memoryview, position: int) -> JoinGroupResponse:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupResponse)
+    o = new_join_group_response(JoinGroupResponse)
     o.protocol_type = None
     o.skip_assignment = False
     o.throttle_time_ms, o.error_code, o.generation_id = unpack_ihi(buffer, position)
@@ -443,7 +442,7 @@ def _read_join_group_response_member_v5(
     budget -= count
     items: list[JoinGroupResponseMember] = []
     for _ in range(count):
-        o = new(JoinGroupResponseMember)
+        o = new_join_group_response_member(JoinGroupResponseMember)
         o.member_id, position = read_string(buffer, position)
         o.group_instance_id, position = read_nullable_string(buffer, position)
         o.metadata, position = read_bytes(buffer, position)
@@ -453,7 +452,7 @@ def _read_join_group_response_member_v5(
 
 def _read_join_group_response_v5(buffer: memoryview, position: int) -> JoinGroupResponse:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupResponse)
+    o = new_join_group_response(JoinGroupResponse)
     o.protocol_type = None
     o.skip_assignment = False
     o.throttle_time_ms, o.error_code, o.generation_id = unpack_ihi(buffer, position)
@@ -496,7 +495,7 @@ def _read_join_group_response_member_v6(
     budget -= count
     items: list[JoinGroupResponseMember] = []
     for _ in range(count):
-        o = new(JoinGroupResponseMember)
+        o = new_join_group_response_member(JoinGroupResponseMember)
         o.member_id, position = read_compact_string(buffer, position)
         o.group_instance_id, position = read_compact_nullable_string(buffer, position)
         o.metadata, position = read_compact_bytes(buffer, position)
@@ -510,7 +509,7 @@ def _read_join_group_response_member_v6(
 
 def _read_join_group_response_v6(buffer: memoryview, position: int) -> JoinGroupResponse:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupResponse)
+    o = new_join_group_response(JoinGroupResponse)
     o.protocol_type = None
     o.skip_assignment = False
     o.throttle_time_ms, o.error_code, o.generation_id = unpack_ihi(buffer, position)
@@ -553,7 +552,7 @@ def _write_join_group_response_v6(o: JoinGroupResponse, out: bytearray) -> None:
 
 def _read_join_group_response_v7(buffer: memoryview, position: int) -> JoinGroupResponse:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupResponse)
+    o = new_join_group_response(JoinGroupResponse)
     o.skip_assignment = False
     o.throttle_time_ms, o.error_code, o.generation_id = unpack_ihi(buffer, position)
     position += 10
@@ -587,7 +586,7 @@ def _write_join_group_response_v7(o: JoinGroupResponse, out: bytearray) -> None:
 
 def _read_join_group_response_v9(buffer: memoryview, position: int) -> JoinGroupResponse:
     budget = OBJECT_BUDGET
-    o = new(JoinGroupResponse)
+    o = new_join_group_response(JoinGroupResponse)
     o.throttle_time_ms, o.error_code, o.generation_id = unpack_ihi(buffer, position)
     position += 10
     o.protocol_type, position = read_compact_nullable_string(buffer, position)
@@ -619,6 +618,10 @@ def _write_join_group_response_v9(o: JoinGroupResponse, out: bytearray) -> None:
     out.append(0)
 
 
+new_join_group_request: Final = JoinGroupRequest.__new__
+new_join_group_request_protocol: Final = JoinGroupRequestProtocol.__new__
+new_join_group_response: Final = JoinGroupResponse.__new__
+new_join_group_response_member: Final = JoinGroupResponseMember.__new__
 JoinGroupRequest.DECODERS = {
     0: _read_join_group_request_v0,
     1: _read_join_group_request_v1,

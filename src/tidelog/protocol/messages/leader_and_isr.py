@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -37,34 +36,34 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_tB = Layout(">?B").unpack_from
-unpack_tbB = Layout(">?bB").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_itiqb = Layout(">i?iqb").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-unpack_ii = Layout(">ii").unpack_from
-unpack_iiii = Layout(">iiii").unpack_from
-unpack_iiq = Layout(">iiq").unpack_from
-unpack_iiqb = Layout(">iiqb").unpack_from
-unpack_u = Layout(">16s").unpack_from
-pack_t = Layout(">?").pack
-pack_tB = Layout(">?B").pack
-pack_tbB = Layout(">?bB").pack
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_itiqb = Layout(">i?iqb").pack
-pack_iB = Layout(">iB").pack
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
-pack_ii = Layout(">ii").pack
-pack_iiii = Layout(">iiii").pack
-pack_iiq = Layout(">iiq").pack
-pack_iiqb = Layout(">iiqb").pack
-pack_u = Layout(">16s").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_tbB: Final = Layout(">?bB").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_itiqb: Final = Layout(">i?iqb").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+unpack_ii: Final = Layout(">ii").unpack_from
+unpack_iiii: Final = Layout(">iiii").unpack_from
+unpack_iiq: Final = Layout(">iiq").unpack_from
+unpack_iiqb: Final = Layout(">iiqb").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_tB: Final = Layout(">?B").pack
+pack_tbB: Final = Layout(">?bB").pack
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_itiqb: Final = Layout(">i?iqb").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
+pack_ii: Final = Layout(">ii").pack
+pack_iiii: Final = Layout(">iiii").pack
+pack_iiq: Final = Layout(">iiq").pack
+pack_iiqb: Final = Layout(">iiqb").pack
+pack_u: Final = Layout(">16s").pack
 
 
 class LeaderAndIsrRequest(Message):
@@ -234,7 +233,7 @@ def _read_leader_and_isr_partition_state_v0(
     budget -= count
     items: list[LeaderAndIsrPartitionState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrPartitionState)
+        o = new_leader_and_isr_partition_state(LeaderAndIsrPartitionState)
         o.adding_replicas = []
         o.removing_replicas = []
         o.is_new = False
@@ -265,7 +264,7 @@ def _read_leader_and_isr_live_leader_v0(
     budget -= count
     items: list[LeaderAndIsrLiveLeader] = []
     for _ in range(count):
-        o = new(LeaderAndIsrLiveLeader)
+        o = new_leader_and_isr_live_leader(LeaderAndIsrLiveLeader)
         (o.broker_id,) = unpack_i(buffer, position)
         position += 4
         o.host_name, position = read_string(buffer, position)
@@ -277,7 +276,7 @@ def _read_leader_and_isr_live_leader_v0(
 
 def _read_leader_and_isr_request_v0(buffer: memoryview, position: int) -> LeaderAndIsrRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrRequest)
+    o = new_leader_and_isr_request(LeaderAndIsrRequest)
     o.is_k_raft_controller = False
     o.broker_epoch = -1
     o.type = 0
@@ -335,7 +334,7 @@ def _read_leader_and_isr_partition_state_v1(
     budget -= count
     items: list[LeaderAndIsrPartitionState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrPartitionState)
+        o = new_leader_and_isr_partition_state(LeaderAndIsrPartitionState)
         o.adding_replicas = []
         o.removing_replicas = []
         o.leader_recovery_state = 0
@@ -361,7 +360,7 @@ def _read_leader_and_isr_partition_state_v1(
 
 def _read_leader_and_isr_request_v1(buffer: memoryview, position: int) -> LeaderAndIsrRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrRequest)
+    o = new_leader_and_isr_request(LeaderAndIsrRequest)
     o.is_k_raft_controller = False
     o.broker_epoch = -1
     o.type = 0
@@ -413,7 +412,7 @@ def _read_leader_and_isr_partition_state_v2(
     budget -= count
     items: list[LeaderAndIsrPartitionState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrPartitionState)
+        o = new_leader_and_isr_partition_state(LeaderAndIsrPartitionState)
         o.topic_name = ""
         o.adding_replicas = []
         o.removing_replicas = []
@@ -445,7 +444,7 @@ def _read_leader_and_isr_topic_state_v2(
     budget -= count
     items: list[LeaderAndIsrTopicState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrTopicState)
+        o = new_leader_and_isr_topic_state(LeaderAndIsrTopicState)
         o.topic_id = ZERO_UUID
         o.topic_name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 29)
@@ -456,7 +455,7 @@ def _read_leader_and_isr_topic_state_v2(
 
 def _read_leader_and_isr_request_v2(buffer: memoryview, position: int) -> LeaderAndIsrRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrRequest)
+    o = new_leader_and_isr_request(LeaderAndIsrRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.ungrouped_partition_states = []
@@ -513,7 +512,7 @@ def _read_leader_and_isr_partition_state_v3(
     budget -= count
     items: list[LeaderAndIsrPartitionState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrPartitionState)
+        o = new_leader_and_isr_partition_state(LeaderAndIsrPartitionState)
         o.topic_name = ""
         o.leader_recovery_state = 0
         (
@@ -547,7 +546,7 @@ def _read_leader_and_isr_topic_state_v3(
     budget -= count
     items: list[LeaderAndIsrTopicState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrTopicState)
+        o = new_leader_and_isr_topic_state(LeaderAndIsrTopicState)
         o.topic_id = ZERO_UUID
         o.topic_name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 37)
@@ -558,7 +557,7 @@ def _read_leader_and_isr_topic_state_v3(
 
 def _read_leader_and_isr_request_v3(buffer: memoryview, position: int) -> LeaderAndIsrRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrRequest)
+    o = new_leader_and_isr_request(LeaderAndIsrRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.ungrouped_partition_states = []
@@ -619,7 +618,7 @@ def _read_leader_and_isr_partition_state_v4(
     budget -= count
     items: list[LeaderAndIsrPartitionState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrPartitionState)
+        o = new_leader_and_isr_partition_state(LeaderAndIsrPartitionState)
         o.topic_name = ""
         o.leader_recovery_state = 0
         (
@@ -655,7 +654,7 @@ def _read_leader_and_isr_topic_state_v4(
     budget -= count
     items: list[LeaderAndIsrTopicState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrTopicState)
+        o = new_leader_and_isr_topic_state(LeaderAndIsrTopicState)
         o.topic_id = ZERO_UUID
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 26)
@@ -676,7 +675,7 @@ def _read_leader_and_isr_live_leader_v4(
     budget -= count
     items: list[LeaderAndIsrLiveLeader] = []
     for _ in range(count):
-        o = new(LeaderAndIsrLiveLeader)
+        o = new_leader_and_isr_live_leader(LeaderAndIsrLiveLeader)
         (o.broker_id,) = unpack_i(buffer, position)
         position += 4
         o.host_name, position = read_compact_string(buffer, position)
@@ -690,7 +689,7 @@ def _read_leader_and_isr_live_leader_v4(
 
 def _read_leader_and_isr_request_v4(buffer: memoryview, position: int) -> LeaderAndIsrRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrRequest)
+    o = new_leader_and_isr_request(LeaderAndIsrRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.ungrouped_partition_states = []
@@ -764,7 +763,7 @@ def _read_leader_and_isr_topic_state_v5(
     budget -= count
     items: list[LeaderAndIsrTopicState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrTopicState)
+        o = new_leader_and_isr_topic_state(LeaderAndIsrTopicState)
         o.topic_name, position = read_compact_string(buffer, position)
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -781,7 +780,7 @@ def _read_leader_and_isr_topic_state_v5(
 
 def _read_leader_and_isr_request_v5(buffer: memoryview, position: int) -> LeaderAndIsrRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrRequest)
+    o = new_leader_and_isr_request(LeaderAndIsrRequest)
     o.is_k_raft_controller = False
     o.ungrouped_partition_states = []
     o.controller_id, o.controller_epoch, o.broker_epoch, o.type = unpack_iiqb(buffer, position)
@@ -829,7 +828,7 @@ def _read_leader_and_isr_partition_state_v6(
     budget -= count
     items: list[LeaderAndIsrPartitionState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrPartitionState)
+        o = new_leader_and_isr_partition_state(LeaderAndIsrPartitionState)
         o.topic_name = ""
         (
             o.partition_index,
@@ -864,7 +863,7 @@ def _read_leader_and_isr_topic_state_v6(
     budget -= count
     items: list[LeaderAndIsrTopicState] = []
     for _ in range(count):
-        o = new(LeaderAndIsrTopicState)
+        o = new_leader_and_isr_topic_state(LeaderAndIsrTopicState)
         o.topic_name, position = read_compact_string(buffer, position)
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -881,7 +880,7 @@ def _read_leader_and_isr_topic_state_v6(
 
 def _read_leader_and_isr_request_v6(buffer: memoryview, position: int) -> LeaderAndIsrRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrRequest)
+    o = new_leader_and_isr_request(LeaderAndIsrRequest)
     o.is_k_raft_controller = False
     o.ungrouped_partition_states = []
     o.controller_id, o.controller_epoch, o.broker_epoch, o.type = unpack_iiqb(buffer, position)
@@ -938,7 +937,7 @@ def _write_leader_and_isr_request_v6(o: LeaderAndIsrRequest, out: bytearray) -> 
 
 def _read_leader_and_isr_request_v7(buffer: memoryview, position: int) -> LeaderAndIsrRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrRequest)
+    o = new_leader_and_isr_request(LeaderAndIsrRequest)
     o.ungrouped_partition_states = []
     (
         o.controller_id,
@@ -986,7 +985,7 @@ def _read_leader_and_isr_partition_error_v0(
     budget -= count
     items: list[LeaderAndIsrPartitionError] = []
     for _ in range(count):
-        o = new(LeaderAndIsrPartitionError)
+        o = new_leader_and_isr_partition_error(LeaderAndIsrPartitionError)
         o.topic_name, position = read_string(buffer, position)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
@@ -996,7 +995,7 @@ def _read_leader_and_isr_partition_error_v0(
 
 def _read_leader_and_isr_response_v0(buffer: memoryview, position: int) -> LeaderAndIsrResponse:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrResponse)
+    o = new_leader_and_isr_response(LeaderAndIsrResponse)
     o.topics = []
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
@@ -1029,7 +1028,7 @@ def _read_leader_and_isr_partition_error_v4(
     budget -= count
     items: list[LeaderAndIsrPartitionError] = []
     for _ in range(count):
-        o = new(LeaderAndIsrPartitionError)
+        o = new_leader_and_isr_partition_error(LeaderAndIsrPartitionError)
         o.topic_name, position = read_compact_string(buffer, position)
         o.partition_index, o.error_code, n = unpack_ihB(buffer, position)
         position += 7
@@ -1041,7 +1040,7 @@ def _read_leader_and_isr_partition_error_v4(
 
 def _read_leader_and_isr_response_v4(buffer: memoryview, position: int) -> LeaderAndIsrResponse:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrResponse)
+    o = new_leader_and_isr_response(LeaderAndIsrResponse)
     o.topics = []
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
@@ -1079,7 +1078,7 @@ def _read_leader_and_isr_partition_error_v5(
     budget -= count
     items: list[LeaderAndIsrPartitionError] = []
     for _ in range(count):
-        o = new(LeaderAndIsrPartitionError)
+        o = new_leader_and_isr_partition_error(LeaderAndIsrPartitionError)
         o.topic_name = ""
         o.partition_index, o.error_code, n = unpack_ihB(buffer, position)
         position += 7
@@ -1097,7 +1096,7 @@ def _read_leader_and_isr_topic_error_v5(
     budget -= count
     items: list[LeaderAndIsrTopicError] = []
     for _ in range(count):
-        o = new(LeaderAndIsrTopicError)
+        o = new_leader_and_isr_topic_error(LeaderAndIsrTopicError)
         (u0,) = unpack_u(buffer, position)
         position += 16
         o.topic_id = make_uuid(u0)
@@ -1113,7 +1112,7 @@ def _read_leader_and_isr_topic_error_v5(
 
 def _read_leader_and_isr_response_v5(buffer: memoryview, position: int) -> LeaderAndIsrResponse:
     budget = OBJECT_BUDGET
-    o = new(LeaderAndIsrResponse)
+    o = new_leader_and_isr_response(LeaderAndIsrResponse)
     o.partition_errors = []
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
@@ -1150,6 +1149,13 @@ def _write_leader_and_isr_response_v5(o: LeaderAndIsrResponse, out: bytearray) -
     out.append(0)
 
 
+new_leader_and_isr_live_leader: Final = LeaderAndIsrLiveLeader.__new__
+new_leader_and_isr_partition_error: Final = LeaderAndIsrPartitionError.__new__
+new_leader_and_isr_partition_state: Final = LeaderAndIsrPartitionState.__new__
+new_leader_and_isr_request: Final = LeaderAndIsrRequest.__new__
+new_leader_and_isr_response: Final = LeaderAndIsrResponse.__new__
+new_leader_and_isr_topic_error: Final = LeaderAndIsrTopicError.__new__
+new_leader_and_isr_topic_state: Final = LeaderAndIsrTopicState.__new__
 LeaderAndIsrRequest.DECODERS = {
     0: _read_leader_and_isr_request_v0,
     1: _read_leader_and_isr_request_v1,

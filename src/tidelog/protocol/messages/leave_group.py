@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -34,12 +33,12 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_hB = Layout(">hB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_h = Layout(">h").pack
-pack_hB = Layout(">hB").pack
-pack_ih = Layout(">ih").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hB: Final = Layout(">hB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_hB: Final = Layout(">hB").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class LeaveGroupRequest(Message):
@@ -109,7 +108,7 @@ class MemberResponse(Struct):
 
 
 def _read_leave_group_request_v0(buffer: memoryview, position: int) -> LeaveGroupRequest:
-    o = new(LeaveGroupRequest)
+    o = new_leave_group_request(LeaveGroupRequest)
     o.members = []
     o.group_id, position = read_string(buffer, position)
     o.member_id, position = read_string(buffer, position)
@@ -133,7 +132,7 @@ def _read_member_identity_v3(
     budget -= count
     items: list[MemberIdentity] = []
     for _ in range(count):
-        o = new(MemberIdentity)
+        o = new_member_identity(MemberIdentity)
         o.reason = None
         o.member_id, position = read_string(buffer, position)
         o.group_instance_id, position = read_nullable_string(buffer, position)
@@ -143,7 +142,7 @@ def _read_member_identity_v3(
 
 def _read_leave_group_request_v3(buffer: memoryview, position: int) -> LeaveGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaveGroupRequest)
+    o = new_leave_group_request(LeaveGroupRequest)
     o.member_id = ""
     o.group_id, position = read_string(buffer, position)
     n, position = read_count(buffer, position, 4)
@@ -175,7 +174,7 @@ def _read_member_identity_v4(
     budget -= count
     items: list[MemberIdentity] = []
     for _ in range(count):
-        o = new(MemberIdentity)
+        o = new_member_identity(MemberIdentity)
         o.reason = None
         o.member_id, position = read_compact_string(buffer, position)
         o.group_instance_id, position = read_compact_nullable_string(buffer, position)
@@ -189,7 +188,7 @@ def _read_member_identity_v4(
 
 def _read_leave_group_request_v4(buffer: memoryview, position: int) -> LeaveGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaveGroupRequest)
+    o = new_leave_group_request(LeaveGroupRequest)
     o.member_id = ""
     o.group_id, position = read_compact_string(buffer, position)
     n, position = read_compact_count(buffer, position, 3)
@@ -227,7 +226,7 @@ def _read_member_identity_v5(
     budget -= count
     items: list[MemberIdentity] = []
     for _ in range(count):
-        o = new(MemberIdentity)
+        o = new_member_identity(MemberIdentity)
         o.member_id, position = read_compact_string(buffer, position)
         o.group_instance_id, position = read_compact_nullable_string(buffer, position)
         o.reason, position = read_compact_nullable_string(buffer, position)
@@ -241,7 +240,7 @@ def _read_member_identity_v5(
 
 def _read_leave_group_request_v5(buffer: memoryview, position: int) -> LeaveGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(LeaveGroupRequest)
+    o = new_leave_group_request(LeaveGroupRequest)
     o.member_id = ""
     o.group_id, position = read_compact_string(buffer, position)
     n, position = read_compact_count(buffer, position, 4)
@@ -273,7 +272,7 @@ def _write_leave_group_request_v5(o: LeaveGroupRequest, out: bytearray) -> None:
 
 
 def _read_leave_group_response_v0(buffer: memoryview, position: int) -> LeaveGroupResponse:
-    o = new(LeaveGroupResponse)
+    o = new_leave_group_response(LeaveGroupResponse)
     o.throttle_time_ms = 0
     o.members = []
     (o.error_code,) = unpack_h(buffer, position)
@@ -290,7 +289,7 @@ def _write_leave_group_response_v0(o: LeaveGroupResponse, out: bytearray) -> Non
 
 
 def _read_leave_group_response_v1(buffer: memoryview, position: int) -> LeaveGroupResponse:
-    o = new(LeaveGroupResponse)
+    o = new_leave_group_response(LeaveGroupResponse)
     o.members = []
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
@@ -313,7 +312,7 @@ def _read_member_response_v3(
     budget -= count
     items: list[MemberResponse] = []
     for _ in range(count):
-        o = new(MemberResponse)
+        o = new_member_response(MemberResponse)
         o.member_id, position = read_string(buffer, position)
         o.group_instance_id, position = read_nullable_string(buffer, position)
         (o.error_code,) = unpack_h(buffer, position)
@@ -324,7 +323,7 @@ def _read_member_response_v3(
 
 def _read_leave_group_response_v3(buffer: memoryview, position: int) -> LeaveGroupResponse:
     budget = OBJECT_BUDGET
-    o = new(LeaveGroupResponse)
+    o = new_leave_group_response(LeaveGroupResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_count(buffer, position, 6)
@@ -355,7 +354,7 @@ def _read_member_response_v4(
     budget -= count
     items: list[MemberResponse] = []
     for _ in range(count):
-        o = new(MemberResponse)
+        o = new_member_response(MemberResponse)
         o.member_id, position = read_compact_string(buffer, position)
         o.group_instance_id, position = read_compact_nullable_string(buffer, position)
         o.error_code, n = unpack_hB(buffer, position)
@@ -368,7 +367,7 @@ def _read_member_response_v4(
 
 def _read_leave_group_response_v4(buffer: memoryview, position: int) -> LeaveGroupResponse:
     budget = OBJECT_BUDGET
-    o = new(LeaveGroupResponse)
+    o = new_leave_group_response(LeaveGroupResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 5)
@@ -396,6 +395,10 @@ def _write_leave_group_response_v4(o: LeaveGroupResponse, out: bytearray) -> Non
     out.append(0)
 
 
+new_leave_group_request: Final = LeaveGroupRequest.__new__
+new_leave_group_response: Final = LeaveGroupResponse.__new__
+new_member_identity: Final = MemberIdentity.__new__
+new_member_response: Final = MemberResponse.__new__
 LeaveGroupRequest.DECODERS = {
     0: _read_leave_group_request_v0,
     1: _read_leave_group_request_v0,

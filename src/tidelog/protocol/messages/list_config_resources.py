@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -28,10 +27,10 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_bB = Layout(">bB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_bB = Layout(">bB").pack
-pack_ih = Layout(">ih").pack
+unpack_bB: Final = Layout(">bB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_bB: Final = Layout(">bB").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class ListConfigResourcesRequest(Message):
@@ -80,7 +79,7 @@ class ConfigResource(Struct):
 
 
 def _read_list_config_resources_request_v0(buffer: memoryview, position: int) -> ListConfigResourcesRequest:
-    o = new(ListConfigResourcesRequest)
+    o = new_list_config_resources_request(ListConfigResourcesRequest)
     o.resource_types = []
     n = buffer[position]
     position += 1
@@ -98,7 +97,7 @@ def _write_list_config_resources_request_v0(o: ListConfigResourcesRequest, out: 
 
 
 def _read_list_config_resources_request_v1(buffer: memoryview, position: int) -> ListConfigResourcesRequest:
-    o = new(ListConfigResourcesRequest)
+    o = new_list_config_resources_request(ListConfigResourcesRequest)
     n, position = read_compact_count(buffer, position, 1)
     o.resource_types, position = read_numbers(buffer, position, n, "b", 1)
     n = buffer[position]
@@ -124,7 +123,7 @@ def _read_config_resource_v0(
     budget -= count
     items: list[ConfigResource] = []
     for _ in range(count):
-        o = new(ConfigResource)
+        o = new_config_resource(ConfigResource)
         o.resource_type = 16
         o.resource_name, position = read_compact_string(buffer, position)
         n = buffer[position]
@@ -137,7 +136,7 @@ def _read_config_resource_v0(
 
 def _read_list_config_resources_response_v0(buffer: memoryview, position: int) -> ListConfigResourcesResponse:
     budget = OBJECT_BUDGET
-    o = new(ListConfigResourcesResponse)
+    o = new_list_config_resources_response(ListConfigResourcesResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 2)
@@ -172,7 +171,7 @@ def _read_config_resource_v1(
     budget -= count
     items: list[ConfigResource] = []
     for _ in range(count):
-        o = new(ConfigResource)
+        o = new_config_resource(ConfigResource)
         o.resource_name, position = read_compact_string(buffer, position)
         o.resource_type, n = unpack_bB(buffer, position)
         position += 2
@@ -184,7 +183,7 @@ def _read_config_resource_v1(
 
 def _read_list_config_resources_response_v1(buffer: memoryview, position: int) -> ListConfigResourcesResponse:
     budget = OBJECT_BUDGET
-    o = new(ListConfigResourcesResponse)
+    o = new_list_config_resources_response(ListConfigResourcesResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 3)
@@ -211,6 +210,9 @@ def _write_list_config_resources_response_v1(o: ListConfigResourcesResponse, out
     out.append(0)
 
 
+new_config_resource: Final = ConfigResource.__new__
+new_list_config_resources_request: Final = ListConfigResourcesRequest.__new__
+new_list_config_resources_response: Final = ListConfigResourcesResponse.__new__
 ListConfigResourcesRequest.DECODERS = {
     0: _read_list_config_resources_request_v0,
     1: _read_list_config_resources_request_v1,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -32,10 +31,10 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_h = Layout(">h").pack
-pack_ih = Layout(">ih").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class ListGroupsRequest(Message):
@@ -90,7 +89,7 @@ class ListedGroup(Struct):
 
 
 def _read_list_groups_request_v0(buffer: memoryview, position: int) -> ListGroupsRequest:
-    o = new(ListGroupsRequest)
+    o = new_list_groups_request(ListGroupsRequest)
     o.states_filter = []
     o.types_filter = []
     if position > len(buffer):
@@ -106,7 +105,7 @@ def _write_list_groups_request_v0(o: ListGroupsRequest, out: bytearray) -> None:
 
 
 def _read_list_groups_request_v3(buffer: memoryview, position: int) -> ListGroupsRequest:
-    o = new(ListGroupsRequest)
+    o = new_list_groups_request(ListGroupsRequest)
     o.states_filter = []
     o.types_filter = []
     n = buffer[position]
@@ -127,7 +126,7 @@ def _write_list_groups_request_v3(o: ListGroupsRequest, out: bytearray) -> None:
 
 
 def _read_list_groups_request_v4(buffer: memoryview, position: int) -> ListGroupsRequest:
-    o = new(ListGroupsRequest)
+    o = new_list_groups_request(ListGroupsRequest)
     o.types_filter = []
     n, position = read_compact_count(buffer, position, 1)
     o.states_filter, position = read_compact_strings(buffer, position, n)
@@ -149,7 +148,7 @@ def _write_list_groups_request_v4(o: ListGroupsRequest, out: bytearray) -> None:
 
 
 def _read_list_groups_request_v5(buffer: memoryview, position: int) -> ListGroupsRequest:
-    o = new(ListGroupsRequest)
+    o = new_list_groups_request(ListGroupsRequest)
     n, position = read_compact_count(buffer, position, 1)
     o.states_filter, position = read_compact_strings(buffer, position, n)
     n, position = read_compact_count(buffer, position, 1)
@@ -179,7 +178,7 @@ def _read_listed_group_v0(
     budget -= count
     items: list[ListedGroup] = []
     for _ in range(count):
-        o = new(ListedGroup)
+        o = new_listed_group(ListedGroup)
         o.group_state = ""
         o.group_type = ""
         o.group_id, position = read_string(buffer, position)
@@ -190,7 +189,7 @@ def _read_listed_group_v0(
 
 def _read_list_groups_response_v0(buffer: memoryview, position: int) -> ListGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListGroupsResponse)
+    o = new_list_groups_response(ListGroupsResponse)
     o.throttle_time_ms = 0
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
@@ -215,7 +214,7 @@ def _write_list_groups_response_v0(o: ListGroupsResponse, out: bytearray) -> Non
 
 def _read_list_groups_response_v1(buffer: memoryview, position: int) -> ListGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListGroupsResponse)
+    o = new_list_groups_response(ListGroupsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_count(buffer, position, 4)
@@ -239,7 +238,7 @@ def _read_listed_group_v3(
     budget -= count
     items: list[ListedGroup] = []
     for _ in range(count):
-        o = new(ListedGroup)
+        o = new_listed_group(ListedGroup)
         o.group_state = ""
         o.group_type = ""
         o.group_id, position = read_compact_string(buffer, position)
@@ -254,7 +253,7 @@ def _read_listed_group_v3(
 
 def _read_list_groups_response_v3(buffer: memoryview, position: int) -> ListGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListGroupsResponse)
+    o = new_list_groups_response(ListGroupsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 3)
@@ -290,7 +289,7 @@ def _read_listed_group_v4(
     budget -= count
     items: list[ListedGroup] = []
     for _ in range(count):
-        o = new(ListedGroup)
+        o = new_listed_group(ListedGroup)
         o.group_type = ""
         o.group_id, position = read_compact_string(buffer, position)
         o.protocol_type, position = read_compact_string(buffer, position)
@@ -305,7 +304,7 @@ def _read_listed_group_v4(
 
 def _read_list_groups_response_v4(buffer: memoryview, position: int) -> ListGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListGroupsResponse)
+    o = new_list_groups_response(ListGroupsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 4)
@@ -342,7 +341,7 @@ def _read_listed_group_v5(
     budget -= count
     items: list[ListedGroup] = []
     for _ in range(count):
-        o = new(ListedGroup)
+        o = new_listed_group(ListedGroup)
         o.group_id, position = read_compact_string(buffer, position)
         o.protocol_type, position = read_compact_string(buffer, position)
         o.group_state, position = read_compact_string(buffer, position)
@@ -357,7 +356,7 @@ def _read_listed_group_v5(
 
 def _read_list_groups_response_v5(buffer: memoryview, position: int) -> ListGroupsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListGroupsResponse)
+    o = new_list_groups_response(ListGroupsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 5)
@@ -387,6 +386,9 @@ def _write_list_groups_response_v5(o: ListGroupsResponse, out: bytearray) -> Non
     out.append(0)
 
 
+new_list_groups_request: Final = ListGroupsRequest.__new__
+new_list_groups_response: Final = ListGroupsResponse.__new__
+new_listed_group: Final = ListedGroup.__new__
 ListGroupsRequest.DECODERS = {
     0: _read_list_groups_request_v0,
     1: _read_list_groups_request_v0,

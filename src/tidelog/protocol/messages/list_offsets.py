@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -32,28 +31,28 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ib = Layout(">ib").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihqq = Layout(">ihqq").unpack_from
-unpack_ihqqi = Layout(">ihqqi").unpack_from
-unpack_ihqqiB = Layout(">ihqqiB").unpack_from
-unpack_iiq = Layout(">iiq").unpack_from
-unpack_iiqB = Layout(">iiqB").unpack_from
-unpack_iq = Layout(">iq").unpack_from
-unpack_iqi = Layout(">iqi").unpack_from
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ib = Layout(">ib").pack
-pack_ih = Layout(">ih").pack
-pack_ihqq = Layout(">ihqq").pack
-pack_ihqqi = Layout(">ihqqi").pack
-pack_ihqqiB = Layout(">ihqqiB").pack
-pack_iiq = Layout(">iiq").pack
-pack_iiqB = Layout(">iiqB").pack
-pack_iq = Layout(">iq").pack
-pack_iqi = Layout(">iqi").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ib: Final = Layout(">ib").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihqq: Final = Layout(">ihqq").unpack_from
+unpack_ihqqi: Final = Layout(">ihqqi").unpack_from
+unpack_ihqqiB: Final = Layout(">ihqqiB").unpack_from
+unpack_iiq: Final = Layout(">iiq").unpack_from
+unpack_iiqB: Final = Layout(">iiqB").unpack_from
+unpack_iq: Final = Layout(">iq").unpack_from
+unpack_iqi: Final = Layout(">iqi").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ib: Final = Layout(">ib").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihqq: Final = Layout(">ihqq").pack
+pack_ihqqi: Final = Layout(">ihqqi").pack
+pack_ihqqiB: Final = Layout(">ihqqiB").pack
+pack_iiq: Final = Layout(">iiq").pack
+pack_iiqB: Final = Layout(">iiqB").pack
+pack_iq: Final = Layout(">iq").pack
+pack_iqi: Final = Layout(">iqi").pack
 
 
 class ListOffsetsRequest(Message):
@@ -171,7 +170,7 @@ def _read_list_offsets_partition_v0(
     budget -= count
     items: list[ListOffsetsPartition] = []
     for _ in range(count):
-        o = new(ListOffsetsPartition)
+        o = new_list_offsets_partition(ListOffsetsPartition)
         o.current_leader_epoch = -1
         o.partition_index, o.timestamp, o.max_num_offsets = unpack_iqi(buffer, position)
         position += 16
@@ -187,7 +186,7 @@ def _read_list_offsets_topic_v0(
     budget -= count
     items: list[ListOffsetsTopic] = []
     for _ in range(count):
-        o = new(ListOffsetsTopic)
+        o = new_list_offsets_topic(ListOffsetsTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 16)
         o.partitions, position, budget = _read_list_offsets_partition_v0(buffer, position, n, budget)
@@ -197,7 +196,7 @@ def _read_list_offsets_topic_v0(
 
 def _read_list_offsets_request_v0(buffer: memoryview, position: int) -> ListOffsetsRequest:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsRequest)
+    o = new_list_offsets_request(ListOffsetsRequest)
     o.isolation_level = 0
     o.timeout_ms = 0
     (o.replica_id,) = unpack_i(buffer, position)
@@ -237,7 +236,7 @@ def _read_list_offsets_partition_v1(
     budget -= count
     items: list[ListOffsetsPartition] = []
     for _ in range(count):
-        o = new(ListOffsetsPartition)
+        o = new_list_offsets_partition(ListOffsetsPartition)
         o.current_leader_epoch = -1
         o.max_num_offsets = 1
         o.partition_index, o.timestamp = unpack_iq(buffer, position)
@@ -254,7 +253,7 @@ def _read_list_offsets_topic_v1(
     budget -= count
     items: list[ListOffsetsTopic] = []
     for _ in range(count):
-        o = new(ListOffsetsTopic)
+        o = new_list_offsets_topic(ListOffsetsTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 12)
         o.partitions, position, budget = _read_list_offsets_partition_v1(buffer, position, n, budget)
@@ -264,7 +263,7 @@ def _read_list_offsets_topic_v1(
 
 def _read_list_offsets_request_v1(buffer: memoryview, position: int) -> ListOffsetsRequest:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsRequest)
+    o = new_list_offsets_request(ListOffsetsRequest)
     o.isolation_level = 0
     o.timeout_ms = 0
     (o.replica_id,) = unpack_i(buffer, position)
@@ -300,7 +299,7 @@ def _write_list_offsets_request_v1(o: ListOffsetsRequest, out: bytearray) -> Non
 
 def _read_list_offsets_request_v2(buffer: memoryview, position: int) -> ListOffsetsRequest:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsRequest)
+    o = new_list_offsets_request(ListOffsetsRequest)
     o.timeout_ms = 0
     o.replica_id, o.isolation_level = unpack_ib(buffer, position)
     position += 5
@@ -325,7 +324,7 @@ def _read_list_offsets_partition_v4(
     budget -= count
     items: list[ListOffsetsPartition] = []
     for _ in range(count):
-        o = new(ListOffsetsPartition)
+        o = new_list_offsets_partition(ListOffsetsPartition)
         o.max_num_offsets = 1
         o.partition_index, o.current_leader_epoch, o.timestamp = unpack_iiq(buffer, position)
         position += 16
@@ -341,7 +340,7 @@ def _read_list_offsets_topic_v4(
     budget -= count
     items: list[ListOffsetsTopic] = []
     for _ in range(count):
-        o = new(ListOffsetsTopic)
+        o = new_list_offsets_topic(ListOffsetsTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 16)
         o.partitions, position, budget = _read_list_offsets_partition_v4(buffer, position, n, budget)
@@ -351,7 +350,7 @@ def _read_list_offsets_topic_v4(
 
 def _read_list_offsets_request_v4(buffer: memoryview, position: int) -> ListOffsetsRequest:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsRequest)
+    o = new_list_offsets_request(ListOffsetsRequest)
     o.timeout_ms = 0
     o.replica_id, o.isolation_level = unpack_ib(buffer, position)
     position += 5
@@ -390,7 +389,7 @@ def _read_list_offsets_partition_v6(
     budget -= count
     items: list[ListOffsetsPartition] = []
     for _ in range(count):
-        o = new(ListOffsetsPartition)
+        o = new_list_offsets_partition(ListOffsetsPartition)
         o.max_num_offsets = 1
         o.partition_index, o.current_leader_epoch, o.timestamp, n = unpack_iiqB(buffer, position)
         position += 17
@@ -408,7 +407,7 @@ def _read_list_offsets_topic_v6(
     budget -= count
     items: list[ListOffsetsTopic] = []
     for _ in range(count):
-        o = new(ListOffsetsTopic)
+        o = new_list_offsets_topic(ListOffsetsTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 17)
         o.partitions, position, budget = _read_list_offsets_partition_v6(buffer, position, n, budget)
@@ -422,7 +421,7 @@ def _read_list_offsets_topic_v6(
 
 def _read_list_offsets_request_v6(buffer: memoryview, position: int) -> ListOffsetsRequest:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsRequest)
+    o = new_list_offsets_request(ListOffsetsRequest)
     o.timeout_ms = 0
     o.replica_id, o.isolation_level = unpack_ib(buffer, position)
     position += 5
@@ -461,7 +460,7 @@ def _write_list_offsets_request_v6(o: ListOffsetsRequest, out: bytearray) -> Non
 
 def _read_list_offsets_request_v10(buffer: memoryview, position: int) -> ListOffsetsRequest:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsRequest)
+    o = new_list_offsets_request(ListOffsetsRequest)
     o.replica_id, o.isolation_level = unpack_ib(buffer, position)
     position += 5
     n, position = read_compact_count(buffer, position, 3)
@@ -490,7 +489,7 @@ def _read_list_offsets_partition_response_v0(
     budget -= count
     items: list[ListOffsetsPartitionResponse] = []
     for _ in range(count):
-        o = new(ListOffsetsPartitionResponse)
+        o = new_list_offsets_partition_response(ListOffsetsPartitionResponse)
         o.timestamp = -1
         o.offset = -1
         o.leader_epoch = -1
@@ -510,7 +509,7 @@ def _read_list_offsets_topic_response_v0(
     budget -= count
     items: list[ListOffsetsTopicResponse] = []
     for _ in range(count):
-        o = new(ListOffsetsTopicResponse)
+        o = new_list_offsets_topic_response(ListOffsetsTopicResponse)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 10)
         o.partitions, position, budget = _read_list_offsets_partition_response_v0(buffer, position, n, budget)
@@ -520,7 +519,7 @@ def _read_list_offsets_topic_response_v0(
 
 def _read_list_offsets_response_v0(buffer: memoryview, position: int) -> ListOffsetsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsResponse)
+    o = new_list_offsets_response(ListOffsetsResponse)
     o.throttle_time_ms = 0
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_list_offsets_topic_response_v0(buffer, position, n, budget)
@@ -562,7 +561,7 @@ def _read_list_offsets_partition_response_v1(
     budget -= count
     items: list[ListOffsetsPartitionResponse] = []
     for _ in range(count):
-        o = new(ListOffsetsPartitionResponse)
+        o = new_list_offsets_partition_response(ListOffsetsPartitionResponse)
         o.old_style_offsets = []
         o.leader_epoch = -1
         o.partition_index, o.error_code, o.timestamp, o.offset = unpack_ihqq(buffer, position)
@@ -579,7 +578,7 @@ def _read_list_offsets_topic_response_v1(
     budget -= count
     items: list[ListOffsetsTopicResponse] = []
     for _ in range(count):
-        o = new(ListOffsetsTopicResponse)
+        o = new_list_offsets_topic_response(ListOffsetsTopicResponse)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 22)
         o.partitions, position, budget = _read_list_offsets_partition_response_v1(buffer, position, n, budget)
@@ -589,7 +588,7 @@ def _read_list_offsets_topic_response_v1(
 
 def _read_list_offsets_response_v1(buffer: memoryview, position: int) -> ListOffsetsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsResponse)
+    o = new_list_offsets_response(ListOffsetsResponse)
     o.throttle_time_ms = 0
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_list_offsets_topic_response_v1(buffer, position, n, budget)
@@ -621,7 +620,7 @@ def _write_list_offsets_response_v1(o: ListOffsetsResponse, out: bytearray) -> N
 
 def _read_list_offsets_response_v2(buffer: memoryview, position: int) -> ListOffsetsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsResponse)
+    o = new_list_offsets_response(ListOffsetsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -645,7 +644,7 @@ def _read_list_offsets_partition_response_v4(
     budget -= count
     items: list[ListOffsetsPartitionResponse] = []
     for _ in range(count):
-        o = new(ListOffsetsPartitionResponse)
+        o = new_list_offsets_partition_response(ListOffsetsPartitionResponse)
         o.old_style_offsets = []
         (
             o.partition_index,
@@ -667,7 +666,7 @@ def _read_list_offsets_topic_response_v4(
     budget -= count
     items: list[ListOffsetsTopicResponse] = []
     for _ in range(count):
-        o = new(ListOffsetsTopicResponse)
+        o = new_list_offsets_topic_response(ListOffsetsTopicResponse)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 26)
         o.partitions, position, budget = _read_list_offsets_partition_response_v4(buffer, position, n, budget)
@@ -677,7 +676,7 @@ def _read_list_offsets_topic_response_v4(
 
 def _read_list_offsets_response_v4(buffer: memoryview, position: int) -> ListOffsetsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsResponse)
+    o = new_list_offsets_response(ListOffsetsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -715,7 +714,7 @@ def _read_list_offsets_partition_response_v6(
     budget -= count
     items: list[ListOffsetsPartitionResponse] = []
     for _ in range(count):
-        o = new(ListOffsetsPartitionResponse)
+        o = new_list_offsets_partition_response(ListOffsetsPartitionResponse)
         o.old_style_offsets = []
         (
             o.partition_index,
@@ -740,7 +739,7 @@ def _read_list_offsets_topic_response_v6(
     budget -= count
     items: list[ListOffsetsTopicResponse] = []
     for _ in range(count):
-        o = new(ListOffsetsTopicResponse)
+        o = new_list_offsets_topic_response(ListOffsetsTopicResponse)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 27)
         o.partitions, position, budget = _read_list_offsets_partition_response_v6(buffer, position, n, budget)
@@ -754,7 +753,7 @@ def _read_list_offsets_topic_response_v6(
 
 def _read_list_offsets_response_v6(buffer: memoryview, position: int) -> ListOffsetsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListOffsetsResponse)
+    o = new_list_offsets_response(ListOffsetsResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 3)
@@ -797,6 +796,12 @@ def _write_list_offsets_response_v6(o: ListOffsetsResponse, out: bytearray) -> N
     out.append(0)
 
 
+new_list_offsets_partition: Final = ListOffsetsPartition.__new__
+new_list_offsets_partition_response: Final = ListOffsetsPartitionResponse.__new__
+new_list_offsets_request: Final = ListOffsetsRequest.__new__
+new_list_offsets_response: Final = ListOffsetsResponse.__new__
+new_list_offsets_topic: Final = ListOffsetsTopic.__new__
+new_list_offsets_topic_response: Final = ListOffsetsTopicResponse.__new__
 ListOffsetsRequest.DECODERS = {
     0: _read_list_offsets_request_v0,
     1: _read_list_offsets_request_v1,

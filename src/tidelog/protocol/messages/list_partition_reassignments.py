@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -31,10 +30,10 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class ListPartitionReassignmentsRequest(Message):
@@ -124,7 +123,7 @@ def _read_list_partition_reassignments_topics_v0(
     budget -= count
     items: list[ListPartitionReassignmentsTopics] = []
     for _ in range(count):
-        o = new(ListPartitionReassignmentsTopics)
+        o = new_list_partition_reassignments_topics(ListPartitionReassignmentsTopics)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partition_indexes, position = read_numbers(buffer, position, n, "i", 4)
@@ -138,7 +137,7 @@ def _read_list_partition_reassignments_topics_v0(
 
 def _read_list_partition_reassignments_request_v0(buffer: memoryview, position: int) -> ListPartitionReassignmentsRequest:
     budget = OBJECT_BUDGET
-    o = new(ListPartitionReassignmentsRequest)
+    o = new_list_partition_reassignments_request(ListPartitionReassignmentsRequest)
     (o.timeout_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_nullable_count(buffer, position, 3)
@@ -179,7 +178,7 @@ def _read_ongoing_partition_reassignment_v0(
     budget -= count
     items: list[OngoingPartitionReassignment] = []
     for _ in range(count):
-        o = new(OngoingPartitionReassignment)
+        o = new_ongoing_partition_reassignment(OngoingPartitionReassignment)
         (o.partition_index,) = unpack_i(buffer, position)
         position += 4
         n, position = read_compact_count(buffer, position, 4)
@@ -204,7 +203,7 @@ def _read_ongoing_topic_reassignment_v0(
     budget -= count
     items: list[OngoingTopicReassignment] = []
     for _ in range(count):
-        o = new(OngoingTopicReassignment)
+        o = new_ongoing_topic_reassignment(OngoingTopicReassignment)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 8)
         o.partitions, position, budget = _read_ongoing_partition_reassignment_v0(buffer, position, n, budget)
@@ -218,7 +217,7 @@ def _read_ongoing_topic_reassignment_v0(
 
 def _read_list_partition_reassignments_response_v0(buffer: memoryview, position: int) -> ListPartitionReassignmentsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListPartitionReassignmentsResponse)
+    o = new_list_partition_reassignments_response(ListPartitionReassignmentsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -261,6 +260,11 @@ def _write_list_partition_reassignments_response_v0(o: ListPartitionReassignment
     out.append(0)
 
 
+new_list_partition_reassignments_request: Final = ListPartitionReassignmentsRequest.__new__
+new_list_partition_reassignments_response: Final = ListPartitionReassignmentsResponse.__new__
+new_list_partition_reassignments_topics: Final = ListPartitionReassignmentsTopics.__new__
+new_ongoing_partition_reassignment: Final = OngoingPartitionReassignment.__new__
+new_ongoing_topic_reassignment: Final = OngoingTopicReassignment.__new__
 ListPartitionReassignmentsRequest.DECODERS = {
     0: _read_list_partition_reassignments_request_v0,
 }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -32,12 +31,12 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_ih = Layout(">ih").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_qB = Layout(">qB").unpack_from
-pack_ih = Layout(">ih").pack
-pack_q = Layout(">q").pack
-pack_qB = Layout(">qB").pack
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+unpack_qB: Final = Layout(">qB").unpack_from
+pack_ih: Final = Layout(">ih").pack
+pack_q: Final = Layout(">q").pack
+pack_qB: Final = Layout(">qB").pack
 
 
 class ListTransactionsRequest(Message):
@@ -101,7 +100,7 @@ class TransactionState(Struct):
 
 
 def _read_list_transactions_request_v0(buffer: memoryview, position: int) -> ListTransactionsRequest:
-    o = new(ListTransactionsRequest)
+    o = new_list_transactions_request(ListTransactionsRequest)
     o.duration_filter = -1
     o.transactional_id_pattern = None
     n, position = read_compact_count(buffer, position, 1)
@@ -130,7 +129,7 @@ def _write_list_transactions_request_v0(o: ListTransactionsRequest, out: bytearr
 
 
 def _read_list_transactions_request_v1(buffer: memoryview, position: int) -> ListTransactionsRequest:
-    o = new(ListTransactionsRequest)
+    o = new_list_transactions_request(ListTransactionsRequest)
     o.transactional_id_pattern = None
     n, position = read_compact_count(buffer, position, 1)
     o.state_filters, position = read_compact_strings(buffer, position, n)
@@ -156,7 +155,7 @@ def _write_list_transactions_request_v1(o: ListTransactionsRequest, out: bytearr
 
 
 def _read_list_transactions_request_v2(buffer: memoryview, position: int) -> ListTransactionsRequest:
-    o = new(ListTransactionsRequest)
+    o = new_list_transactions_request(ListTransactionsRequest)
     n, position = read_compact_count(buffer, position, 1)
     o.state_filters, position = read_compact_strings(buffer, position, n)
     n, position = read_compact_count(buffer, position, 8)
@@ -191,7 +190,7 @@ def _read_transaction_state_v0(
     budget -= count
     items: list[TransactionState] = []
     for _ in range(count):
-        o = new(TransactionState)
+        o = new_transaction_state(TransactionState)
         o.transactional_id, position = read_compact_string(buffer, position)
         (o.producer_id,) = unpack_q(buffer, position)
         position += 8
@@ -206,7 +205,7 @@ def _read_transaction_state_v0(
 
 def _read_list_transactions_response_v0(buffer: memoryview, position: int) -> ListTransactionsResponse:
     budget = OBJECT_BUDGET
-    o = new(ListTransactionsResponse)
+    o = new_list_transactions_response(ListTransactionsResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     n, position = read_compact_count(buffer, position, 1)
@@ -239,6 +238,9 @@ def _write_list_transactions_response_v0(o: ListTransactionsResponse, out: bytea
     out.append(0)
 
 
+new_list_transactions_request: Final = ListTransactionsRequest.__new__
+new_list_transactions_response: Final = ListTransactionsResponse.__new__
+new_transaction_state: Final = TransactionState.__new__
 ListTransactionsRequest.DECODERS = {
     0: _read_list_transactions_request_v0,
     1: _read_list_transactions_request_v1,

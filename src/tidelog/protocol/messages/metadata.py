@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
     null_given,
 )
 from tidelog.protocol.primitives import (
@@ -46,30 +45,30 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_t = Layout(">?").unpack_from
-unpack_ttt = Layout(">???").unpack_from
-unpack_tttB = Layout(">???B").unpack_from
-unpack_ttB = Layout(">??B").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_hB = Layout(">hB").unpack_from
-unpack_hii = Layout(">hii").unpack_from
-unpack_hiii = Layout(">hiii").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_u = Layout(">16s").unpack_from
-unpack_ut = Layout(">16s?").unpack_from
-pack_t = Layout(">?").pack
-pack_ttt = Layout(">???").pack
-pack_tttB = Layout(">???B").pack
-pack_ttB = Layout(">??B").pack
-pack_h = Layout(">h").pack
-pack_hB = Layout(">hB").pack
-pack_hii = Layout(">hii").pack
-pack_hiii = Layout(">hiii").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_u = Layout(">16s").pack
-pack_ut = Layout(">16s?").pack
+unpack_t: Final = Layout(">?").unpack_from
+unpack_ttt: Final = Layout(">???").unpack_from
+unpack_tttB: Final = Layout(">???B").unpack_from
+unpack_ttB: Final = Layout(">??B").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hB: Final = Layout(">hB").unpack_from
+unpack_hii: Final = Layout(">hii").unpack_from
+unpack_hiii: Final = Layout(">hiii").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+unpack_ut: Final = Layout(">16s?").unpack_from
+pack_t: Final = Layout(">?").pack
+pack_ttt: Final = Layout(">???").pack
+pack_tttB: Final = Layout(">???B").pack
+pack_ttB: Final = Layout(">??B").pack
+pack_h: Final = Layout(">h").pack
+pack_hB: Final = Layout(">hB").pack
+pack_hii: Final = Layout(">hii").pack
+pack_hiii: Final = Layout(">hiii").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_u: Final = Layout(">16s").pack
+pack_ut: Final = Layout(">16s?").pack
 
 
 class MetadataRequest(Message):
@@ -228,7 +227,7 @@ def _read_metadata_request_topic_v0(
     budget -= count
     items: list[MetadataRequestTopic] = []
     for _ in range(count):
-        o = new(MetadataRequestTopic)
+        o = new_metadata_request_topic(MetadataRequestTopic)
         o.topic_id = ZERO_UUID
         o.name, position = read_string(buffer, position)
         items.append(o)
@@ -237,7 +236,7 @@ def _read_metadata_request_topic_v0(
 
 def _read_metadata_request_v0(buffer: memoryview, position: int) -> MetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(MetadataRequest)
+    o = new_metadata_request(MetadataRequest)
     o.allow_auto_topic_creation = True
     o.include_cluster_authorized_operations = False
     o.include_topic_authorized_operations = False
@@ -270,7 +269,7 @@ def _write_metadata_request_v0(o: MetadataRequest, out: bytearray) -> None:
 
 def _read_metadata_request_v1(buffer: memoryview, position: int) -> MetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(MetadataRequest)
+    o = new_metadata_request(MetadataRequest)
     o.allow_auto_topic_creation = True
     o.include_cluster_authorized_operations = False
     o.include_topic_authorized_operations = False
@@ -298,7 +297,7 @@ def _write_metadata_request_v1(o: MetadataRequest, out: bytearray) -> None:
 
 def _read_metadata_request_v4(buffer: memoryview, position: int) -> MetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(MetadataRequest)
+    o = new_metadata_request(MetadataRequest)
     o.include_cluster_authorized_operations = False
     o.include_topic_authorized_operations = False
     n, position = read_nullable_count(buffer, position, 2)
@@ -326,7 +325,7 @@ def _write_metadata_request_v4(o: MetadataRequest, out: bytearray) -> None:
 
 def _read_metadata_request_v8(buffer: memoryview, position: int) -> MetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(MetadataRequest)
+    o = new_metadata_request(MetadataRequest)
     n, position = read_nullable_count(buffer, position, 2)
     if n < 0:
         o.topics = None
@@ -362,7 +361,7 @@ def _read_metadata_request_topic_v9(
     budget -= count
     items: list[MetadataRequestTopic] = []
     for _ in range(count):
-        o = new(MetadataRequestTopic)
+        o = new_metadata_request_topic(MetadataRequestTopic)
         o.topic_id = ZERO_UUID
         o.name, position = read_compact_string(buffer, position)
         n = buffer[position]
@@ -375,7 +374,7 @@ def _read_metadata_request_topic_v9(
 
 def _read_metadata_request_v9(buffer: memoryview, position: int) -> MetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(MetadataRequest)
+    o = new_metadata_request(MetadataRequest)
     n, position = read_compact_nullable_count(buffer, position, 2)
     if n < 0:
         o.topics = None
@@ -423,7 +422,7 @@ def _read_metadata_request_topic_v10(
     budget -= count
     items: list[MetadataRequestTopic] = []
     for _ in range(count):
-        o = new(MetadataRequestTopic)
+        o = new_metadata_request_topic(MetadataRequestTopic)
         (u0,) = unpack_u(buffer, position)
         position += 16
         o.topic_id = make_uuid(u0)
@@ -438,7 +437,7 @@ def _read_metadata_request_topic_v10(
 
 def _read_metadata_request_v10(buffer: memoryview, position: int) -> MetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(MetadataRequest)
+    o = new_metadata_request(MetadataRequest)
     n, position = read_compact_nullable_count(buffer, position, 18)
     if n < 0:
         o.topics = None
@@ -479,7 +478,7 @@ def _write_metadata_request_v10(o: MetadataRequest, out: bytearray) -> None:
 
 def _read_metadata_request_v11(buffer: memoryview, position: int) -> MetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(MetadataRequest)
+    o = new_metadata_request(MetadataRequest)
     o.include_cluster_authorized_operations = False
     n, position = read_compact_nullable_count(buffer, position, 18)
     if n < 0:
@@ -516,7 +515,7 @@ def _read_metadata_response_broker_v0(
     budget -= count
     items: list[MetadataResponseBroker] = []
     for _ in range(count):
-        o = new(MetadataResponseBroker)
+        o = new_metadata_response_broker(MetadataResponseBroker)
         o.rack = None
         (o.node_id,) = unpack_i(buffer, position)
         position += 4
@@ -535,7 +534,7 @@ def _read_metadata_response_partition_v0(
     budget -= count
     items: list[MetadataResponsePartition] = []
     for _ in range(count):
-        o = new(MetadataResponsePartition)
+        o = new_metadata_response_partition(MetadataResponsePartition)
         o.leader_epoch = -1
         o.offline_replicas = []
         o.error_code, o.partition_index, o.leader_id = unpack_hii(buffer, position)
@@ -556,7 +555,7 @@ def _read_metadata_response_topic_v0(
     budget -= count
     items: list[MetadataResponseTopic] = []
     for _ in range(count):
-        o = new(MetadataResponseTopic)
+        o = new_metadata_response_topic(MetadataResponseTopic)
         o.topic_id = ZERO_UUID
         o.is_internal = False
         o.topic_authorized_operations = -2147483648
@@ -571,7 +570,7 @@ def _read_metadata_response_topic_v0(
 
 def _read_metadata_response_v0(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.throttle_time_ms = 0
     o.cluster_id = None
     o.controller_id = -1
@@ -631,7 +630,7 @@ def _read_metadata_response_broker_v1(
     budget -= count
     items: list[MetadataResponseBroker] = []
     for _ in range(count):
-        o = new(MetadataResponseBroker)
+        o = new_metadata_response_broker(MetadataResponseBroker)
         (o.node_id,) = unpack_i(buffer, position)
         position += 4
         o.host, position = read_string(buffer, position)
@@ -650,7 +649,7 @@ def _read_metadata_response_topic_v1(
     budget -= count
     items: list[MetadataResponseTopic] = []
     for _ in range(count):
-        o = new(MetadataResponseTopic)
+        o = new_metadata_response_topic(MetadataResponseTopic)
         o.topic_id = ZERO_UUID
         o.topic_authorized_operations = -2147483648
         (o.error_code,) = unpack_h(buffer, position)
@@ -666,7 +665,7 @@ def _read_metadata_response_topic_v1(
 
 def _read_metadata_response_v1(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.throttle_time_ms = 0
     o.cluster_id = None
     o.cluster_authorized_operations = -2147483648
@@ -715,7 +714,7 @@ def _write_metadata_response_v1(o: MetadataResponse, out: bytearray) -> None:
 
 def _read_metadata_response_v2(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.throttle_time_ms = 0
     o.cluster_authorized_operations = -2147483648
     o.error_code = 0
@@ -744,7 +743,7 @@ def _write_metadata_response_v2(o: MetadataResponse, out: bytearray) -> None:
 
 def _read_metadata_response_v3(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.cluster_authorized_operations = -2147483648
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
@@ -781,7 +780,7 @@ def _read_metadata_response_partition_v5(
     budget -= count
     items: list[MetadataResponsePartition] = []
     for _ in range(count):
-        o = new(MetadataResponsePartition)
+        o = new_metadata_response_partition(MetadataResponsePartition)
         o.leader_epoch = -1
         o.error_code, o.partition_index, o.leader_id = unpack_hii(buffer, position)
         position += 10
@@ -803,7 +802,7 @@ def _read_metadata_response_topic_v5(
     budget -= count
     items: list[MetadataResponseTopic] = []
     for _ in range(count):
-        o = new(MetadataResponseTopic)
+        o = new_metadata_response_topic(MetadataResponseTopic)
         o.topic_id = ZERO_UUID
         o.topic_authorized_operations = -2147483648
         (o.error_code,) = unpack_h(buffer, position)
@@ -819,7 +818,7 @@ def _read_metadata_response_topic_v5(
 
 def _read_metadata_response_v5(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.cluster_authorized_operations = -2147483648
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
@@ -880,7 +879,7 @@ def _read_metadata_response_partition_v7(
     budget -= count
     items: list[MetadataResponsePartition] = []
     for _ in range(count):
-        o = new(MetadataResponsePartition)
+        o = new_metadata_response_partition(MetadataResponsePartition)
         o.error_code, o.partition_index, o.leader_id, o.leader_epoch = unpack_hiii(buffer, position)
         position += 14
         n, position = read_count(buffer, position, 4)
@@ -901,7 +900,7 @@ def _read_metadata_response_topic_v7(
     budget -= count
     items: list[MetadataResponseTopic] = []
     for _ in range(count):
-        o = new(MetadataResponseTopic)
+        o = new_metadata_response_topic(MetadataResponseTopic)
         o.topic_id = ZERO_UUID
         o.topic_authorized_operations = -2147483648
         (o.error_code,) = unpack_h(buffer, position)
@@ -917,7 +916,7 @@ def _read_metadata_response_topic_v7(
 
 def _read_metadata_response_v7(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.cluster_authorized_operations = -2147483648
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
@@ -978,7 +977,7 @@ def _read_metadata_response_topic_v8(
     budget -= count
     items: list[MetadataResponseTopic] = []
     for _ in range(count):
-        o = new(MetadataResponseTopic)
+        o = new_metadata_response_topic(MetadataResponseTopic)
         o.topic_id = ZERO_UUID
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -995,7 +994,7 @@ def _read_metadata_response_topic_v8(
 
 def _read_metadata_response_v8(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -1044,7 +1043,7 @@ def _read_metadata_response_broker_v9(
     budget -= count
     items: list[MetadataResponseBroker] = []
     for _ in range(count):
-        o = new(MetadataResponseBroker)
+        o = new_metadata_response_broker(MetadataResponseBroker)
         (o.node_id,) = unpack_i(buffer, position)
         position += 4
         o.host, position = read_compact_string(buffer, position)
@@ -1067,7 +1066,7 @@ def _read_metadata_response_partition_v9(
     budget -= count
     items: list[MetadataResponsePartition] = []
     for _ in range(count):
-        o = new(MetadataResponsePartition)
+        o = new_metadata_response_partition(MetadataResponsePartition)
         o.error_code, o.partition_index, o.leader_id, o.leader_epoch = unpack_hiii(buffer, position)
         position += 14
         n, position = read_compact_count(buffer, position, 4)
@@ -1092,7 +1091,7 @@ def _read_metadata_response_topic_v9(
     budget -= count
     items: list[MetadataResponseTopic] = []
     for _ in range(count):
-        o = new(MetadataResponseTopic)
+        o = new_metadata_response_topic(MetadataResponseTopic)
         o.topic_id = ZERO_UUID
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -1111,7 +1110,7 @@ def _read_metadata_response_topic_v9(
 
 def _read_metadata_response_v9(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -1183,7 +1182,7 @@ def _read_metadata_response_topic_v10(
     budget -= count
     items: list[MetadataResponseTopic] = []
     for _ in range(count):
-        o = new(MetadataResponseTopic)
+        o = new_metadata_response_topic(MetadataResponseTopic)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.name, position = read_compact_string(buffer, position)
@@ -1202,7 +1201,7 @@ def _read_metadata_response_topic_v10(
 
 def _read_metadata_response_v10(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -1247,7 +1246,7 @@ def _write_metadata_response_v10(o: MetadataResponse, out: bytearray) -> None:
 
 def _read_metadata_response_v11(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.cluster_authorized_operations = -2147483648
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
@@ -1289,7 +1288,7 @@ def _read_metadata_response_topic_v12(
     budget -= count
     items: list[MetadataResponseTopic] = []
     for _ in range(count):
-        o = new(MetadataResponseTopic)
+        o = new_metadata_response_topic(MetadataResponseTopic)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
         o.name, position = read_compact_nullable_string(buffer, position)
@@ -1308,7 +1307,7 @@ def _read_metadata_response_topic_v12(
 
 def _read_metadata_response_v12(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.cluster_authorized_operations = -2147483648
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
@@ -1354,7 +1353,7 @@ def _write_metadata_response_v12(o: MetadataResponse, out: bytearray) -> None:
 
 def _read_metadata_response_v13(buffer: memoryview, position: int) -> MetadataResponse:
     budget = OBJECT_BUDGET
-    o = new(MetadataResponse)
+    o = new_metadata_response(MetadataResponse)
     o.cluster_authorized_operations = -2147483648
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -1387,6 +1386,12 @@ def _write_metadata_response_v13(o: MetadataResponse, out: bytearray) -> None:
     out += pack_hB(o.error_code, 0)
 
 
+new_metadata_request: Final = MetadataRequest.__new__
+new_metadata_request_topic: Final = MetadataRequestTopic.__new__
+new_metadata_response: Final = MetadataResponse.__new__
+new_metadata_response_broker: Final = MetadataResponseBroker.__new__
+new_metadata_response_partition: Final = MetadataResponsePartition.__new__
+new_metadata_response_topic: Final = MetadataResponseTopic.__new__
 MetadataRequest.DECODERS = {
     0: _read_metadata_request_v0,
     1: _read_metadata_request_v1,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
+from typing import Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     bad_tag,
@@ -35,26 +35,26 @@ from tidelog.types import (
     ZERO_UUID,
 )
 
-unpack_b = Layout(">b").unpack_from
-unpack_bB = Layout(">bB").unpack_from
-unpack_hB = Layout(">hB").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iii = Layout(">iii").unpack_from
-unpack_iiiB = Layout(">iiiB").unpack_from
-unpack_iqqB = Layout(">iqqB").unpack_from
-unpack_iu = Layout(">i16s").unpack_from
-unpack_iuB = Layout(">i16sB").unpack_from
-unpack_uB = Layout(">16sB").unpack_from
-pack_b = Layout(">b").pack
-pack_bB = Layout(">bB").pack
-pack_hB = Layout(">hB").pack
-pack_i = Layout(">i").pack
-pack_iii = Layout(">iii").pack
-pack_iiiB = Layout(">iiiB").pack
-pack_iqqB = Layout(">iqqB").pack
-pack_iu = Layout(">i16s").pack
-pack_iuB = Layout(">i16sB").pack
-pack_uB = Layout(">16sB").pack
+unpack_b: Final = Layout(">b").unpack_from
+unpack_bB: Final = Layout(">bB").unpack_from
+unpack_hB: Final = Layout(">hB").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iii: Final = Layout(">iii").unpack_from
+unpack_iiiB: Final = Layout(">iiiB").unpack_from
+unpack_iqqB: Final = Layout(">iqqB").unpack_from
+unpack_iu: Final = Layout(">i16s").unpack_from
+unpack_iuB: Final = Layout(">i16sB").unpack_from
+unpack_uB: Final = Layout(">16sB").unpack_from
+pack_b: Final = Layout(">b").pack
+pack_bB: Final = Layout(">bB").pack
+pack_hB: Final = Layout(">hB").pack
+pack_i: Final = Layout(">i").pack
+pack_iii: Final = Layout(">iii").pack
+pack_iiiB: Final = Layout(">iiiB").pack
+pack_iqqB: Final = Layout(">iqqB").pack
+pack_iu: Final = Layout(">i16s").pack
+pack_iuB: Final = Layout(">i16sB").pack
+pack_uB: Final = Layout(">16sB").pack
 
 
 class TopicRecord(Message):
@@ -289,7 +289,7 @@ class AbortTransactionRecord(Message):
 
 
 def _read_topic_record_v0(buffer: memoryview, position: int) -> TopicRecord:
-    o = new(TopicRecord)
+    o = new_topic_record(TopicRecord)
     o.name, position = read_compact_string(buffer, position)
     u0, n = unpack_uB(buffer, position)
     position += 17
@@ -307,7 +307,7 @@ def _write_topic_record_v0(o: TopicRecord, out: bytearray) -> None:
 
 
 def _read_partition_record_v0(buffer: memoryview, position: int) -> PartitionRecord:
-    o = new(PartitionRecord)
+    o = new_partition_record(PartitionRecord)
     o.directories = []
     o.eligible_leader_replicas = None
     o.last_known_elr = None
@@ -328,7 +328,8 @@ def _read_partition_record_v0(buffer: memoryview, position: int) -> PartitionRec
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -372,7 +373,7 @@ def _write_partition_record_v0(o: PartitionRecord, out: bytearray) -> None:
 
 
 def _read_partition_record_v1(buffer: memoryview, position: int) -> PartitionRecord:
-    o = new(PartitionRecord)
+    o = new_partition_record(PartitionRecord)
     o.eligible_leader_replicas = None
     o.last_known_elr = None
     o.leader_recovery_state = 0
@@ -396,7 +397,8 @@ def _read_partition_record_v1(buffer: memoryview, position: int) -> PartitionRec
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -440,7 +442,7 @@ def _write_partition_record_v1(o: PartitionRecord, out: bytearray) -> None:
 
 
 def _read_partition_record_v2(buffer: memoryview, position: int) -> PartitionRecord:
-    o = new(PartitionRecord)
+    o = new_partition_record(PartitionRecord)
     o.leader_recovery_state = 0
     o.eligible_leader_replicas = None
     o.last_known_elr = None
@@ -464,7 +466,8 @@ def _read_partition_record_v2(buffer: memoryview, position: int) -> PartitionRec
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -528,7 +531,7 @@ def _write_partition_record_v2(o: PartitionRecord, out: bytearray) -> None:
 
 
 def _read_config_record_v0(buffer: memoryview, position: int) -> ConfigRecord:
-    o = new(ConfigRecord)
+    o = new_config_record(ConfigRecord)
     (o.resource_type,) = unpack_b(buffer, position)
     position += 1
     o.resource_name, position = read_compact_string(buffer, position)
@@ -552,7 +555,7 @@ def _write_config_record_v0(o: ConfigRecord, out: bytearray) -> None:
 
 
 def _read_partition_change_record_v0(buffer: memoryview, position: int) -> PartitionChangeRecord:
-    o = new(PartitionChangeRecord)
+    o = new_partition_change_record(PartitionChangeRecord)
     o.directories = None
     o.eligible_leader_replicas = None
     o.last_known_elr = None
@@ -568,7 +571,8 @@ def _read_partition_change_record_v0(buffer: memoryview, position: int) -> Parti
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -658,7 +662,7 @@ def _write_partition_change_record_v0(o: PartitionChangeRecord, out: bytearray) 
 
 
 def _read_partition_change_record_v1(buffer: memoryview, position: int) -> PartitionChangeRecord:
-    o = new(PartitionChangeRecord)
+    o = new_partition_change_record(PartitionChangeRecord)
     o.eligible_leader_replicas = None
     o.last_known_elr = None
     o.isr = None
@@ -674,7 +678,8 @@ def _read_partition_change_record_v1(buffer: memoryview, position: int) -> Parti
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -774,7 +779,7 @@ def _write_partition_change_record_v1(o: PartitionChangeRecord, out: bytearray) 
 
 
 def _read_partition_change_record_v2(buffer: memoryview, position: int) -> PartitionChangeRecord:
-    o = new(PartitionChangeRecord)
+    o = new_partition_change_record(PartitionChangeRecord)
     o.isr = None
     o.leader = -2
     o.replicas = None
@@ -790,7 +795,8 @@ def _read_partition_change_record_v2(buffer: memoryview, position: int) -> Parti
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -910,7 +916,7 @@ def _write_partition_change_record_v2(o: PartitionChangeRecord, out: bytearray) 
 
 
 def _read_remove_topic_record_v0(buffer: memoryview, position: int) -> RemoveTopicRecord:
-    o = new(RemoveTopicRecord)
+    o = new_remove_topic_record(RemoveTopicRecord)
     u0, n = unpack_uB(buffer, position)
     position += 17
     o.topic_id = make_uuid(u0)
@@ -926,7 +932,7 @@ def _write_remove_topic_record_v0(o: RemoveTopicRecord, out: bytearray) -> None:
 
 
 def _read_feature_level_record_v0(buffer: memoryview, position: int) -> FeatureLevelRecord:
-    o = new(FeatureLevelRecord)
+    o = new_feature_level_record(FeatureLevelRecord)
     o.name, position = read_compact_string(buffer, position)
     o.feature_level, n = unpack_hB(buffer, position)
     position += 3
@@ -943,7 +949,7 @@ def _write_feature_level_record_v0(o: FeatureLevelRecord, out: bytearray) -> Non
 
 
 def _read_producer_ids_record_v0(buffer: memoryview, position: int) -> ProducerIdsRecord:
-    o = new(ProducerIdsRecord)
+    o = new_producer_ids_record(ProducerIdsRecord)
     o.broker_id, o.broker_epoch, o.next_producer_id, n = unpack_iqqB(buffer, position)
     position += 21
     if n:
@@ -958,7 +964,7 @@ def _write_producer_ids_record_v0(o: ProducerIdsRecord, out: bytearray) -> None:
 
 
 def _read_zk_migration_state_record_v0(buffer: memoryview, position: int) -> ZkMigrationStateRecord:
-    o = new(ZkMigrationStateRecord)
+    o = new_zk_migration_state_record(ZkMigrationStateRecord)
     o.zk_migration_state, n = unpack_bB(buffer, position)
     position += 2
     if n:
@@ -973,14 +979,15 @@ def _write_zk_migration_state_record_v0(o: ZkMigrationStateRecord, out: bytearra
 
 
 def _read_begin_transaction_record_v0(buffer: memoryview, position: int) -> BeginTransactionRecord:
-    o = new(BeginTransactionRecord)
+    o = new_begin_transaction_record(BeginTransactionRecord)
     o.name = None
     n = buffer[position]
     position += 1
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -1007,7 +1014,7 @@ def _write_begin_transaction_record_v0(o: BeginTransactionRecord, out: bytearray
 
 
 def _read_end_transaction_record_v0(buffer: memoryview, position: int) -> EndTransactionRecord:
-    o = new(EndTransactionRecord)
+    o = new_end_transaction_record(EndTransactionRecord)
     n = buffer[position]
     position += 1
     if n:
@@ -1022,14 +1029,15 @@ def _write_end_transaction_record_v0(o: EndTransactionRecord, out: bytearray) ->
 
 
 def _read_abort_transaction_record_v0(buffer: memoryview, position: int) -> AbortTransactionRecord:
-    o = new(AbortTransactionRecord)
+    o = new_abort_transaction_record(AbortTransactionRecord)
     o.reason = None
     n = buffer[position]
     position += 1
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -1055,6 +1063,17 @@ def _write_abort_transaction_record_v0(o: AbortTransactionRecord, out: bytearray
         encode_tags(out, values1)
 
 
+new_abort_transaction_record: Final = AbortTransactionRecord.__new__
+new_begin_transaction_record: Final = BeginTransactionRecord.__new__
+new_config_record: Final = ConfigRecord.__new__
+new_end_transaction_record: Final = EndTransactionRecord.__new__
+new_feature_level_record: Final = FeatureLevelRecord.__new__
+new_partition_change_record: Final = PartitionChangeRecord.__new__
+new_partition_record: Final = PartitionRecord.__new__
+new_producer_ids_record: Final = ProducerIdsRecord.__new__
+new_remove_topic_record: Final = RemoveTopicRecord.__new__
+new_topic_record: Final = TopicRecord.__new__
+new_zk_migration_state_record: Final = ZkMigrationStateRecord.__new__
 TopicRecord.DECODERS = {
     0: _read_topic_record_v0,
 }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -21,15 +20,18 @@ from tidelog.protocol.primitives import (
     encode_count,
     encode_nullable_string,
     encode_string,
+    encode_string_length,
+    encode_uvarint,
     make_uuid,
+    null_refused,
     read_compact_count,
-    read_compact_nullable_string,
     read_compact_string,
     read_count,
-    read_nullable_string,
     read_string,
     skip_tags,
+    string_length,
     truncated,
+    uvarint,
 )
 from tidelog.types import (
     Uuid,
@@ -39,22 +41,30 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-unpack_iq = Layout(">iq").unpack_from
-unpack_iqi = Layout(">iqi").unpack_from
-unpack_iqq = Layout(">iqq").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_u = Layout(">16s").unpack_from
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
-pack_iq = Layout(">iq").pack
-pack_iqi = Layout(">iqi").pack
-pack_iqq = Layout(">iqq").pack
-pack_q = Layout(">q").pack
-pack_u = Layout(">16s").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+unpack_iqh: Final = Layout(">iqh").unpack_from
+unpack_iqiB: Final = Layout(">iqiB").unpack_from
+unpack_iqih: Final = Layout(">iqih").unpack_from
+unpack_iqqh: Final = Layout(">iqqh").unpack_from
+unpack_qi: Final = Layout(">qi").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+unpack_uB: Final = Layout(">16sB").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
+pack_ii: Final = Layout(">ii").pack
+pack_iq: Final = Layout(">iq").pack
+pack_iqi: Final = Layout(">iqi").pack
+pack_iqq: Final = Layout(">iqq").pack
+pack_q: Final = Layout(">q").pack
+pack_u: Final = Layout(">16s").pack
+pack_uB: Final = Layout(">16sB").pack
 
 
 class OffsetCommitRequest(Message):
@@ -172,52 +182,62 @@ class OffsetCommitResponsePartition(Struct):
         self.error_code = error_code
 
 
-def _read_offset_commit_request_partition_v0(
-    buffer: memoryview, position: int, count: int, budget: int
-) -> tuple[list[OffsetCommitRequestPartition], int, int]:
-    if count > budget:
-        raise bad_count(count)
-    budget -= count
-    items: list[OffsetCommitRequestPartition] = []
-    for _ in range(count):
-        o = new(OffsetCommitRequestPartition)
-        o.commit_timestamp = -1
-        o.committed_leader_epoch = -1
-        o.partition_index, o.committed_offset = unpack_iq(buffer, position)
-        position += 12
-        o.committed_metadata, position = read_nullable_string(buffer, position)
-        items.append(o)
-    return items, position, budget
-
-
-def _read_offset_commit_request_topic_v0(
-    buffer: memoryview, position: int, count: int, budget: int
-) -> tuple[list[OffsetCommitRequestTopic], int, int]:
-    if count > budget:
-        raise bad_count(count)
-    budget -= count
-    items: list[OffsetCommitRequestTopic] = []
-    for _ in range(count):
-        o = new(OffsetCommitRequestTopic)
-        o.topic_id = ZERO_UUID
-        o.name, position = read_string(buffer, position)
-        n, position = read_count(buffer, position, 14)
-        o.partitions, position, budget = _read_offset_commit_request_partition_v0(buffer, position, n, budget)
-        items.append(o)
-    return items, position, budget
-
-
 def _read_offset_commit_request_v0(buffer: memoryview, position: int) -> OffsetCommitRequest:
+    limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitRequest)
+    o = new_offset_commit_request(OffsetCommitRequest)
     o.generation_id_or_member_epoch = -1
     o.member_id = ""
     o.group_instance_id = None
     o.retention_time_ms = -1
-    o.group_id, position = read_string(buffer, position)
-    n, position = read_count(buffer, position, 6)
-    o.topics, position, budget = _read_offset_commit_request_topic_v0(buffer, position, n, budget)
-    if position > len(buffer):
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    (n,) = unpack_i(buffer, position)
+    position += 4
+    if n < 0 or n > budget or n * 6 > limit - position:
+        raise bad_count(n)
+    budget -= n
+    o.topics = items1 = []
+    count1 = n
+    for _ in range(count1):
+        o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
+        o1.topic_id = ZERO_UUID
+        (n,) = unpack_h(buffer, position)
+        position += 2
+        if n < 0:
+            raise null_refused()
+        end = position + n
+        o1.name = buffer[position:end].tobytes().decode()
+        position = end
+        (n,) = unpack_i(buffer, position)
+        position += 4
+        if n < 0 or n > budget or n * 14 > limit - position:
+            raise bad_count(n)
+        budget -= n
+        o1.partitions = items2 = []
+        count2 = n
+        for _ in range(count2):
+            o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
+            o2.commit_timestamp = -1
+            o2.committed_leader_epoch = -1
+            o2.partition_index, o2.committed_offset, n = unpack_iqh(buffer, position)
+            position += 14
+            if n < 0:
+                o2.committed_metadata = None
+            elif n == 0:
+                o2.committed_metadata = ""
+            else:
+                end = position + n
+                o2.committed_metadata = buffer[position:end].tobytes().decode()
+                position = end
+            items2.append(o2)
+        items1.append(o1)
+    if position > limit:
         raise truncated()
     return o
 
@@ -245,52 +265,71 @@ def _write_offset_commit_request_v0(o: OffsetCommitRequest, out: bytearray) -> N
     _write_offset_commit_request_topic_v0(out, o.topics)
 
 
-def _read_offset_commit_request_partition_v1(
-    buffer: memoryview, position: int, count: int, budget: int
-) -> tuple[list[OffsetCommitRequestPartition], int, int]:
-    if count > budget:
-        raise bad_count(count)
-    budget -= count
-    items: list[OffsetCommitRequestPartition] = []
-    for _ in range(count):
-        o = new(OffsetCommitRequestPartition)
-        o.committed_leader_epoch = -1
-        o.partition_index, o.committed_offset, o.commit_timestamp = unpack_iqq(buffer, position)
-        position += 20
-        o.committed_metadata, position = read_nullable_string(buffer, position)
-        items.append(o)
-    return items, position, budget
-
-
-def _read_offset_commit_request_topic_v1(
-    buffer: memoryview, position: int, count: int, budget: int
-) -> tuple[list[OffsetCommitRequestTopic], int, int]:
-    if count > budget:
-        raise bad_count(count)
-    budget -= count
-    items: list[OffsetCommitRequestTopic] = []
-    for _ in range(count):
-        o = new(OffsetCommitRequestTopic)
-        o.topic_id = ZERO_UUID
-        o.name, position = read_string(buffer, position)
-        n, position = read_count(buffer, position, 22)
-        o.partitions, position, budget = _read_offset_commit_request_partition_v1(buffer, position, n, budget)
-        items.append(o)
-    return items, position, budget
-
-
 def _read_offset_commit_request_v1(buffer: memoryview, position: int) -> OffsetCommitRequest:
+    limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitRequest)
+    o = new_offset_commit_request(OffsetCommitRequest)
     o.group_instance_id = None
     o.retention_time_ms = -1
-    o.group_id, position = read_string(buffer, position)
-    (o.generation_id_or_member_epoch,) = unpack_i(buffer, position)
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id_or_member_epoch, n = unpack_ih(buffer, position)
+    position += 6
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    (n,) = unpack_i(buffer, position)
     position += 4
-    o.member_id, position = read_string(buffer, position)
-    n, position = read_count(buffer, position, 6)
-    o.topics, position, budget = _read_offset_commit_request_topic_v1(buffer, position, n, budget)
-    if position > len(buffer):
+    if n < 0 or n > budget or n * 6 > limit - position:
+        raise bad_count(n)
+    budget -= n
+    o.topics = items1 = []
+    count1 = n
+    for _ in range(count1):
+        o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
+        o1.topic_id = ZERO_UUID
+        (n,) = unpack_h(buffer, position)
+        position += 2
+        if n < 0:
+            raise null_refused()
+        end = position + n
+        o1.name = buffer[position:end].tobytes().decode()
+        position = end
+        (n,) = unpack_i(buffer, position)
+        position += 4
+        if n < 0 or n > budget or n * 22 > limit - position:
+            raise bad_count(n)
+        budget -= n
+        o1.partitions = items2 = []
+        count2 = n
+        for _ in range(count2):
+            o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
+            o2.committed_leader_epoch = -1
+            (
+                o2.partition_index,
+                o2.committed_offset,
+                o2.commit_timestamp,
+                n,
+            ) = unpack_iqqh(buffer, position)
+            position += 22
+            if n < 0:
+                o2.committed_metadata = None
+            elif n == 0:
+                o2.committed_metadata = ""
+            else:
+                end = position + n
+                o2.committed_metadata = buffer[position:end].tobytes().decode()
+                position = end
+            items2.append(o2)
+        items1.append(o1)
+    if position > limit:
         raise truncated()
     return o
 
@@ -319,18 +358,65 @@ def _write_offset_commit_request_v1(o: OffsetCommitRequest, out: bytearray) -> N
 
 
 def _read_offset_commit_request_v2(buffer: memoryview, position: int) -> OffsetCommitRequest:
+    limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitRequest)
+    o = new_offset_commit_request(OffsetCommitRequest)
     o.group_instance_id = None
-    o.group_id, position = read_string(buffer, position)
-    (o.generation_id_or_member_epoch,) = unpack_i(buffer, position)
-    position += 4
-    o.member_id, position = read_string(buffer, position)
-    (o.retention_time_ms,) = unpack_q(buffer, position)
-    position += 8
-    n, position = read_count(buffer, position, 6)
-    o.topics, position, budget = _read_offset_commit_request_topic_v0(buffer, position, n, budget)
-    if position > len(buffer):
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id_or_member_epoch, n = unpack_ih(buffer, position)
+    position += 6
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.retention_time_ms, n = unpack_qi(buffer, position)
+    position += 12
+    if n < 0 or n > budget or n * 6 > limit - position:
+        raise bad_count(n)
+    budget -= n
+    o.topics = items1 = []
+    count1 = n
+    for _ in range(count1):
+        o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
+        o1.topic_id = ZERO_UUID
+        (n,) = unpack_h(buffer, position)
+        position += 2
+        if n < 0:
+            raise null_refused()
+        end = position + n
+        o1.name = buffer[position:end].tobytes().decode()
+        position = end
+        (n,) = unpack_i(buffer, position)
+        position += 4
+        if n < 0 or n > budget or n * 14 > limit - position:
+            raise bad_count(n)
+        budget -= n
+        o1.partitions = items2 = []
+        count2 = n
+        for _ in range(count2):
+            o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
+            o2.commit_timestamp = -1
+            o2.committed_leader_epoch = -1
+            o2.partition_index, o2.committed_offset, n = unpack_iqh(buffer, position)
+            position += 14
+            if n < 0:
+                o2.committed_metadata = None
+            elif n == 0:
+                o2.committed_metadata = ""
+            else:
+                end = position + n
+                o2.committed_metadata = buffer[position:end].tobytes().decode()
+                position = end
+            items2.append(o2)
+        items1.append(o1)
+    if position > limit:
         raise truncated()
     return o
 
@@ -347,17 +433,66 @@ def _write_offset_commit_request_v2(o: OffsetCommitRequest, out: bytearray) -> N
 
 
 def _read_offset_commit_request_v5(buffer: memoryview, position: int) -> OffsetCommitRequest:
+    limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitRequest)
+    o = new_offset_commit_request(OffsetCommitRequest)
     o.group_instance_id = None
     o.retention_time_ms = -1
-    o.group_id, position = read_string(buffer, position)
-    (o.generation_id_or_member_epoch,) = unpack_i(buffer, position)
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id_or_member_epoch, n = unpack_ih(buffer, position)
+    position += 6
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    (n,) = unpack_i(buffer, position)
     position += 4
-    o.member_id, position = read_string(buffer, position)
-    n, position = read_count(buffer, position, 6)
-    o.topics, position, budget = _read_offset_commit_request_topic_v0(buffer, position, n, budget)
-    if position > len(buffer):
+    if n < 0 or n > budget or n * 6 > limit - position:
+        raise bad_count(n)
+    budget -= n
+    o.topics = items1 = []
+    count1 = n
+    for _ in range(count1):
+        o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
+        o1.topic_id = ZERO_UUID
+        (n,) = unpack_h(buffer, position)
+        position += 2
+        if n < 0:
+            raise null_refused()
+        end = position + n
+        o1.name = buffer[position:end].tobytes().decode()
+        position = end
+        (n,) = unpack_i(buffer, position)
+        position += 4
+        if n < 0 or n > budget or n * 14 > limit - position:
+            raise bad_count(n)
+        budget -= n
+        o1.partitions = items2 = []
+        count2 = n
+        for _ in range(count2):
+            o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
+            o2.commit_timestamp = -1
+            o2.committed_leader_epoch = -1
+            o2.partition_index, o2.committed_offset, n = unpack_iqh(buffer, position)
+            position += 14
+            if n < 0:
+                o2.committed_metadata = None
+            elif n == 0:
+                o2.committed_metadata = ""
+            else:
+                end = position + n
+                o2.committed_metadata = buffer[position:end].tobytes().decode()
+                position = end
+            items2.append(o2)
+        items1.append(o1)
+    if position > limit:
         raise truncated()
     return o
 
@@ -372,56 +507,71 @@ def _write_offset_commit_request_v5(o: OffsetCommitRequest, out: bytearray) -> N
     _write_offset_commit_request_topic_v0(out, o.topics)
 
 
-def _read_offset_commit_request_partition_v6(
-    buffer: memoryview, position: int, count: int, budget: int
-) -> tuple[list[OffsetCommitRequestPartition], int, int]:
-    if count > budget:
-        raise bad_count(count)
-    budget -= count
-    items: list[OffsetCommitRequestPartition] = []
-    for _ in range(count):
-        o = new(OffsetCommitRequestPartition)
-        o.commit_timestamp = -1
-        (
-            o.partition_index,
-            o.committed_offset,
-            o.committed_leader_epoch,
-        ) = unpack_iqi(buffer, position)
-        position += 16
-        o.committed_metadata, position = read_nullable_string(buffer, position)
-        items.append(o)
-    return items, position, budget
-
-
-def _read_offset_commit_request_topic_v6(
-    buffer: memoryview, position: int, count: int, budget: int
-) -> tuple[list[OffsetCommitRequestTopic], int, int]:
-    if count > budget:
-        raise bad_count(count)
-    budget -= count
-    items: list[OffsetCommitRequestTopic] = []
-    for _ in range(count):
-        o = new(OffsetCommitRequestTopic)
-        o.topic_id = ZERO_UUID
-        o.name, position = read_string(buffer, position)
-        n, position = read_count(buffer, position, 18)
-        o.partitions, position, budget = _read_offset_commit_request_partition_v6(buffer, position, n, budget)
-        items.append(o)
-    return items, position, budget
-
-
 def _read_offset_commit_request_v6(buffer: memoryview, position: int) -> OffsetCommitRequest:
+    limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitRequest)
+    o = new_offset_commit_request(OffsetCommitRequest)
     o.group_instance_id = None
     o.retention_time_ms = -1
-    o.group_id, position = read_string(buffer, position)
-    (o.generation_id_or_member_epoch,) = unpack_i(buffer, position)
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id_or_member_epoch, n = unpack_ih(buffer, position)
+    position += 6
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    (n,) = unpack_i(buffer, position)
     position += 4
-    o.member_id, position = read_string(buffer, position)
-    n, position = read_count(buffer, position, 6)
-    o.topics, position, budget = _read_offset_commit_request_topic_v6(buffer, position, n, budget)
-    if position > len(buffer):
+    if n < 0 or n > budget or n * 6 > limit - position:
+        raise bad_count(n)
+    budget -= n
+    o.topics = items1 = []
+    count1 = n
+    for _ in range(count1):
+        o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
+        o1.topic_id = ZERO_UUID
+        (n,) = unpack_h(buffer, position)
+        position += 2
+        if n < 0:
+            raise null_refused()
+        end = position + n
+        o1.name = buffer[position:end].tobytes().decode()
+        position = end
+        (n,) = unpack_i(buffer, position)
+        position += 4
+        if n < 0 or n > budget or n * 18 > limit - position:
+            raise bad_count(n)
+        budget -= n
+        o1.partitions = items2 = []
+        count2 = n
+        for _ in range(count2):
+            o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
+            o2.commit_timestamp = -1
+            (
+                o2.partition_index,
+                o2.committed_offset,
+                o2.committed_leader_epoch,
+                n,
+            ) = unpack_iqih(buffer, position)
+            position += 18
+            if n < 0:
+                o2.committed_metadata = None
+            elif n == 0:
+                o2.committed_metadata = ""
+            else:
+                end = position + n
+                o2.committed_metadata = buffer[position:end].tobytes().decode()
+                position = end
+            items2.append(o2)
+        items1.append(o1)
+    if position > limit:
         raise truncated()
     return o
 
@@ -452,17 +602,79 @@ def _write_offset_commit_request_v6(o: OffsetCommitRequest, out: bytearray) -> N
 
 
 def _read_offset_commit_request_v7(buffer: memoryview, position: int) -> OffsetCommitRequest:
+    limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitRequest)
+    o = new_offset_commit_request(OffsetCommitRequest)
     o.retention_time_ms = -1
-    o.group_id, position = read_string(buffer, position)
-    (o.generation_id_or_member_epoch,) = unpack_i(buffer, position)
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id_or_member_epoch, n = unpack_ih(buffer, position)
+    position += 6
+    if n < 0:
+        raise null_refused()
+    end = position + n
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    (n,) = unpack_h(buffer, position)
+    position += 2
+    if n < 0:
+        o.group_instance_id = None
+    elif n == 0:
+        o.group_instance_id = ""
+    else:
+        end = position + n
+        o.group_instance_id = buffer[position:end].tobytes().decode()
+        position = end
+    (n,) = unpack_i(buffer, position)
     position += 4
-    o.member_id, position = read_string(buffer, position)
-    o.group_instance_id, position = read_nullable_string(buffer, position)
-    n, position = read_count(buffer, position, 6)
-    o.topics, position, budget = _read_offset_commit_request_topic_v6(buffer, position, n, budget)
-    if position > len(buffer):
+    if n < 0 or n > budget or n * 6 > limit - position:
+        raise bad_count(n)
+    budget -= n
+    o.topics = items1 = []
+    count1 = n
+    for _ in range(count1):
+        o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
+        o1.topic_id = ZERO_UUID
+        (n,) = unpack_h(buffer, position)
+        position += 2
+        if n < 0:
+            raise null_refused()
+        end = position + n
+        o1.name = buffer[position:end].tobytes().decode()
+        position = end
+        (n,) = unpack_i(buffer, position)
+        position += 4
+        if n < 0 or n > budget or n * 18 > limit - position:
+            raise bad_count(n)
+        budget -= n
+        o1.partitions = items2 = []
+        count2 = n
+        for _ in range(count2):
+            o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
+            o2.commit_timestamp = -1
+            (
+                o2.partition_index,
+                o2.committed_offset,
+                o2.committed_leader_epoch,
+                n,
+            ) = unpack_iqih(buffer, position)
+            position += 18
+            if n < 0:
+                o2.committed_metadata = None
+            elif n == 0:
+                o2.committed_metadata = ""
+            else:
+                end = position + n
+                o2.committed_metadata = buffer[position:end].tobytes().decode()
+                position = end
+            items2.append(o2)
+        items1.append(o1)
+    if position > limit:
         raise truncated()
     return o
 
@@ -476,68 +688,102 @@ def _write_offset_commit_request_v7(o: OffsetCommitRequest, out: bytearray) -> N
     _write_offset_commit_request_topic_v6(out, o.topics)
 
 
-def _read_offset_commit_request_partition_v8(
-    buffer: memoryview, position: int, count: int, budget: int
-) -> tuple[list[OffsetCommitRequestPartition], int, int]:
-    if count > budget:
-        raise bad_count(count)
-    budget -= count
-    items: list[OffsetCommitRequestPartition] = []
-    for _ in range(count):
-        o = new(OffsetCommitRequestPartition)
-        o.commit_timestamp = -1
-        (
-            o.partition_index,
-            o.committed_offset,
-            o.committed_leader_epoch,
-        ) = unpack_iqi(buffer, position)
-        position += 16
-        o.committed_metadata, position = read_compact_nullable_string(buffer, position)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items.append(o)
-    return items, position, budget
-
-
-def _read_offset_commit_request_topic_v8(
-    buffer: memoryview, position: int, count: int, budget: int
-) -> tuple[list[OffsetCommitRequestTopic], int, int]:
-    if count > budget:
-        raise bad_count(count)
-    budget -= count
-    items: list[OffsetCommitRequestTopic] = []
-    for _ in range(count):
-        o = new(OffsetCommitRequestTopic)
-        o.topic_id = ZERO_UUID
-        o.name, position = read_compact_string(buffer, position)
-        n, position = read_compact_count(buffer, position, 18)
-        o.partitions, position, budget = _read_offset_commit_request_partition_v8(buffer, position, n, budget)
-        n = buffer[position]
-        position += 1
-        if n:
-            position = skip_tags(buffer, position - 1)
-        items.append(o)
-    return items, position, budget
-
-
 def _read_offset_commit_request_v8(buffer: memoryview, position: int) -> OffsetCommitRequest:
+    limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitRequest)
+    o = new_offset_commit_request(OffsetCommitRequest)
     o.retention_time_ms = -1
-    o.group_id, position = read_compact_string(buffer, position)
-    (o.generation_id_or_member_epoch,) = unpack_i(buffer, position)
-    position += 4
-    o.member_id, position = read_compact_string(buffer, position)
-    o.group_instance_id, position = read_compact_nullable_string(buffer, position)
-    n, position = read_compact_count(buffer, position, 3)
-    o.topics, position, budget = _read_offset_commit_request_topic_v8(buffer, position, n, budget)
+    n = buffer[position]
+    position += 1
+    if not 0 < n < 128:
+        n, position = string_length(buffer, position, n)
+    end = position + n - 1
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id_or_member_epoch, n = unpack_iB(buffer, position)
+    position += 5
+    if not 0 < n < 128:
+        n, position = string_length(buffer, position, n)
+    end = position + n - 1
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    n = buffer[position]
+    position += 1
+    if n == 0:
+        o.group_instance_id = None
+    elif n == 1:
+        o.group_instance_id = ""
+    else:
+        if not 0 < n < 128:
+            n, position = string_length(buffer, position, n)
+        end = position + n - 1
+        o.group_instance_id = buffer[position:end].tobytes().decode()
+        position = end
+    n = buffer[position]
+    position += 1
+    if n > 127:
+        n, position = uvarint(buffer, position, n)
+    n -= 1
+    if n < 0 or n > budget or n * 3 > limit - position:
+        raise bad_count(n)
+    budget -= n
+    o.topics = items1 = []
+    count1 = n
+    for _ in range(count1):
+        o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
+        o1.topic_id = ZERO_UUID
+        n = buffer[position]
+        position += 1
+        if not 0 < n < 128:
+            n, position = string_length(buffer, position, n)
+        end = position + n - 1
+        o1.name = buffer[position:end].tobytes().decode()
+        position = end
+        n = buffer[position]
+        position += 1
+        if n > 127:
+            n, position = uvarint(buffer, position, n)
+        n -= 1
+        if n < 0 or n > budget or n * 18 > limit - position:
+            raise bad_count(n)
+        budget -= n
+        o1.partitions = items2 = []
+        count2 = n
+        for _ in range(count2):
+            o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
+            o2.commit_timestamp = -1
+            (
+                o2.partition_index,
+                o2.committed_offset,
+                o2.committed_leader_epoch,
+                n,
+            ) = unpack_iqiB(buffer, position)
+            position += 17
+            if n == 0:
+                o2.committed_metadata = None
+            elif n == 1:
+                o2.committed_metadata = ""
+            else:
+                if not 0 < n < 128:
+                    n, position = string_length(buffer, position, n)
+                end = position + n - 1
+                o2.committed_metadata = buffer[position:end].tobytes().decode()
+                position = end
+            n = buffer[position]
+            position += 1
+            if n:
+                position = skip_tags(buffer, position - 1)
+            items2.append(o2)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items1.append(o1)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > len(buffer):
+    if position > limit:
         raise truncated()
     return o
 
@@ -569,45 +815,96 @@ def _write_offset_commit_request_v8(o: OffsetCommitRequest, out: bytearray) -> N
     out.append(0)
 
 
-def _read_offset_commit_request_topic_v10(
-    buffer: memoryview, position: int, count: int, budget: int
-) -> tuple[list[OffsetCommitRequestTopic], int, int]:
-    if count > budget:
-        raise bad_count(count)
-    budget -= count
-    items: list[OffsetCommitRequestTopic] = []
-    for _ in range(count):
-        o = new(OffsetCommitRequestTopic)
-        o.name = ""
-        (u0,) = unpack_u(buffer, position)
-        position += 16
-        o.topic_id = make_uuid(u0)
-        n, position = read_compact_count(buffer, position, 18)
-        o.partitions, position, budget = _read_offset_commit_request_partition_v8(buffer, position, n, budget)
+def _read_offset_commit_request_v10(buffer: memoryview, position: int) -> OffsetCommitRequest:
+    limit = len(buffer)
+    budget = OBJECT_BUDGET
+    o = new_offset_commit_request(OffsetCommitRequest)
+    o.retention_time_ms = -1
+    n = buffer[position]
+    position += 1
+    if not 0 < n < 128:
+        n, position = string_length(buffer, position, n)
+    end = position + n - 1
+    o.group_id = buffer[position:end].tobytes().decode()
+    position = end
+    o.generation_id_or_member_epoch, n = unpack_iB(buffer, position)
+    position += 5
+    if not 0 < n < 128:
+        n, position = string_length(buffer, position, n)
+    end = position + n - 1
+    o.member_id = buffer[position:end].tobytes().decode()
+    position = end
+    n = buffer[position]
+    position += 1
+    if n == 0:
+        o.group_instance_id = None
+    elif n == 1:
+        o.group_instance_id = ""
+    else:
+        if not 0 < n < 128:
+            n, position = string_length(buffer, position, n)
+        end = position + n - 1
+        o.group_instance_id = buffer[position:end].tobytes().decode()
+        position = end
+    n = buffer[position]
+    position += 1
+    if n > 127:
+        n, position = uvarint(buffer, position, n)
+    n -= 1
+    if n < 0 or n > budget or n * 18 > limit - position:
+        raise bad_count(n)
+    budget -= n
+    o.topics = items1 = []
+    count1 = n
+    for _ in range(count1):
+        o1 = new_offset_commit_request_topic(OffsetCommitRequestTopic)
+        o1.name = ""
+        u0, n = unpack_uB(buffer, position)
+        position += 17
+        o1.topic_id = make_uuid(u0)
+        if n > 127:
+            n, position = uvarint(buffer, position, n)
+        n -= 1
+        if n < 0 or n > budget or n * 18 > limit - position:
+            raise bad_count(n)
+        budget -= n
+        o1.partitions = items2 = []
+        count2 = n
+        for _ in range(count2):
+            o2 = new_offset_commit_request_partition(OffsetCommitRequestPartition)
+            o2.commit_timestamp = -1
+            (
+                o2.partition_index,
+                o2.committed_offset,
+                o2.committed_leader_epoch,
+                n,
+            ) = unpack_iqiB(buffer, position)
+            position += 17
+            if n == 0:
+                o2.committed_metadata = None
+            elif n == 1:
+                o2.committed_metadata = ""
+            else:
+                if not 0 < n < 128:
+                    n, position = string_length(buffer, position, n)
+                end = position + n - 1
+                o2.committed_metadata = buffer[position:end].tobytes().decode()
+                position = end
+            n = buffer[position]
+            position += 1
+            if n:
+                position = skip_tags(buffer, position - 1)
+            items2.append(o2)
         n = buffer[position]
         position += 1
         if n:
             position = skip_tags(buffer, position - 1)
-        items.append(o)
-    return items, position, budget
-
-
-def _read_offset_commit_request_v10(buffer: memoryview, position: int) -> OffsetCommitRequest:
-    budget = OBJECT_BUDGET
-    o = new(OffsetCommitRequest)
-    o.retention_time_ms = -1
-    o.group_id, position = read_compact_string(buffer, position)
-    (o.generation_id_or_member_epoch,) = unpack_i(buffer, position)
-    position += 4
-    o.member_id, position = read_compact_string(buffer, position)
-    o.group_instance_id, position = read_compact_nullable_string(buffer, position)
-    n, position = read_compact_count(buffer, position, 18)
-    o.topics, position, budget = _read_offset_commit_request_topic_v10(buffer, position, n, budget)
+        items1.append(o1)
     n = buffer[position]
     position += 1
     if n:
         position = skip_tags(buffer, position - 1)
-    if position > len(buffer):
+    if position > limit:
         raise truncated()
     return o
 
@@ -638,7 +935,7 @@ def _read_offset_commit_response_partition_v0(
     budget -= count
     items: list[OffsetCommitResponsePartition] = []
     for _ in range(count):
-        o = new(OffsetCommitResponsePartition)
+        o = new_offset_commit_response_partition(OffsetCommitResponsePartition)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
         items.append(o)
@@ -653,7 +950,7 @@ def _read_offset_commit_response_topic_v0(
     budget -= count
     items: list[OffsetCommitResponseTopic] = []
     for _ in range(count):
-        o = new(OffsetCommitResponseTopic)
+        o = new_offset_commit_response_topic(OffsetCommitResponseTopic)
         o.topic_id = ZERO_UUID
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 6)
@@ -664,7 +961,7 @@ def _read_offset_commit_response_topic_v0(
 
 def _read_offset_commit_response_v0(buffer: memoryview, position: int) -> OffsetCommitResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitResponse)
+    o = new_offset_commit_response(OffsetCommitResponse)
     o.throttle_time_ms = 0
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_offset_commit_response_topic_v0(buffer, position, n, budget)
@@ -673,26 +970,25 @@ def _read_offset_commit_response_v0(buffer: memoryview, position: int) -> Offset
     return o
 
 
-def _write_offset_commit_response_partition_v0(out: bytearray, items: Iterable[OffsetCommitResponsePartition]) -> None:
-    for o in items:
-        out += pack_ih(o.partition_index, o.error_code)
-
-
-def _write_offset_commit_response_topic_v0(out: bytearray, items: Iterable[OffsetCommitResponseTopic]) -> None:
-    for o in items:
-        encode_string(out, o.name)
-        encode_count(out, o.partitions)
-        _write_offset_commit_response_partition_v0(out, o.partitions)
-
-
 def _write_offset_commit_response_v0(o: OffsetCommitResponse, out: bytearray) -> None:
-    encode_count(out, o.topics)
-    _write_offset_commit_response_topic_v0(out, o.topics)
+    items1 = o.topics
+    n = len(items1)
+    out += pack_i(n)
+    for o2 in items1:
+        raw = o2.name.encode()
+        n = len(raw)
+        out += pack_h(n)
+        out += raw
+        items3 = o2.partitions
+        n = len(items3)
+        out += pack_i(n)
+        for o4 in items3:
+            out += pack_ih(o4.partition_index, o4.error_code)
 
 
 def _read_offset_commit_response_v3(buffer: memoryview, position: int) -> OffsetCommitResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitResponse)
+    o = new_offset_commit_response(OffsetCommitResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -703,9 +999,19 @@ def _read_offset_commit_response_v3(buffer: memoryview, position: int) -> Offset
 
 
 def _write_offset_commit_response_v3(o: OffsetCommitResponse, out: bytearray) -> None:
-    out += pack_i(o.throttle_time_ms)
-    encode_count(out, o.topics)
-    _write_offset_commit_response_topic_v0(out, o.topics)
+    items1 = o.topics
+    n = len(items1)
+    out += pack_ii(o.throttle_time_ms, n)
+    for o2 in items1:
+        raw = o2.name.encode()
+        n = len(raw)
+        out += pack_h(n)
+        out += raw
+        items3 = o2.partitions
+        n = len(items3)
+        out += pack_i(n)
+        for o4 in items3:
+            out += pack_ih(o4.partition_index, o4.error_code)
 
 
 def _read_offset_commit_response_partition_v8(
@@ -716,7 +1022,7 @@ def _read_offset_commit_response_partition_v8(
     budget -= count
     items: list[OffsetCommitResponsePartition] = []
     for _ in range(count):
-        o = new(OffsetCommitResponsePartition)
+        o = new_offset_commit_response_partition(OffsetCommitResponsePartition)
         o.partition_index, o.error_code, n = unpack_ihB(buffer, position)
         position += 7
         if n:
@@ -733,7 +1039,7 @@ def _read_offset_commit_response_topic_v8(
     budget -= count
     items: list[OffsetCommitResponseTopic] = []
     for _ in range(count):
-        o = new(OffsetCommitResponseTopic)
+        o = new_offset_commit_response_topic(OffsetCommitResponseTopic)
         o.topic_id = ZERO_UUID
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 7)
@@ -748,7 +1054,7 @@ def _read_offset_commit_response_topic_v8(
 
 def _read_offset_commit_response_v8(buffer: memoryview, position: int) -> OffsetCommitResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitResponse)
+    o = new_offset_commit_response(OffsetCommitResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 3)
@@ -762,23 +1068,31 @@ def _read_offset_commit_response_v8(buffer: memoryview, position: int) -> Offset
     return o
 
 
-def _write_offset_commit_response_partition_v8(out: bytearray, items: Iterable[OffsetCommitResponsePartition]) -> None:
-    for o in items:
-        out += pack_ihB(o.partition_index, o.error_code, 0)
-
-
-def _write_offset_commit_response_topic_v8(out: bytearray, items: Iterable[OffsetCommitResponseTopic]) -> None:
-    for o in items:
-        encode_compact_string(out, o.name)
-        encode_compact_count(out, o.partitions)
-        _write_offset_commit_response_partition_v8(out, o.partitions)
-        out.append(0)
-
-
 def _write_offset_commit_response_v8(o: OffsetCommitResponse, out: bytearray) -> None:
-    out += pack_i(o.throttle_time_ms)
-    encode_compact_count(out, o.topics)
-    _write_offset_commit_response_topic_v8(out, o.topics)
+    items1 = o.topics
+    n = len(items1) + 1
+    if n < 128:
+        out += pack_iB(o.throttle_time_ms, n)
+    else:
+        out += pack_i(o.throttle_time_ms)
+        out += encode_uvarint(n)
+    for o2 in items1:
+        raw = o2.name.encode()
+        n = len(raw) + 1
+        if n < 128:
+            out.append(n)
+        else:
+            out += encode_string_length(n)
+        out += raw
+        items3 = o2.partitions
+        n = len(items3) + 1
+        if n < 128:
+            out.append(n)
+        else:
+            out += encode_uvarint(n)
+        for o4 in items3:
+            out += pack_ihB(o4.partition_index, o4.error_code, 0)
+        out.append(0)
     out.append(0)
 
 
@@ -790,7 +1104,7 @@ def _read_offset_commit_response_topic_v10(
     budget -= count
     items: list[OffsetCommitResponseTopic] = []
     for _ in range(count):
-        o = new(OffsetCommitResponseTopic)
+        o = new_offset_commit_response_topic(OffsetCommitResponseTopic)
         o.name = ""
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -807,7 +1121,7 @@ def _read_offset_commit_response_topic_v10(
 
 def _read_offset_commit_response_v10(buffer: memoryview, position: int) -> OffsetCommitResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetCommitResponse)
+    o = new_offset_commit_response(OffsetCommitResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 18)
@@ -821,21 +1135,34 @@ def _read_offset_commit_response_v10(buffer: memoryview, position: int) -> Offse
     return o
 
 
-def _write_offset_commit_response_topic_v10(out: bytearray, items: Iterable[OffsetCommitResponseTopic]) -> None:
-    for o in items:
-        out += pack_u(o.topic_id)
-        encode_compact_count(out, o.partitions)
-        _write_offset_commit_response_partition_v8(out, o.partitions)
-        out.append(0)
-
-
 def _write_offset_commit_response_v10(o: OffsetCommitResponse, out: bytearray) -> None:
-    out += pack_i(o.throttle_time_ms)
-    encode_compact_count(out, o.topics)
-    _write_offset_commit_response_topic_v10(out, o.topics)
+    items1 = o.topics
+    n = len(items1) + 1
+    if n < 128:
+        out += pack_iB(o.throttle_time_ms, n)
+    else:
+        out += pack_i(o.throttle_time_ms)
+        out += encode_uvarint(n)
+    for o2 in items1:
+        items3 = o2.partitions
+        n = len(items3) + 1
+        if n < 128:
+            out += pack_uB(o2.topic_id, n)
+        else:
+            out += pack_u(o2.topic_id)
+            out += encode_uvarint(n)
+        for o4 in items3:
+            out += pack_ihB(o4.partition_index, o4.error_code, 0)
+        out.append(0)
     out.append(0)
 
 
+new_offset_commit_request: Final = OffsetCommitRequest.__new__
+new_offset_commit_request_partition: Final = OffsetCommitRequestPartition.__new__
+new_offset_commit_request_topic: Final = OffsetCommitRequestTopic.__new__
+new_offset_commit_response: Final = OffsetCommitResponse.__new__
+new_offset_commit_response_partition: Final = OffsetCommitResponsePartition.__new__
+new_offset_commit_response_topic: Final = OffsetCommitResponseTopic.__new__
 OffsetCommitRequest.DECODERS = {
     0: _read_offset_commit_request_v0,
     1: _read_offset_commit_request_v1,

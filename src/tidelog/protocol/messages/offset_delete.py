@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -24,12 +23,12 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_hi = Layout(">hi").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_hi = Layout(">hi").pack
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
+unpack_hi: Final = Layout(">hi").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_hi: Final = Layout(">hi").pack
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class OffsetDeleteRequest(Message):
@@ -124,7 +123,7 @@ def _read_offset_delete_request_partition_v0(
     budget -= count
     items: list[OffsetDeleteRequestPartition] = []
     for _ in range(count):
-        o = new(OffsetDeleteRequestPartition)
+        o = new_offset_delete_request_partition(OffsetDeleteRequestPartition)
         (o.partition_index,) = unpack_i(buffer, position)
         position += 4
         items.append(o)
@@ -139,7 +138,7 @@ def _read_offset_delete_request_topic_v0(
     budget -= count
     items: list[OffsetDeleteRequestTopic] = []
     for _ in range(count):
-        o = new(OffsetDeleteRequestTopic)
+        o = new_offset_delete_request_topic(OffsetDeleteRequestTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partitions, position, budget = _read_offset_delete_request_partition_v0(buffer, position, n, budget)
@@ -149,7 +148,7 @@ def _read_offset_delete_request_topic_v0(
 
 def _read_offset_delete_request_v0(buffer: memoryview, position: int) -> OffsetDeleteRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetDeleteRequest)
+    o = new_offset_delete_request(OffsetDeleteRequest)
     o.group_id, position = read_string(buffer, position)
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_offset_delete_request_topic_v0(buffer, position, n, budget)
@@ -184,7 +183,7 @@ def _read_offset_delete_response_partition_v0(
     budget -= count
     items: list[OffsetDeleteResponsePartition] = []
     for _ in range(count):
-        o = new(OffsetDeleteResponsePartition)
+        o = new_offset_delete_response_partition(OffsetDeleteResponsePartition)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
         items.append(o)
@@ -199,7 +198,7 @@ def _read_offset_delete_response_topic_v0(
     budget -= count
     items: list[OffsetDeleteResponseTopic] = []
     for _ in range(count):
-        o = new(OffsetDeleteResponseTopic)
+        o = new_offset_delete_response_topic(OffsetDeleteResponseTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 6)
         o.partitions, position, budget = _read_offset_delete_response_partition_v0(buffer, position, n, budget)
@@ -209,7 +208,7 @@ def _read_offset_delete_response_topic_v0(
 
 def _read_offset_delete_response_v0(buffer: memoryview, position: int) -> OffsetDeleteResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetDeleteResponse)
+    o = new_offset_delete_response(OffsetDeleteResponse)
     o.error_code, o.throttle_time_ms = unpack_hi(buffer, position)
     position += 6
     n, position = read_count(buffer, position, 6)
@@ -237,6 +236,12 @@ def _write_offset_delete_response_v0(o: OffsetDeleteResponse, out: bytearray) ->
     _write_offset_delete_response_topic_v0(out, o.topics)
 
 
+new_offset_delete_request: Final = OffsetDeleteRequest.__new__
+new_offset_delete_request_partition: Final = OffsetDeleteRequestPartition.__new__
+new_offset_delete_request_topic: Final = OffsetDeleteRequestTopic.__new__
+new_offset_delete_response: Final = OffsetDeleteResponse.__new__
+new_offset_delete_response_partition: Final = OffsetDeleteResponsePartition.__new__
+new_offset_delete_response_topic: Final = OffsetDeleteResponseTopic.__new__
 OffsetDeleteRequest.DECODERS = {
     0: _read_offset_delete_request_v0,
 }

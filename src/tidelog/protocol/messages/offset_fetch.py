@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
     null_given,
 )
 from tidelog.protocol.primitives import (
@@ -46,20 +45,20 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_tB = Layout(">?B").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_hB = Layout(">hB").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iq = Layout(">iq").unpack_from
-unpack_iqi = Layout(">iqi").unpack_from
-unpack_u = Layout(">16s").unpack_from
-pack_tB = Layout(">?B").pack
-pack_h = Layout(">h").pack
-pack_hB = Layout(">hB").pack
-pack_i = Layout(">i").pack
-pack_iq = Layout(">iq").pack
-pack_iqi = Layout(">iqi").pack
-pack_u = Layout(">16s").pack
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hB: Final = Layout(">hB").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iq: Final = Layout(">iq").unpack_from
+unpack_iqi: Final = Layout(">iqi").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+pack_tB: Final = Layout(">?B").pack
+pack_h: Final = Layout(">h").pack
+pack_hB: Final = Layout(">hB").pack
+pack_i: Final = Layout(">i").pack
+pack_iq: Final = Layout(">iq").pack
+pack_iqi: Final = Layout(">iqi").pack
+pack_u: Final = Layout(">16s").pack
 
 
 class OffsetFetchRequest(Message):
@@ -248,7 +247,7 @@ def _read_offset_fetch_request_topic_v0(
     budget -= count
     items: list[OffsetFetchRequestTopic] = []
     for _ in range(count):
-        o = new(OffsetFetchRequestTopic)
+        o = new_offset_fetch_request_topic(OffsetFetchRequestTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partition_indexes, position = read_numbers(buffer, position, n, "i", 4)
@@ -258,7 +257,7 @@ def _read_offset_fetch_request_topic_v0(
 
 def _read_offset_fetch_request_v0(buffer: memoryview, position: int) -> OffsetFetchRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchRequest)
+    o = new_offset_fetch_request(OffsetFetchRequest)
     o.groups = []
     o.require_stable = False
     o.group_id, position = read_string(buffer, position)
@@ -290,7 +289,7 @@ def _write_offset_fetch_request_v0(o: OffsetFetchRequest, out: bytearray) -> Non
 
 def _read_offset_fetch_request_v2(buffer: memoryview, position: int) -> OffsetFetchRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchRequest)
+    o = new_offset_fetch_request(OffsetFetchRequest)
     o.groups = []
     o.require_stable = False
     o.group_id, position = read_string(buffer, position)
@@ -323,7 +322,7 @@ def _read_offset_fetch_request_topic_v6(
     budget -= count
     items: list[OffsetFetchRequestTopic] = []
     for _ in range(count):
-        o = new(OffsetFetchRequestTopic)
+        o = new_offset_fetch_request_topic(OffsetFetchRequestTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partition_indexes, position = read_numbers(buffer, position, n, "i", 4)
@@ -337,7 +336,7 @@ def _read_offset_fetch_request_topic_v6(
 
 def _read_offset_fetch_request_v6(buffer: memoryview, position: int) -> OffsetFetchRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchRequest)
+    o = new_offset_fetch_request(OffsetFetchRequest)
     o.groups = []
     o.require_stable = False
     o.group_id, position = read_compact_string(buffer, position)
@@ -377,7 +376,7 @@ def _write_offset_fetch_request_v6(o: OffsetFetchRequest, out: bytearray) -> Non
 
 def _read_offset_fetch_request_v7(buffer: memoryview, position: int) -> OffsetFetchRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchRequest)
+    o = new_offset_fetch_request(OffsetFetchRequest)
     o.groups = []
     o.group_id, position = read_compact_string(buffer, position)
     n, position = read_compact_nullable_count(buffer, position, 3)
@@ -412,7 +411,7 @@ def _read_offset_fetch_request_topics_v8(
     budget -= count
     items: list[OffsetFetchRequestTopics] = []
     for _ in range(count):
-        o = new(OffsetFetchRequestTopics)
+        o = new_offset_fetch_request_topics(OffsetFetchRequestTopics)
         o.topic_id = ZERO_UUID
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
@@ -433,7 +432,7 @@ def _read_offset_fetch_request_group_v8(
     budget -= count
     items: list[OffsetFetchRequestGroup] = []
     for _ in range(count):
-        o = new(OffsetFetchRequestGroup)
+        o = new_offset_fetch_request_group(OffsetFetchRequestGroup)
         o.member_id = None
         o.member_epoch = -1
         o.group_id, position = read_compact_string(buffer, position)
@@ -452,7 +451,7 @@ def _read_offset_fetch_request_group_v8(
 
 def _read_offset_fetch_request_v8(buffer: memoryview, position: int) -> OffsetFetchRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchRequest)
+    o = new_offset_fetch_request(OffsetFetchRequest)
     o.group_id = ""
     o.topics = []
     n, position = read_compact_count(buffer, position, 3)
@@ -501,7 +500,7 @@ def _read_offset_fetch_request_group_v9(
     budget -= count
     items: list[OffsetFetchRequestGroup] = []
     for _ in range(count):
-        o = new(OffsetFetchRequestGroup)
+        o = new_offset_fetch_request_group(OffsetFetchRequestGroup)
         o.group_id, position = read_compact_string(buffer, position)
         o.member_id, position = read_compact_nullable_string(buffer, position)
         (o.member_epoch,) = unpack_i(buffer, position)
@@ -521,7 +520,7 @@ def _read_offset_fetch_request_group_v9(
 
 def _read_offset_fetch_request_v9(buffer: memoryview, position: int) -> OffsetFetchRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchRequest)
+    o = new_offset_fetch_request(OffsetFetchRequest)
     o.group_id = ""
     o.topics = []
     n, position = read_compact_count(buffer, position, 8)
@@ -564,7 +563,7 @@ def _read_offset_fetch_request_topics_v10(
     budget -= count
     items: list[OffsetFetchRequestTopics] = []
     for _ in range(count):
-        o = new(OffsetFetchRequestTopics)
+        o = new_offset_fetch_request_topics(OffsetFetchRequestTopics)
         o.name = ""
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -587,7 +586,7 @@ def _read_offset_fetch_request_group_v10(
     budget -= count
     items: list[OffsetFetchRequestGroup] = []
     for _ in range(count):
-        o = new(OffsetFetchRequestGroup)
+        o = new_offset_fetch_request_group(OffsetFetchRequestGroup)
         o.group_id, position = read_compact_string(buffer, position)
         o.member_id, position = read_compact_nullable_string(buffer, position)
         (o.member_epoch,) = unpack_i(buffer, position)
@@ -607,7 +606,7 @@ def _read_offset_fetch_request_group_v10(
 
 def _read_offset_fetch_request_v10(buffer: memoryview, position: int) -> OffsetFetchRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchRequest)
+    o = new_offset_fetch_request(OffsetFetchRequest)
     o.group_id = ""
     o.topics = []
     n, position = read_compact_count(buffer, position, 8)
@@ -658,7 +657,7 @@ def _read_offset_fetch_response_partition_v0(
     budget -= count
     items: list[OffsetFetchResponsePartition] = []
     for _ in range(count):
-        o = new(OffsetFetchResponsePartition)
+        o = new_offset_fetch_response_partition(OffsetFetchResponsePartition)
         o.committed_leader_epoch = -1
         o.partition_index, o.committed_offset = unpack_iq(buffer, position)
         position += 12
@@ -677,7 +676,7 @@ def _read_offset_fetch_response_topic_v0(
     budget -= count
     items: list[OffsetFetchResponseTopic] = []
     for _ in range(count):
-        o = new(OffsetFetchResponseTopic)
+        o = new_offset_fetch_response_topic(OffsetFetchResponseTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 16)
         o.partitions, position, budget = _read_offset_fetch_response_partition_v0(buffer, position, n, budget)
@@ -687,7 +686,7 @@ def _read_offset_fetch_response_topic_v0(
 
 def _read_offset_fetch_response_v0(buffer: memoryview, position: int) -> OffsetFetchResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchResponse)
+    o = new_offset_fetch_response(OffsetFetchResponse)
     o.throttle_time_ms = 0
     o.error_code = 0
     o.groups = []
@@ -721,7 +720,7 @@ def _write_offset_fetch_response_v0(o: OffsetFetchResponse, out: bytearray) -> N
 
 def _read_offset_fetch_response_v2(buffer: memoryview, position: int) -> OffsetFetchResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchResponse)
+    o = new_offset_fetch_response(OffsetFetchResponse)
     o.throttle_time_ms = 0
     o.groups = []
     n, position = read_count(buffer, position, 6)
@@ -743,7 +742,7 @@ def _write_offset_fetch_response_v2(o: OffsetFetchResponse, out: bytearray) -> N
 
 def _read_offset_fetch_response_v3(buffer: memoryview, position: int) -> OffsetFetchResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchResponse)
+    o = new_offset_fetch_response(OffsetFetchResponse)
     o.groups = []
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -773,7 +772,7 @@ def _read_offset_fetch_response_partition_v5(
     budget -= count
     items: list[OffsetFetchResponsePartition] = []
     for _ in range(count):
-        o = new(OffsetFetchResponsePartition)
+        o = new_offset_fetch_response_partition(OffsetFetchResponsePartition)
         (
             o.partition_index,
             o.committed_offset,
@@ -795,7 +794,7 @@ def _read_offset_fetch_response_topic_v5(
     budget -= count
     items: list[OffsetFetchResponseTopic] = []
     for _ in range(count):
-        o = new(OffsetFetchResponseTopic)
+        o = new_offset_fetch_response_topic(OffsetFetchResponseTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 20)
         o.partitions, position, budget = _read_offset_fetch_response_partition_v5(buffer, position, n, budget)
@@ -805,7 +804,7 @@ def _read_offset_fetch_response_topic_v5(
 
 def _read_offset_fetch_response_v5(buffer: memoryview, position: int) -> OffsetFetchResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchResponse)
+    o = new_offset_fetch_response(OffsetFetchResponse)
     o.groups = []
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -849,7 +848,7 @@ def _read_offset_fetch_response_partition_v6(
     budget -= count
     items: list[OffsetFetchResponsePartition] = []
     for _ in range(count):
-        o = new(OffsetFetchResponsePartition)
+        o = new_offset_fetch_response_partition(OffsetFetchResponsePartition)
         (
             o.partition_index,
             o.committed_offset,
@@ -873,7 +872,7 @@ def _read_offset_fetch_response_topic_v6(
     budget -= count
     items: list[OffsetFetchResponseTopic] = []
     for _ in range(count):
-        o = new(OffsetFetchResponseTopic)
+        o = new_offset_fetch_response_topic(OffsetFetchResponseTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 20)
         o.partitions, position, budget = _read_offset_fetch_response_partition_v6(buffer, position, n, budget)
@@ -887,7 +886,7 @@ def _read_offset_fetch_response_topic_v6(
 
 def _read_offset_fetch_response_v6(buffer: memoryview, position: int) -> OffsetFetchResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchResponse)
+    o = new_offset_fetch_response(OffsetFetchResponse)
     o.groups = []
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
@@ -934,7 +933,7 @@ def _read_offset_fetch_response_partitions_v8(
     budget -= count
     items: list[OffsetFetchResponsePartitions] = []
     for _ in range(count):
-        o = new(OffsetFetchResponsePartitions)
+        o = new_offset_fetch_response_partitions(OffsetFetchResponsePartitions)
         (
             o.partition_index,
             o.committed_offset,
@@ -958,7 +957,7 @@ def _read_offset_fetch_response_topics_v8(
     budget -= count
     items: list[OffsetFetchResponseTopics] = []
     for _ in range(count):
-        o = new(OffsetFetchResponseTopics)
+        o = new_offset_fetch_response_topics(OffsetFetchResponseTopics)
         o.topic_id = ZERO_UUID
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 20)
@@ -979,7 +978,7 @@ def _read_offset_fetch_response_group_v8(
     budget -= count
     items: list[OffsetFetchResponseGroup] = []
     for _ in range(count):
-        o = new(OffsetFetchResponseGroup)
+        o = new_offset_fetch_response_group(OffsetFetchResponseGroup)
         o.group_id, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 3)
         o.topics, position, budget = _read_offset_fetch_response_topics_v8(buffer, position, n, budget)
@@ -993,7 +992,7 @@ def _read_offset_fetch_response_group_v8(
 
 def _read_offset_fetch_response_v8(buffer: memoryview, position: int) -> OffsetFetchResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchResponse)
+    o = new_offset_fetch_response(OffsetFetchResponse)
     o.topics = []
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
@@ -1049,7 +1048,7 @@ def _read_offset_fetch_response_topics_v10(
     budget -= count
     items: list[OffsetFetchResponseTopics] = []
     for _ in range(count):
-        o = new(OffsetFetchResponseTopics)
+        o = new_offset_fetch_response_topics(OffsetFetchResponseTopics)
         o.name = ""
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -1072,7 +1071,7 @@ def _read_offset_fetch_response_group_v10(
     budget -= count
     items: list[OffsetFetchResponseGroup] = []
     for _ in range(count):
-        o = new(OffsetFetchResponseGroup)
+        o = new_offset_fetch_response_group(OffsetFetchResponseGroup)
         o.group_id, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 18)
         o.topics, position, budget = _read_offset_fetch_response_topics_v10(buffer, position, n, budget)
@@ -1086,7 +1085,7 @@ def _read_offset_fetch_response_group_v10(
 
 def _read_offset_fetch_response_v10(buffer: memoryview, position: int) -> OffsetFetchResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetFetchResponse)
+    o = new_offset_fetch_response(OffsetFetchResponse)
     o.topics = []
     o.error_code = 0
     (o.throttle_time_ms,) = unpack_i(buffer, position)
@@ -1127,6 +1126,16 @@ def _write_offset_fetch_response_v10(o: OffsetFetchResponse, out: bytearray) -> 
     out.append(0)
 
 
+new_offset_fetch_request: Final = OffsetFetchRequest.__new__
+new_offset_fetch_request_group: Final = OffsetFetchRequestGroup.__new__
+new_offset_fetch_request_topic: Final = OffsetFetchRequestTopic.__new__
+new_offset_fetch_request_topics: Final = OffsetFetchRequestTopics.__new__
+new_offset_fetch_response: Final = OffsetFetchResponse.__new__
+new_offset_fetch_response_group: Final = OffsetFetchResponseGroup.__new__
+new_offset_fetch_response_partition: Final = OffsetFetchResponsePartition.__new__
+new_offset_fetch_response_partitions: Final = OffsetFetchResponsePartitions.__new__
+new_offset_fetch_response_topic: Final = OffsetFetchResponseTopic.__new__
+new_offset_fetch_response_topics: Final = OffsetFetchResponseTopics.__new__
 OffsetFetchRequest.DECODERS = {
     0: _read_offset_fetch_request_v0,
     1: _read_offset_fetch_request_v0,

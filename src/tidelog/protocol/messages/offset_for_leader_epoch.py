@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -29,20 +28,20 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_hiiq = Layout(">hiiq").unpack_from
-unpack_hiiqB = Layout(">hiiqB").unpack_from
-unpack_hiq = Layout(">hiq").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_ii = Layout(">ii").unpack_from
-unpack_iii = Layout(">iii").unpack_from
-unpack_iiiB = Layout(">iiiB").unpack_from
-pack_hiiq = Layout(">hiiq").pack
-pack_hiiqB = Layout(">hiiqB").pack
-pack_hiq = Layout(">hiq").pack
-pack_i = Layout(">i").pack
-pack_ii = Layout(">ii").pack
-pack_iii = Layout(">iii").pack
-pack_iiiB = Layout(">iiiB").pack
+unpack_hiiq: Final = Layout(">hiiq").unpack_from
+unpack_hiiqB: Final = Layout(">hiiqB").unpack_from
+unpack_hiq: Final = Layout(">hiq").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ii: Final = Layout(">ii").unpack_from
+unpack_iii: Final = Layout(">iii").unpack_from
+unpack_iiiB: Final = Layout(">iiiB").unpack_from
+pack_hiiq: Final = Layout(">hiiq").pack
+pack_hiiqB: Final = Layout(">hiiqB").pack
+pack_hiq: Final = Layout(">hiq").pack
+pack_i: Final = Layout(">i").pack
+pack_ii: Final = Layout(">ii").pack
+pack_iii: Final = Layout(">iii").pack
+pack_iiiB: Final = Layout(">iiiB").pack
 
 
 class OffsetForLeaderEpochRequest(Message):
@@ -143,7 +142,7 @@ def _read_offset_for_leader_partition_v0(
     budget -= count
     items: list[OffsetForLeaderPartition] = []
     for _ in range(count):
-        o = new(OffsetForLeaderPartition)
+        o = new_offset_for_leader_partition(OffsetForLeaderPartition)
         o.current_leader_epoch = -1
         o.partition, o.leader_epoch = unpack_ii(buffer, position)
         position += 8
@@ -159,7 +158,7 @@ def _read_offset_for_leader_topic_v0(
     budget -= count
     items: list[OffsetForLeaderTopic] = []
     for _ in range(count):
-        o = new(OffsetForLeaderTopic)
+        o = new_offset_for_leader_topic(OffsetForLeaderTopic)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 8)
         o.partitions, position, budget = _read_offset_for_leader_partition_v0(buffer, position, n, budget)
@@ -169,7 +168,7 @@ def _read_offset_for_leader_topic_v0(
 
 def _read_offset_for_leader_epoch_request_v0(buffer: memoryview, position: int) -> OffsetForLeaderEpochRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetForLeaderEpochRequest)
+    o = new_offset_for_leader_epoch_request(OffsetForLeaderEpochRequest)
     o.replica_id = -2
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_offset_for_leader_topic_v0(buffer, position, n, budget)
@@ -203,7 +202,7 @@ def _read_offset_for_leader_partition_v2(
     budget -= count
     items: list[OffsetForLeaderPartition] = []
     for _ in range(count):
-        o = new(OffsetForLeaderPartition)
+        o = new_offset_for_leader_partition(OffsetForLeaderPartition)
         o.partition, o.current_leader_epoch, o.leader_epoch = unpack_iii(buffer, position)
         position += 12
         items.append(o)
@@ -218,7 +217,7 @@ def _read_offset_for_leader_topic_v2(
     budget -= count
     items: list[OffsetForLeaderTopic] = []
     for _ in range(count):
-        o = new(OffsetForLeaderTopic)
+        o = new_offset_for_leader_topic(OffsetForLeaderTopic)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 12)
         o.partitions, position, budget = _read_offset_for_leader_partition_v2(buffer, position, n, budget)
@@ -228,7 +227,7 @@ def _read_offset_for_leader_topic_v2(
 
 def _read_offset_for_leader_epoch_request_v2(buffer: memoryview, position: int) -> OffsetForLeaderEpochRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetForLeaderEpochRequest)
+    o = new_offset_for_leader_epoch_request(OffsetForLeaderEpochRequest)
     o.replica_id = -2
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_offset_for_leader_topic_v2(buffer, position, n, budget)
@@ -256,7 +255,7 @@ def _write_offset_for_leader_epoch_request_v2(o: OffsetForLeaderEpochRequest, ou
 
 def _read_offset_for_leader_epoch_request_v3(buffer: memoryview, position: int) -> OffsetForLeaderEpochRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetForLeaderEpochRequest)
+    o = new_offset_for_leader_epoch_request(OffsetForLeaderEpochRequest)
     (o.replica_id,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -280,7 +279,7 @@ def _read_offset_for_leader_partition_v4(
     budget -= count
     items: list[OffsetForLeaderPartition] = []
     for _ in range(count):
-        o = new(OffsetForLeaderPartition)
+        o = new_offset_for_leader_partition(OffsetForLeaderPartition)
         o.partition, o.current_leader_epoch, o.leader_epoch, n = unpack_iiiB(buffer, position)
         position += 13
         if n:
@@ -297,7 +296,7 @@ def _read_offset_for_leader_topic_v4(
     budget -= count
     items: list[OffsetForLeaderTopic] = []
     for _ in range(count):
-        o = new(OffsetForLeaderTopic)
+        o = new_offset_for_leader_topic(OffsetForLeaderTopic)
         o.topic, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 13)
         o.partitions, position, budget = _read_offset_for_leader_partition_v4(buffer, position, n, budget)
@@ -311,7 +310,7 @@ def _read_offset_for_leader_topic_v4(
 
 def _read_offset_for_leader_epoch_request_v4(buffer: memoryview, position: int) -> OffsetForLeaderEpochRequest:
     budget = OBJECT_BUDGET
-    o = new(OffsetForLeaderEpochRequest)
+    o = new_offset_for_leader_epoch_request(OffsetForLeaderEpochRequest)
     (o.replica_id,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 3)
@@ -353,7 +352,7 @@ def _read_epoch_end_offset_v0(
     budget -= count
     items: list[EpochEndOffset] = []
     for _ in range(count):
-        o = new(EpochEndOffset)
+        o = new_epoch_end_offset(EpochEndOffset)
         o.leader_epoch = -1
         o.error_code, o.partition, o.end_offset = unpack_hiq(buffer, position)
         position += 14
@@ -369,7 +368,7 @@ def _read_offset_for_leader_topic_result_v0(
     budget -= count
     items: list[OffsetForLeaderTopicResult] = []
     for _ in range(count):
-        o = new(OffsetForLeaderTopicResult)
+        o = new_offset_for_leader_topic_result(OffsetForLeaderTopicResult)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 14)
         o.partitions, position, budget = _read_epoch_end_offset_v0(buffer, position, n, budget)
@@ -379,7 +378,7 @@ def _read_offset_for_leader_topic_result_v0(
 
 def _read_offset_for_leader_epoch_response_v0(buffer: memoryview, position: int) -> OffsetForLeaderEpochResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetForLeaderEpochResponse)
+    o = new_offset_for_leader_epoch_response(OffsetForLeaderEpochResponse)
     o.throttle_time_ms = 0
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_offset_for_leader_topic_result_v0(buffer, position, n, budget)
@@ -413,7 +412,7 @@ def _read_epoch_end_offset_v1(
     budget -= count
     items: list[EpochEndOffset] = []
     for _ in range(count):
-        o = new(EpochEndOffset)
+        o = new_epoch_end_offset(EpochEndOffset)
         o.error_code, o.partition, o.leader_epoch, o.end_offset = unpack_hiiq(buffer, position)
         position += 18
         items.append(o)
@@ -428,7 +427,7 @@ def _read_offset_for_leader_topic_result_v1(
     budget -= count
     items: list[OffsetForLeaderTopicResult] = []
     for _ in range(count):
-        o = new(OffsetForLeaderTopicResult)
+        o = new_offset_for_leader_topic_result(OffsetForLeaderTopicResult)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 18)
         o.partitions, position, budget = _read_epoch_end_offset_v1(buffer, position, n, budget)
@@ -438,7 +437,7 @@ def _read_offset_for_leader_topic_result_v1(
 
 def _read_offset_for_leader_epoch_response_v1(buffer: memoryview, position: int) -> OffsetForLeaderEpochResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetForLeaderEpochResponse)
+    o = new_offset_for_leader_epoch_response(OffsetForLeaderEpochResponse)
     o.throttle_time_ms = 0
     n, position = read_count(buffer, position, 6)
     o.topics, position, budget = _read_offset_for_leader_topic_result_v1(buffer, position, n, budget)
@@ -466,7 +465,7 @@ def _write_offset_for_leader_epoch_response_v1(o: OffsetForLeaderEpochResponse, 
 
 def _read_offset_for_leader_epoch_response_v2(buffer: memoryview, position: int) -> OffsetForLeaderEpochResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetForLeaderEpochResponse)
+    o = new_offset_for_leader_epoch_response(OffsetForLeaderEpochResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -490,7 +489,7 @@ def _read_epoch_end_offset_v4(
     budget -= count
     items: list[EpochEndOffset] = []
     for _ in range(count):
-        o = new(EpochEndOffset)
+        o = new_epoch_end_offset(EpochEndOffset)
         o.error_code, o.partition, o.leader_epoch, o.end_offset, n = unpack_hiiqB(buffer, position)
         position += 19
         if n:
@@ -507,7 +506,7 @@ def _read_offset_for_leader_topic_result_v4(
     budget -= count
     items: list[OffsetForLeaderTopicResult] = []
     for _ in range(count):
-        o = new(OffsetForLeaderTopicResult)
+        o = new_offset_for_leader_topic_result(OffsetForLeaderTopicResult)
         o.topic, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 19)
         o.partitions, position, budget = _read_epoch_end_offset_v4(buffer, position, n, budget)
@@ -521,7 +520,7 @@ def _read_offset_for_leader_topic_result_v4(
 
 def _read_offset_for_leader_epoch_response_v4(buffer: memoryview, position: int) -> OffsetForLeaderEpochResponse:
     budget = OBJECT_BUDGET
-    o = new(OffsetForLeaderEpochResponse)
+    o = new_offset_for_leader_epoch_response(OffsetForLeaderEpochResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 3)
@@ -555,6 +554,12 @@ def _write_offset_for_leader_epoch_response_v4(o: OffsetForLeaderEpochResponse, 
     out.append(0)
 
 
+new_epoch_end_offset: Final = EpochEndOffset.__new__
+new_offset_for_leader_epoch_request: Final = OffsetForLeaderEpochRequest.__new__
+new_offset_for_leader_epoch_response: Final = OffsetForLeaderEpochResponse.__new__
+new_offset_for_leader_partition: Final = OffsetForLeaderPartition.__new__
+new_offset_for_leader_topic: Final = OffsetForLeaderTopic.__new__
+new_offset_for_leader_topic_result: Final = OffsetForLeaderTopicResult.__new__
 OffsetForLeaderEpochRequest.DECODERS = {
     0: _read_offset_for_leader_epoch_request_v0,
     1: _read_offset_for_leader_epoch_request_v0,

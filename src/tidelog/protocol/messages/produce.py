@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import Any
+from typing import Any, Final
 
 from tidelog.protocol.message import (
     EMPTY,
@@ -11,7 +11,6 @@ from tidelog.protocol.message import (
     RecordsMessage,
     Struct,
     absent,
-    new,
     null_given,
 )
 from tidelog.protocol.primitives import (
@@ -40,34 +39,34 @@ from tidelog.types import (
     ZERO_UUID,
 )
 
-unpack_h = Layout(">h").unpack_from
-unpack_hiB = Layout(">hiB").unpack_from
-unpack_hii = Layout(">hii").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ihq = Layout(">ihq").unpack_from
-unpack_ihqq = Layout(">ihqq").unpack_from
-unpack_ihqqq = Layout(">ihqqq").unpack_from
-unpack_ii = Layout(">ii").unpack_from
-unpack_iiB = Layout(">iiB").unpack_from
-unpack_u = Layout(">16s").unpack_from
-unpack_uB = Layout(">16sB").unpack_from
-pack_h = Layout(">h").pack
-pack_hi = Layout(">hi").pack
-pack_hiB = Layout(">hiB").pack
-pack_hii = Layout(">hii").pack
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ih = Layout(">ih").pack
-pack_ihq = Layout(">ihq").pack
-pack_ihqq = Layout(">ihqq").pack
-pack_ihqqq = Layout(">ihqqq").pack
-pack_ihqqqB = Layout(">ihqqqB").pack
-pack_ihqqqi = Layout(">ihqqqi").pack
-pack_ii = Layout(">ii").pack
-pack_iiB = Layout(">iiB").pack
-pack_u = Layout(">16s").pack
-pack_uB = Layout(">16sB").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hiB: Final = Layout(">hiB").unpack_from
+unpack_hii: Final = Layout(">hii").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ihq: Final = Layout(">ihq").unpack_from
+unpack_ihqq: Final = Layout(">ihqq").unpack_from
+unpack_ihqqq: Final = Layout(">ihqqq").unpack_from
+unpack_ii: Final = Layout(">ii").unpack_from
+unpack_iiB: Final = Layout(">iiB").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+unpack_uB: Final = Layout(">16sB").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_hi: Final = Layout(">hi").pack
+pack_hiB: Final = Layout(">hiB").pack
+pack_hii: Final = Layout(">hii").pack
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihq: Final = Layout(">ihq").pack
+pack_ihqq: Final = Layout(">ihqq").pack
+pack_ihqqq: Final = Layout(">ihqqq").pack
+pack_ihqqqB: Final = Layout(">ihqqqB").pack
+pack_ihqqqi: Final = Layout(">ihqqqi").pack
+pack_ii: Final = Layout(">ii").pack
+pack_iiB: Final = Layout(">iiB").pack
+pack_u: Final = Layout(">16s").pack
+pack_uB: Final = Layout(">16sB").pack
 
 
 class ProduceRequest(RecordsMessage):
@@ -231,7 +230,7 @@ class NodeEndpoint(Struct):
 def _read_produce_request_v0(buffer: memoryview, position: int) -> ProduceRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(ProduceRequest)
+    o = new_produce_request(ProduceRequest)
     o.transactional_id = None
     o.acks, o.timeout_ms, n = unpack_hii(buffer, position)
     position += 10
@@ -239,8 +238,9 @@ def _read_produce_request_v0(buffer: memoryview, position: int) -> ProduceReques
         raise bad_count(n)
     budget -= n
     o.topic_data = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceData)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_topic_produce_data(TopicProduceData)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -255,8 +255,9 @@ def _read_produce_request_v0(buffer: memoryview, position: int) -> ProduceReques
             raise bad_count(n)
         budget -= n
         o1.partition_data = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceData)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_partition_produce_data(PartitionProduceData)
             o2.index, n = unpack_ii(buffer, position)
             position += 8
             if n < 0:
@@ -308,11 +309,13 @@ def _write_produce_request_v0(
 def _read_produce_request_v3(buffer: memoryview, position: int) -> ProduceRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(ProduceRequest)
+    o = new_produce_request(ProduceRequest)
     (n,) = unpack_h(buffer, position)
     position += 2
     if n < 0:
         o.transactional_id = None
+    elif n == 0:
+        o.transactional_id = ""
     else:
         end = position + n
         o.transactional_id = buffer[position:end].tobytes().decode()
@@ -323,8 +326,9 @@ def _read_produce_request_v3(buffer: memoryview, position: int) -> ProduceReques
         raise bad_count(n)
     budget -= n
     o.topic_data = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceData)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_topic_produce_data(TopicProduceData)
         o1.topic_id = ZERO_UUID
         (n,) = unpack_h(buffer, position)
         position += 2
@@ -339,8 +343,9 @@ def _read_produce_request_v3(buffer: memoryview, position: int) -> ProduceReques
             raise bad_count(n)
         budget -= n
         o1.partition_data = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceData)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_partition_produce_data(PartitionProduceData)
             o2.index, n = unpack_ii(buffer, position)
             position += 8
             if n < 0:
@@ -398,11 +403,13 @@ def _write_produce_request_v3(
 def _read_produce_request_v9(buffer: memoryview, position: int) -> ProduceRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(ProduceRequest)
+    o = new_produce_request(ProduceRequest)
     n = buffer[position]
     position += 1
     if n == 0:
         o.transactional_id = None
+    elif n == 1:
+        o.transactional_id = ""
     else:
         if not 0 < n < 128:
             n, position = string_length(buffer, position, n)
@@ -418,8 +425,9 @@ def _read_produce_request_v9(buffer: memoryview, position: int) -> ProduceReques
         raise bad_count(n)
     budget -= n
     o.topic_data = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceData)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_topic_produce_data(TopicProduceData)
         o1.topic_id = ZERO_UUID
         n = buffer[position]
         position += 1
@@ -437,8 +445,9 @@ def _read_produce_request_v9(buffer: memoryview, position: int) -> ProduceReques
             raise bad_count(n)
         budget -= n
         o1.partition_data = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceData)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_partition_produce_data(PartitionProduceData)
             o2.index, n = unpack_iB(buffer, position)
             position += 5
             if n == 0:
@@ -530,11 +539,13 @@ def _write_produce_request_v9(
 def _read_produce_request_v13(buffer: memoryview, position: int) -> ProduceRequest:
     limit = len(buffer)
     budget = OBJECT_BUDGET
-    o = new(ProduceRequest)
+    o = new_produce_request(ProduceRequest)
     n = buffer[position]
     position += 1
     if n == 0:
         o.transactional_id = None
+    elif n == 1:
+        o.transactional_id = ""
     else:
         if not 0 < n < 128:
             n, position = string_length(buffer, position, n)
@@ -550,8 +561,9 @@ def _read_produce_request_v13(buffer: memoryview, position: int) -> ProduceReque
         raise bad_count(n)
     budget -= n
     o.topic_data = items1 = []
-    for _ in range(n):
-        o1 = new(TopicProduceData)
+    count1 = n
+    for _ in range(count1):
+        o1 = new_topic_produce_data(TopicProduceData)
         o1.name = ""
         u0, n = unpack_uB(buffer, position)
         position += 17
@@ -563,8 +575,9 @@ def _read_produce_request_v13(buffer: memoryview, position: int) -> ProduceReque
             raise bad_count(n)
         budget -= n
         o1.partition_data = items2 = []
-        for _ in range(n):
-            o2 = new(PartitionProduceData)
+        count2 = n
+        for _ in range(count2):
+            o2 = new_partition_produce_data(PartitionProduceData)
             o2.index, n = unpack_iB(buffer, position)
             position += 5
             if n == 0:
@@ -655,7 +668,7 @@ def _read_partition_produce_response_v0(
     budget -= count
     items: list[PartitionProduceResponse] = []
     for _ in range(count):
-        o = new(PartitionProduceResponse)
+        o = new_partition_produce_response(PartitionProduceResponse)
         o.log_append_time_ms = -1
         o.log_start_offset = -1
         o.record_errors = []
@@ -675,7 +688,7 @@ def _read_topic_produce_response_v0(
     budget -= count
     items: list[TopicProduceResponse] = []
     for _ in range(count):
-        o = new(TopicProduceResponse)
+        o = new_topic_produce_response(TopicProduceResponse)
         o.topic_id = ZERO_UUID
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 14)
@@ -686,7 +699,7 @@ def _read_topic_produce_response_v0(
 
 def _read_produce_response_v0(buffer: memoryview, position: int) -> ProduceResponse:
     budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
+    o = new_produce_response(ProduceResponse)
     o.throttle_time_ms = 0
     o.node_endpoints = []
     n, position = read_count(buffer, position, 6)
@@ -718,7 +731,7 @@ def _write_produce_response_v0(o: ProduceResponse, out: bytearray) -> None:
 
 def _read_produce_response_v1(buffer: memoryview, position: int) -> ProduceResponse:
     budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
+    o = new_produce_response(ProduceResponse)
     o.node_endpoints = []
     n, position = read_count(buffer, position, 6)
     o.responses, position, budget = _read_topic_produce_response_v0(buffer, position, n, budget)
@@ -758,7 +771,7 @@ def _read_partition_produce_response_v2(
     budget -= count
     items: list[PartitionProduceResponse] = []
     for _ in range(count):
-        o = new(PartitionProduceResponse)
+        o = new_partition_produce_response(PartitionProduceResponse)
         o.log_start_offset = -1
         o.record_errors = []
         o.error_message = None
@@ -777,7 +790,7 @@ def _read_topic_produce_response_v2(
     budget -= count
     items: list[TopicProduceResponse] = []
     for _ in range(count):
-        o = new(TopicProduceResponse)
+        o = new_topic_produce_response(TopicProduceResponse)
         o.topic_id = ZERO_UUID
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 22)
@@ -788,7 +801,7 @@ def _read_topic_produce_response_v2(
 
 def _read_produce_response_v2(buffer: memoryview, position: int) -> ProduceResponse:
     budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
+    o = new_produce_response(ProduceResponse)
     o.node_endpoints = []
     n, position = read_count(buffer, position, 6)
     o.responses, position, budget = _read_topic_produce_response_v2(buffer, position, n, budget)
@@ -828,7 +841,7 @@ def _read_partition_produce_response_v5(
     budget -= count
     items: list[PartitionProduceResponse] = []
     for _ in range(count):
-        o = new(PartitionProduceResponse)
+        o = new_partition_produce_response(PartitionProduceResponse)
         o.record_errors = []
         o.error_message = None
         o.current_leader = None
@@ -852,7 +865,7 @@ def _read_topic_produce_response_v5(
     budget -= count
     items: list[TopicProduceResponse] = []
     for _ in range(count):
-        o = new(TopicProduceResponse)
+        o = new_topic_produce_response(TopicProduceResponse)
         o.topic_id = ZERO_UUID
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 30)
@@ -863,7 +876,7 @@ def _read_topic_produce_response_v5(
 
 def _read_produce_response_v5(buffer: memoryview, position: int) -> ProduceResponse:
     budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
+    o = new_produce_response(ProduceResponse)
     o.node_endpoints = []
     n, position = read_count(buffer, position, 6)
     o.responses, position, budget = _read_topic_produce_response_v5(buffer, position, n, budget)
@@ -909,7 +922,7 @@ def _read_batch_index_and_error_message_v8(
     budget -= count
     items: list[BatchIndexAndErrorMessage] = []
     for _ in range(count):
-        o = new(BatchIndexAndErrorMessage)
+        o = new_batch_index_and_error_message(BatchIndexAndErrorMessage)
         (o.batch_index,) = unpack_i(buffer, position)
         position += 4
         o.batch_index_error_message, position = read_nullable_string(buffer, position)
@@ -925,7 +938,7 @@ def _read_partition_produce_response_v8(
     budget -= count
     items: list[PartitionProduceResponse] = []
     for _ in range(count):
-        o = new(PartitionProduceResponse)
+        o = new_partition_produce_response(PartitionProduceResponse)
         o.current_leader = None
         (
             o.index,
@@ -950,7 +963,7 @@ def _read_topic_produce_response_v8(
     budget -= count
     items: list[TopicProduceResponse] = []
     for _ in range(count):
-        o = new(TopicProduceResponse)
+        o = new_topic_produce_response(TopicProduceResponse)
         o.topic_id = ZERO_UUID
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 36)
@@ -961,7 +974,7 @@ def _read_topic_produce_response_v8(
 
 def _read_produce_response_v8(buffer: memoryview, position: int) -> ProduceResponse:
     budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
+    o = new_produce_response(ProduceResponse)
     o.node_endpoints = []
     n, position = read_count(buffer, position, 6)
     o.responses, position, budget = _read_topic_produce_response_v8(buffer, position, n, budget)
@@ -1027,7 +1040,7 @@ def _read_batch_index_and_error_message_v9(
     budget -= count
     items: list[BatchIndexAndErrorMessage] = []
     for _ in range(count):
-        o = new(BatchIndexAndErrorMessage)
+        o = new_batch_index_and_error_message(BatchIndexAndErrorMessage)
         (o.batch_index,) = unpack_i(buffer, position)
         position += 4
         o.batch_index_error_message, position = read_compact_nullable_string(buffer, position)
@@ -1047,7 +1060,7 @@ def _read_partition_produce_response_v9(
     budget -= count
     items: list[PartitionProduceResponse] = []
     for _ in range(count):
-        o = new(PartitionProduceResponse)
+        o = new_partition_produce_response(PartitionProduceResponse)
         o.current_leader = None
         (
             o.index,
@@ -1076,7 +1089,7 @@ def _read_topic_produce_response_v9(
     budget -= count
     items: list[TopicProduceResponse] = []
     for _ in range(count):
-        o = new(TopicProduceResponse)
+        o = new_topic_produce_response(TopicProduceResponse)
         o.topic_id = ZERO_UUID
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 33)
@@ -1091,7 +1104,7 @@ def _read_topic_produce_response_v9(
 
 def _read_produce_response_v9(buffer: memoryview, position: int) -> ProduceResponse:
     budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
+    o = new_produce_response(ProduceResponse)
     o.node_endpoints = []
     n, position = read_compact_count(buffer, position, 3)
     o.responses, position, budget = _read_topic_produce_response_v9(buffer, position, n, budget)
@@ -1188,7 +1201,7 @@ def _read_leader_id_and_epoch_v10(
     budget -= count
     items: list[LeaderIdAndEpoch] = []
     for _ in range(count):
-        o = new(LeaderIdAndEpoch)
+        o = new_leader_id_and_epoch(LeaderIdAndEpoch)
         o.leader_id, o.leader_epoch, n = unpack_iiB(buffer, position)
         position += 9
         if n:
@@ -1205,7 +1218,7 @@ def _read_partition_produce_response_v10(
     budget -= count
     items: list[PartitionProduceResponse] = []
     for _ in range(count):
-        o = new(PartitionProduceResponse)
+        o = new_partition_produce_response(PartitionProduceResponse)
         o.current_leader = None
         (
             o.index,
@@ -1223,7 +1236,8 @@ def _read_partition_produce_response_v10(
         if n:
             if n > 127:
                 n, position = uvarint(buffer, position, n)
-            for _ in range(n):
+            tags1 = n
+            for _ in range(tags1):
                 tag1, n, position = read_tag(buffer, position)
                 tag_end1 = position + n
                 if tag1 == 0:
@@ -1244,7 +1258,7 @@ def _read_topic_produce_response_v10(
     budget -= count
     items: list[TopicProduceResponse] = []
     for _ in range(count):
-        o = new(TopicProduceResponse)
+        o = new_topic_produce_response(TopicProduceResponse)
         o.topic_id = ZERO_UUID
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 33)
@@ -1265,7 +1279,7 @@ def _read_node_endpoint_v10(
     budget -= count
     items: list[NodeEndpoint] = []
     for _ in range(count):
-        o = new(NodeEndpoint)
+        o = new_node_endpoint(NodeEndpoint)
         (o.node_id,) = unpack_i(buffer, position)
         position += 4
         o.host, position = read_compact_string(buffer, position)
@@ -1282,7 +1296,7 @@ def _read_node_endpoint_v10(
 
 def _read_produce_response_v10(buffer: memoryview, position: int) -> ProduceResponse:
     budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
+    o = new_produce_response(ProduceResponse)
     o.node_endpoints = []
     n, position = read_compact_count(buffer, position, 3)
     o.responses, position, budget = _read_topic_produce_response_v10(buffer, position, n, budget)
@@ -1291,7 +1305,8 @@ def _read_produce_response_v10(buffer: memoryview, position: int) -> ProduceResp
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags2 = n
+        for _ in range(tags2):
             tag2, n, position = read_tag(buffer, position)
             tag_end2 = position + n
             if tag2 == 0:
@@ -1433,7 +1448,7 @@ def _read_topic_produce_response_v13(
     budget -= count
     items: list[TopicProduceResponse] = []
     for _ in range(count):
-        o = new(TopicProduceResponse)
+        o = new_topic_produce_response(TopicProduceResponse)
         o.name = ""
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -1450,7 +1465,7 @@ def _read_topic_produce_response_v13(
 
 def _read_produce_response_v13(buffer: memoryview, position: int) -> ProduceResponse:
     budget = OBJECT_BUDGET
-    o = new(ProduceResponse)
+    o = new_produce_response(ProduceResponse)
     o.node_endpoints = []
     n, position = read_compact_count(buffer, position, 18)
     o.responses, position, budget = _read_topic_produce_response_v13(buffer, position, n, budget)
@@ -1459,7 +1474,8 @@ def _read_produce_response_v13(buffer: memoryview, position: int) -> ProduceResp
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -1587,6 +1603,15 @@ def _write_produce_response_v13(o: ProduceResponse, out: bytearray) -> None:
         encode_tags(out, values9)
 
 
+new_batch_index_and_error_message: Final = BatchIndexAndErrorMessage.__new__
+new_leader_id_and_epoch: Final = LeaderIdAndEpoch.__new__
+new_node_endpoint: Final = NodeEndpoint.__new__
+new_partition_produce_data: Final = PartitionProduceData.__new__
+new_partition_produce_response: Final = PartitionProduceResponse.__new__
+new_produce_request: Final = ProduceRequest.__new__
+new_produce_response: Final = ProduceResponse.__new__
+new_topic_produce_data: Final = TopicProduceData.__new__
+new_topic_produce_response: Final = TopicProduceResponse.__new__
 ProduceRequest.DECODERS = {
     0: _read_produce_request_v0,
     1: _read_produce_request_v0,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
+from typing import Final
 
 from tidelog.protocol.message import (
     Message,
-    new,
 )
 from tidelog.protocol.primitives import (
     encode_bytes,
@@ -17,14 +17,14 @@ from tidelog.protocol.primitives import (
     truncated,
 )
 
-unpack_hqi = Layout(">hqi").unpack_from
-unpack_hqiB = Layout(">hqiB").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_qB = Layout(">qB").unpack_from
-pack_hqi = Layout(">hqi").pack
-pack_hqiB = Layout(">hqiB").pack
-pack_q = Layout(">q").pack
-pack_qB = Layout(">qB").pack
+unpack_hqi: Final = Layout(">hqi").unpack_from
+unpack_hqiB: Final = Layout(">hqiB").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+unpack_qB: Final = Layout(">qB").unpack_from
+pack_hqi: Final = Layout(">hqi").pack
+pack_hqiB: Final = Layout(">hqiB").pack
+pack_q: Final = Layout(">q").pack
+pack_qB: Final = Layout(">qB").pack
 
 
 class RenewDelegationTokenRequest(Message):
@@ -62,7 +62,7 @@ class RenewDelegationTokenResponse(Message):
 
 
 def _read_renew_delegation_token_request_v0(buffer: memoryview, position: int) -> RenewDelegationTokenRequest:
-    o = new(RenewDelegationTokenRequest)
+    o = new_renew_delegation_token_request(RenewDelegationTokenRequest)
     o.hmac, position = read_bytes(buffer, position)
     (o.renew_period_ms,) = unpack_q(buffer, position)
     position += 8
@@ -77,7 +77,7 @@ def _write_renew_delegation_token_request_v0(o: RenewDelegationTokenRequest, out
 
 
 def _read_renew_delegation_token_request_v2(buffer: memoryview, position: int) -> RenewDelegationTokenRequest:
-    o = new(RenewDelegationTokenRequest)
+    o = new_renew_delegation_token_request(RenewDelegationTokenRequest)
     o.hmac, position = read_compact_bytes(buffer, position)
     o.renew_period_ms, n = unpack_qB(buffer, position)
     position += 9
@@ -94,7 +94,7 @@ def _write_renew_delegation_token_request_v2(o: RenewDelegationTokenRequest, out
 
 
 def _read_renew_delegation_token_response_v0(buffer: memoryview, position: int) -> RenewDelegationTokenResponse:
-    o = new(RenewDelegationTokenResponse)
+    o = new_renew_delegation_token_response(RenewDelegationTokenResponse)
     o.error_code, o.expiry_timestamp_ms, o.throttle_time_ms = unpack_hqi(buffer, position)
     position += 14
     if position > len(buffer):
@@ -107,7 +107,7 @@ def _write_renew_delegation_token_response_v0(o: RenewDelegationTokenResponse, o
 
 
 def _read_renew_delegation_token_response_v2(buffer: memoryview, position: int) -> RenewDelegationTokenResponse:
-    o = new(RenewDelegationTokenResponse)
+    o = new_renew_delegation_token_response(RenewDelegationTokenResponse)
     o.error_code, o.expiry_timestamp_ms, o.throttle_time_ms, n = unpack_hqiB(buffer, position)
     position += 15
     if n:
@@ -121,6 +121,8 @@ def _write_renew_delegation_token_response_v2(o: RenewDelegationTokenResponse, o
     out += pack_hqiB(o.error_code, o.expiry_timestamp_ms, o.throttle_time_ms, 0)
 
 
+new_renew_delegation_token_request: Final = RenewDelegationTokenRequest.__new__
+new_renew_delegation_token_response: Final = RenewDelegationTokenResponse.__new__
 RenewDelegationTokenRequest.DECODERS = {
     0: _read_renew_delegation_token_request_v0,
     1: _read_renew_delegation_token_request_v0,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
+from typing import Final
 
 from tidelog.protocol.message import (
     Message,
-    new,
 )
 from tidelog.protocol.primitives import (
     encode_bytes,
@@ -21,12 +21,12 @@ from tidelog.protocol.primitives import (
     truncated,
 )
 
-unpack_h = Layout(">h").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_qB = Layout(">qB").unpack_from
-pack_h = Layout(">h").pack
-pack_q = Layout(">q").pack
-pack_qB = Layout(">qB").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+unpack_qB: Final = Layout(">qB").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_q: Final = Layout(">q").pack
+pack_qB: Final = Layout(">qB").pack
 
 
 class SaslAuthenticateRequest(Message):
@@ -64,7 +64,7 @@ class SaslAuthenticateResponse(Message):
 
 
 def _read_sasl_authenticate_request_v0(buffer: memoryview, position: int) -> SaslAuthenticateRequest:
-    o = new(SaslAuthenticateRequest)
+    o = new_sasl_authenticate_request(SaslAuthenticateRequest)
     o.auth_bytes, position = read_bytes(buffer, position)
     if position > len(buffer):
         raise truncated()
@@ -76,7 +76,7 @@ def _write_sasl_authenticate_request_v0(o: SaslAuthenticateRequest, out: bytearr
 
 
 def _read_sasl_authenticate_request_v2(buffer: memoryview, position: int) -> SaslAuthenticateRequest:
-    o = new(SaslAuthenticateRequest)
+    o = new_sasl_authenticate_request(SaslAuthenticateRequest)
     o.auth_bytes, position = read_compact_bytes(buffer, position)
     n = buffer[position]
     position += 1
@@ -93,7 +93,7 @@ def _write_sasl_authenticate_request_v2(o: SaslAuthenticateRequest, out: bytearr
 
 
 def _read_sasl_authenticate_response_v0(buffer: memoryview, position: int) -> SaslAuthenticateResponse:
-    o = new(SaslAuthenticateResponse)
+    o = new_sasl_authenticate_response(SaslAuthenticateResponse)
     o.session_lifetime_ms = 0
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
@@ -111,7 +111,7 @@ def _write_sasl_authenticate_response_v0(o: SaslAuthenticateResponse, out: bytea
 
 
 def _read_sasl_authenticate_response_v1(buffer: memoryview, position: int) -> SaslAuthenticateResponse:
-    o = new(SaslAuthenticateResponse)
+    o = new_sasl_authenticate_response(SaslAuthenticateResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     o.error_message, position = read_nullable_string(buffer, position)
@@ -131,7 +131,7 @@ def _write_sasl_authenticate_response_v1(o: SaslAuthenticateResponse, out: bytea
 
 
 def _read_sasl_authenticate_response_v2(buffer: memoryview, position: int) -> SaslAuthenticateResponse:
-    o = new(SaslAuthenticateResponse)
+    o = new_sasl_authenticate_response(SaslAuthenticateResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -152,6 +152,8 @@ def _write_sasl_authenticate_response_v2(o: SaslAuthenticateResponse, out: bytea
     out += pack_qB(o.session_lifetime_ms, 0)
 
 
+new_sasl_authenticate_request: Final = SaslAuthenticateRequest.__new__
+new_sasl_authenticate_response: Final = SaslAuthenticateResponse.__new__
 SaslAuthenticateRequest.DECODERS = {
     0: _read_sasl_authenticate_request_v0,
     1: _read_sasl_authenticate_request_v0,

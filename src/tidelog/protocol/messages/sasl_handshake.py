@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
+from typing import Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
-    new,
 )
 from tidelog.protocol.primitives import (
     encode_count,
@@ -19,8 +19,8 @@ from tidelog.protocol.primitives import (
     truncated,
 )
 
-unpack_h = Layout(">h").unpack_from
-pack_h = Layout(">h").pack
+unpack_h: Final = Layout(">h").unpack_from
+pack_h: Final = Layout(">h").pack
 
 
 class SaslHandshakeRequest(Message):
@@ -54,7 +54,7 @@ class SaslHandshakeResponse(Message):
 
 
 def _read_sasl_handshake_request_v0(buffer: memoryview, position: int) -> SaslHandshakeRequest:
-    o = new(SaslHandshakeRequest)
+    o = new_sasl_handshake_request(SaslHandshakeRequest)
     o.mechanism, position = read_string(buffer, position)
     if position > len(buffer):
         raise truncated()
@@ -66,7 +66,7 @@ def _write_sasl_handshake_request_v0(o: SaslHandshakeRequest, out: bytearray) ->
 
 
 def _read_sasl_handshake_response_v0(buffer: memoryview, position: int) -> SaslHandshakeResponse:
-    o = new(SaslHandshakeResponse)
+    o = new_sasl_handshake_response(SaslHandshakeResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     n, position = read_count(buffer, position, 2)
@@ -82,6 +82,8 @@ def _write_sasl_handshake_response_v0(o: SaslHandshakeResponse, out: bytearray) 
     encode_strings(out, o.mechanisms)
 
 
+new_sasl_handshake_request: Final = SaslHandshakeRequest.__new__
+new_sasl_handshake_response: Final = SaslHandshakeResponse.__new__
 SaslHandshakeRequest.DECODERS = {
     0: _read_sasl_handshake_request_v0,
     1: _read_sasl_handshake_request_v0,

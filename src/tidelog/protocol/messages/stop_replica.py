@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -32,24 +31,24 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_itiq = Layout(">i?iq").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-unpack_iit = Layout(">ii?").unpack_from
-unpack_iitB = Layout(">ii?B").unpack_from
-unpack_iiq = Layout(">iiq").unpack_from
-unpack_iiqt = Layout(">iiq?").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_itiq = Layout(">i?iq").pack
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
-pack_iit = Layout(">ii?").pack
-pack_iitB = Layout(">ii?B").pack
-pack_iiq = Layout(">iiq").pack
-pack_iiqt = Layout(">iiq?").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_itiq: Final = Layout(">i?iq").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+unpack_iit: Final = Layout(">ii?").unpack_from
+unpack_iitB: Final = Layout(">ii?B").unpack_from
+unpack_iiq: Final = Layout(">iiq").unpack_from
+unpack_iiqt: Final = Layout(">iiq?").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_itiq: Final = Layout(">i?iq").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
+pack_iit: Final = Layout(">ii?").pack
+pack_iitB: Final = Layout(">ii?B").pack
+pack_iiq: Final = Layout(">iiq").pack
+pack_iiqt: Final = Layout(">iiq?").pack
 
 
 class StopReplicaRequest(Message):
@@ -182,7 +181,7 @@ def _read_stop_replica_partition_v0_v0(
     budget -= count
     items: list[StopReplicaPartitionV0] = []
     for _ in range(count):
-        o = new(StopReplicaPartitionV0)
+        o = new_stop_replica_partition_v0(StopReplicaPartitionV0)
         o.topic_name, position = read_string(buffer, position)
         (o.partition_index,) = unpack_i(buffer, position)
         position += 4
@@ -192,7 +191,7 @@ def _read_stop_replica_partition_v0_v0(
 
 def _read_stop_replica_request_v0(buffer: memoryview, position: int) -> StopReplicaRequest:
     budget = OBJECT_BUDGET
-    o = new(StopReplicaRequest)
+    o = new_stop_replica_request(StopReplicaRequest)
     o.is_k_raft_controller = False
     o.broker_epoch = -1
     o.topics = []
@@ -232,7 +231,7 @@ def _read_stop_replica_topic_v1_v1(
     budget -= count
     items: list[StopReplicaTopicV1] = []
     for _ in range(count):
-        o = new(StopReplicaTopicV1)
+        o = new_stop_replica_topic_v1(StopReplicaTopicV1)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partition_indexes, position = read_numbers(buffer, position, n, "i", 4)
@@ -242,7 +241,7 @@ def _read_stop_replica_topic_v1_v1(
 
 def _read_stop_replica_request_v1(buffer: memoryview, position: int) -> StopReplicaRequest:
     budget = OBJECT_BUDGET
-    o = new(StopReplicaRequest)
+    o = new_stop_replica_request(StopReplicaRequest)
     o.is_k_raft_controller = False
     o.ungrouped_partitions = []
     o.topic_states = []
@@ -287,7 +286,7 @@ def _read_stop_replica_topic_v1_v2(
     budget -= count
     items: list[StopReplicaTopicV1] = []
     for _ in range(count):
-        o = new(StopReplicaTopicV1)
+        o = new_stop_replica_topic_v1(StopReplicaTopicV1)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partition_indexes, position = read_numbers(buffer, position, n, "i", 4)
@@ -301,7 +300,7 @@ def _read_stop_replica_topic_v1_v2(
 
 def _read_stop_replica_request_v2(buffer: memoryview, position: int) -> StopReplicaRequest:
     budget = OBJECT_BUDGET
-    o = new(StopReplicaRequest)
+    o = new_stop_replica_request(StopReplicaRequest)
     o.is_k_raft_controller = False
     o.ungrouped_partitions = []
     o.topic_states = []
@@ -352,7 +351,7 @@ def _read_stop_replica_partition_state_v3(
     budget -= count
     items: list[StopReplicaPartitionState] = []
     for _ in range(count):
-        o = new(StopReplicaPartitionState)
+        o = new_stop_replica_partition_state(StopReplicaPartitionState)
         o.partition_index, o.leader_epoch, o.delete_partition, n = unpack_iitB(buffer, position)
         position += 10
         if n:
@@ -369,7 +368,7 @@ def _read_stop_replica_topic_state_v3(
     budget -= count
     items: list[StopReplicaTopicState] = []
     for _ in range(count):
-        o = new(StopReplicaTopicState)
+        o = new_stop_replica_topic_state(StopReplicaTopicState)
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 10)
         o.partition_states, position, budget = _read_stop_replica_partition_state_v3(buffer, position, n, budget)
@@ -383,7 +382,7 @@ def _read_stop_replica_topic_state_v3(
 
 def _read_stop_replica_request_v3(buffer: memoryview, position: int) -> StopReplicaRequest:
     budget = OBJECT_BUDGET
-    o = new(StopReplicaRequest)
+    o = new_stop_replica_request(StopReplicaRequest)
     o.is_k_raft_controller = False
     o.delete_partitions = False
     o.ungrouped_partitions = []
@@ -431,7 +430,7 @@ def _write_stop_replica_request_v3(o: StopReplicaRequest, out: bytearray) -> Non
 
 def _read_stop_replica_request_v4(buffer: memoryview, position: int) -> StopReplicaRequest:
     budget = OBJECT_BUDGET
-    o = new(StopReplicaRequest)
+    o = new_stop_replica_request(StopReplicaRequest)
     o.delete_partitions = False
     o.ungrouped_partitions = []
     o.topics = []
@@ -474,7 +473,7 @@ def _read_stop_replica_partition_error_v0(
     budget -= count
     items: list[StopReplicaPartitionError] = []
     for _ in range(count):
-        o = new(StopReplicaPartitionError)
+        o = new_stop_replica_partition_error(StopReplicaPartitionError)
         o.topic_name, position = read_string(buffer, position)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
@@ -484,7 +483,7 @@ def _read_stop_replica_partition_error_v0(
 
 def _read_stop_replica_response_v0(buffer: memoryview, position: int) -> StopReplicaResponse:
     budget = OBJECT_BUDGET
-    o = new(StopReplicaResponse)
+    o = new_stop_replica_response(StopReplicaResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     n, position = read_count(buffer, position, 8)
@@ -514,7 +513,7 @@ def _read_stop_replica_partition_error_v2(
     budget -= count
     items: list[StopReplicaPartitionError] = []
     for _ in range(count):
-        o = new(StopReplicaPartitionError)
+        o = new_stop_replica_partition_error(StopReplicaPartitionError)
         o.topic_name, position = read_compact_string(buffer, position)
         o.partition_index, o.error_code, n = unpack_ihB(buffer, position)
         position += 7
@@ -526,7 +525,7 @@ def _read_stop_replica_partition_error_v2(
 
 def _read_stop_replica_response_v2(buffer: memoryview, position: int) -> StopReplicaResponse:
     budget = OBJECT_BUDGET
-    o = new(StopReplicaResponse)
+    o = new_stop_replica_response(StopReplicaResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     n, position = read_compact_count(buffer, position, 8)
@@ -553,6 +552,13 @@ def _write_stop_replica_response_v2(o: StopReplicaResponse, out: bytearray) -> N
     out.append(0)
 
 
+new_stop_replica_partition_error: Final = StopReplicaPartitionError.__new__
+new_stop_replica_partition_state: Final = StopReplicaPartitionState.__new__
+new_stop_replica_partition_v0: Final = StopReplicaPartitionV0.__new__
+new_stop_replica_request: Final = StopReplicaRequest.__new__
+new_stop_replica_response: Final = StopReplicaResponse.__new__
+new_stop_replica_topic_state: Final = StopReplicaTopicState.__new__
+new_stop_replica_topic_v1: Final = StopReplicaTopicV1.__new__
 StopReplicaRequest.DECODERS = {
     0: _read_stop_replica_request_v0,
     1: _read_stop_replica_request_v1,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -38,12 +37,12 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_h = Layout(">h").pack
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class SyncGroupRequest(Message):
@@ -123,7 +122,7 @@ def _read_sync_group_request_assignment_v0(
     budget -= count
     items: list[SyncGroupRequestAssignment] = []
     for _ in range(count):
-        o = new(SyncGroupRequestAssignment)
+        o = new_sync_group_request_assignment(SyncGroupRequestAssignment)
         o.member_id, position = read_string(buffer, position)
         o.assignment, position = read_bytes(buffer, position)
         items.append(o)
@@ -132,7 +131,7 @@ def _read_sync_group_request_assignment_v0(
 
 def _read_sync_group_request_v0(buffer: memoryview, position: int) -> SyncGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(SyncGroupRequest)
+    o = new_sync_group_request(SyncGroupRequest)
     o.group_instance_id = None
     o.protocol_type = None
     o.protocol_name = None
@@ -165,7 +164,7 @@ def _write_sync_group_request_v0(o: SyncGroupRequest, out: bytearray) -> None:
 
 def _read_sync_group_request_v3(buffer: memoryview, position: int) -> SyncGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(SyncGroupRequest)
+    o = new_sync_group_request(SyncGroupRequest)
     o.protocol_type = None
     o.protocol_name = None
     o.group_id, position = read_string(buffer, position)
@@ -197,7 +196,7 @@ def _read_sync_group_request_assignment_v4(
     budget -= count
     items: list[SyncGroupRequestAssignment] = []
     for _ in range(count):
-        o = new(SyncGroupRequestAssignment)
+        o = new_sync_group_request_assignment(SyncGroupRequestAssignment)
         o.member_id, position = read_compact_string(buffer, position)
         o.assignment, position = read_compact_bytes(buffer, position)
         n = buffer[position]
@@ -210,7 +209,7 @@ def _read_sync_group_request_assignment_v4(
 
 def _read_sync_group_request_v4(buffer: memoryview, position: int) -> SyncGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(SyncGroupRequest)
+    o = new_sync_group_request(SyncGroupRequest)
     o.protocol_type = None
     o.protocol_name = None
     o.group_id, position = read_compact_string(buffer, position)
@@ -248,7 +247,7 @@ def _write_sync_group_request_v4(o: SyncGroupRequest, out: bytearray) -> None:
 
 def _read_sync_group_request_v5(buffer: memoryview, position: int) -> SyncGroupRequest:
     budget = OBJECT_BUDGET
-    o = new(SyncGroupRequest)
+    o = new_sync_group_request(SyncGroupRequest)
     o.group_id, position = read_compact_string(buffer, position)
     (o.generation_id,) = unpack_i(buffer, position)
     position += 4
@@ -280,7 +279,7 @@ def _write_sync_group_request_v5(o: SyncGroupRequest, out: bytearray) -> None:
 
 
 def _read_sync_group_response_v0(buffer: memoryview, position: int) -> SyncGroupResponse:
-    o = new(SyncGroupResponse)
+    o = new_sync_group_response(SyncGroupResponse)
     o.throttle_time_ms = 0
     o.protocol_type = None
     o.protocol_name = None
@@ -298,7 +297,7 @@ def _write_sync_group_response_v0(o: SyncGroupResponse, out: bytearray) -> None:
 
 
 def _read_sync_group_response_v1(buffer: memoryview, position: int) -> SyncGroupResponse:
-    o = new(SyncGroupResponse)
+    o = new_sync_group_response(SyncGroupResponse)
     o.protocol_type = None
     o.protocol_name = None
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
@@ -315,7 +314,7 @@ def _write_sync_group_response_v1(o: SyncGroupResponse, out: bytearray) -> None:
 
 
 def _read_sync_group_response_v4(buffer: memoryview, position: int) -> SyncGroupResponse:
-    o = new(SyncGroupResponse)
+    o = new_sync_group_response(SyncGroupResponse)
     o.protocol_type = None
     o.protocol_name = None
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
@@ -337,7 +336,7 @@ def _write_sync_group_response_v4(o: SyncGroupResponse, out: bytearray) -> None:
 
 
 def _read_sync_group_response_v5(buffer: memoryview, position: int) -> SyncGroupResponse:
-    o = new(SyncGroupResponse)
+    o = new_sync_group_response(SyncGroupResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.protocol_type, position = read_compact_nullable_string(buffer, position)
@@ -360,6 +359,9 @@ def _write_sync_group_response_v5(o: SyncGroupResponse, out: bytearray) -> None:
     out.append(0)
 
 
+new_sync_group_request: Final = SyncGroupRequest.__new__
+new_sync_group_request_assignment: Final = SyncGroupRequestAssignment.__new__
+new_sync_group_response: Final = SyncGroupResponse.__new__
 SyncGroupRequest.DECODERS = {
     0: _read_sync_group_request_v0,
     1: _read_sync_group_request_v0,

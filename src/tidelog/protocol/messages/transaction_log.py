@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -40,16 +39,16 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_h = Layout(">h").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_qhib = Layout(">qhib").unpack_from
-unpack_qq = Layout(">qq").unpack_from
-unpack_qqB = Layout(">qqB").unpack_from
-pack_h = Layout(">h").pack
-pack_q = Layout(">q").pack
-pack_qhib = Layout(">qhib").pack
-pack_qq = Layout(">qq").pack
-pack_qqB = Layout(">qqB").pack
+unpack_h: Final = Layout(">h").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+unpack_qhib: Final = Layout(">qhib").unpack_from
+unpack_qq: Final = Layout(">qq").unpack_from
+unpack_qqB: Final = Layout(">qqB").unpack_from
+pack_h: Final = Layout(">h").pack
+pack_q: Final = Layout(">q").pack
+pack_qhib: Final = Layout(">qhib").pack
+pack_qq: Final = Layout(">qq").pack
+pack_qqB: Final = Layout(">qqB").pack
 
 
 class TransactionLogKey(Message):
@@ -126,7 +125,7 @@ class PartitionsSchema(Struct):
 
 
 def _read_transaction_log_key_v0(buffer: memoryview, position: int) -> TransactionLogKey:
-    o = new(TransactionLogKey)
+    o = new_transaction_log_key(TransactionLogKey)
     o.transactional_id, position = read_string(buffer, position)
     if position > len(buffer):
         raise truncated()
@@ -145,7 +144,7 @@ def _read_partitions_schema_v0(
     budget -= count
     items: list[PartitionsSchema] = []
     for _ in range(count):
-        o = new(PartitionsSchema)
+        o = new_partitions_schema(PartitionsSchema)
         o.topic, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partition_ids, position = read_numbers(buffer, position, n, "i", 4)
@@ -155,7 +154,7 @@ def _read_partitions_schema_v0(
 
 def _read_transaction_log_value_v0(buffer: memoryview, position: int) -> TransactionLogValue:
     budget = OBJECT_BUDGET
-    o = new(TransactionLogValue)
+    o = new_transaction_log_value(TransactionLogValue)
     o.previous_producer_id = -1
     o.next_producer_id = -1
     o.next_producer_epoch = -1
@@ -218,7 +217,7 @@ def _read_partitions_schema_v1(
     budget -= count
     items: list[PartitionsSchema] = []
     for _ in range(count):
-        o = new(PartitionsSchema)
+        o = new_partitions_schema(PartitionsSchema)
         o.topic, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partition_ids, position = read_numbers(buffer, position, n, "i", 4)
@@ -232,7 +231,7 @@ def _read_partitions_schema_v1(
 
 def _read_transaction_log_value_v1(buffer: memoryview, position: int) -> TransactionLogValue:
     budget = OBJECT_BUDGET
-    o = new(TransactionLogValue)
+    o = new_transaction_log_value(TransactionLogValue)
     o.previous_producer_id = -1
     o.next_producer_id = -1
     o.client_transaction_version = 0
@@ -258,7 +257,8 @@ def _read_transaction_log_value_v1(buffer: memoryview, position: int) -> Transac
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -324,6 +324,9 @@ def _write_transaction_log_value_v1(o: TransactionLogValue, out: bytearray) -> N
         encode_tags(out, values1)
 
 
+new_partitions_schema: Final = PartitionsSchema.__new__
+new_transaction_log_key: Final = TransactionLogKey.__new__
+new_transaction_log_value: Final = TransactionLogValue.__new__
 TransactionLogKey.DECODERS = {
     0: _read_transaction_log_key_v0,
 }

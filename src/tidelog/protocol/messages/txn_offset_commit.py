@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -34,20 +33,20 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-unpack_iq = Layout(">iq").unpack_from
-unpack_iqi = Layout(">iqi").unpack_from
-unpack_qh = Layout(">qh").unpack_from
-unpack_qhi = Layout(">qhi").unpack_from
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
-pack_iq = Layout(">iq").pack
-pack_iqi = Layout(">iqi").pack
-pack_qh = Layout(">qh").pack
-pack_qhi = Layout(">qhi").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+unpack_iq: Final = Layout(">iq").unpack_from
+unpack_iqi: Final = Layout(">iqi").unpack_from
+unpack_qh: Final = Layout(">qh").unpack_from
+unpack_qhi: Final = Layout(">qhi").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
+pack_iq: Final = Layout(">iq").pack
+pack_iqi: Final = Layout(">iqi").pack
+pack_qh: Final = Layout(">qh").pack
+pack_qhi: Final = Layout(">qhi").pack
 
 
 class TxnOffsetCommitRequest(Message):
@@ -172,7 +171,7 @@ def _read_txn_offset_commit_request_partition_v0(
     budget -= count
     items: list[TxnOffsetCommitRequestPartition] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitRequestPartition)
+        o = new_txn_offset_commit_request_partition(TxnOffsetCommitRequestPartition)
         o.committed_leader_epoch = -1
         o.partition_index, o.committed_offset = unpack_iq(buffer, position)
         position += 12
@@ -189,7 +188,7 @@ def _read_txn_offset_commit_request_topic_v0(
     budget -= count
     items: list[TxnOffsetCommitRequestTopic] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitRequestTopic)
+        o = new_txn_offset_commit_request_topic(TxnOffsetCommitRequestTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 14)
         o.partitions, position, budget = _read_txn_offset_commit_request_partition_v0(buffer, position, n, budget)
@@ -199,7 +198,7 @@ def _read_txn_offset_commit_request_topic_v0(
 
 def _read_txn_offset_commit_request_v0(buffer: memoryview, position: int) -> TxnOffsetCommitRequest:
     budget = OBJECT_BUDGET
-    o = new(TxnOffsetCommitRequest)
+    o = new_txn_offset_commit_request(TxnOffsetCommitRequest)
     o.generation_id = -1
     o.member_id = ""
     o.group_instance_id = None
@@ -249,7 +248,7 @@ def _read_txn_offset_commit_request_partition_v2(
     budget -= count
     items: list[TxnOffsetCommitRequestPartition] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitRequestPartition)
+        o = new_txn_offset_commit_request_partition(TxnOffsetCommitRequestPartition)
         (
             o.partition_index,
             o.committed_offset,
@@ -269,7 +268,7 @@ def _read_txn_offset_commit_request_topic_v2(
     budget -= count
     items: list[TxnOffsetCommitRequestTopic] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitRequestTopic)
+        o = new_txn_offset_commit_request_topic(TxnOffsetCommitRequestTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 18)
         o.partitions, position, budget = _read_txn_offset_commit_request_partition_v2(buffer, position, n, budget)
@@ -279,7 +278,7 @@ def _read_txn_offset_commit_request_topic_v2(
 
 def _read_txn_offset_commit_request_v2(buffer: memoryview, position: int) -> TxnOffsetCommitRequest:
     budget = OBJECT_BUDGET
-    o = new(TxnOffsetCommitRequest)
+    o = new_txn_offset_commit_request(TxnOffsetCommitRequest)
     o.generation_id = -1
     o.member_id = ""
     o.group_instance_id = None
@@ -329,7 +328,7 @@ def _read_txn_offset_commit_request_partition_v3(
     budget -= count
     items: list[TxnOffsetCommitRequestPartition] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitRequestPartition)
+        o = new_txn_offset_commit_request_partition(TxnOffsetCommitRequestPartition)
         (
             o.partition_index,
             o.committed_offset,
@@ -353,7 +352,7 @@ def _read_txn_offset_commit_request_topic_v3(
     budget -= count
     items: list[TxnOffsetCommitRequestTopic] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitRequestTopic)
+        o = new_txn_offset_commit_request_topic(TxnOffsetCommitRequestTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 18)
         o.partitions, position, budget = _read_txn_offset_commit_request_partition_v3(buffer, position, n, budget)
@@ -367,7 +366,7 @@ def _read_txn_offset_commit_request_topic_v3(
 
 def _read_txn_offset_commit_request_v3(buffer: memoryview, position: int) -> TxnOffsetCommitRequest:
     budget = OBJECT_BUDGET
-    o = new(TxnOffsetCommitRequest)
+    o = new_txn_offset_commit_request(TxnOffsetCommitRequest)
     o.transactional_id, position = read_compact_string(buffer, position)
     o.group_id, position = read_compact_string(buffer, position)
     o.producer_id, o.producer_epoch, o.generation_id = unpack_qhi(buffer, position)
@@ -419,7 +418,7 @@ def _read_txn_offset_commit_response_partition_v0(
     budget -= count
     items: list[TxnOffsetCommitResponsePartition] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitResponsePartition)
+        o = new_txn_offset_commit_response_partition(TxnOffsetCommitResponsePartition)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
         items.append(o)
@@ -434,7 +433,7 @@ def _read_txn_offset_commit_response_topic_v0(
     budget -= count
     items: list[TxnOffsetCommitResponseTopic] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitResponseTopic)
+        o = new_txn_offset_commit_response_topic(TxnOffsetCommitResponseTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 6)
         o.partitions, position, budget = _read_txn_offset_commit_response_partition_v0(buffer, position, n, budget)
@@ -444,7 +443,7 @@ def _read_txn_offset_commit_response_topic_v0(
 
 def _read_txn_offset_commit_response_v0(buffer: memoryview, position: int) -> TxnOffsetCommitResponse:
     budget = OBJECT_BUDGET
-    o = new(TxnOffsetCommitResponse)
+    o = new_txn_offset_commit_response(TxnOffsetCommitResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_count(buffer, position, 6)
@@ -480,7 +479,7 @@ def _read_txn_offset_commit_response_partition_v3(
     budget -= count
     items: list[TxnOffsetCommitResponsePartition] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitResponsePartition)
+        o = new_txn_offset_commit_response_partition(TxnOffsetCommitResponsePartition)
         o.partition_index, o.error_code, n = unpack_ihB(buffer, position)
         position += 7
         if n:
@@ -497,7 +496,7 @@ def _read_txn_offset_commit_response_topic_v3(
     budget -= count
     items: list[TxnOffsetCommitResponseTopic] = []
     for _ in range(count):
-        o = new(TxnOffsetCommitResponseTopic)
+        o = new_txn_offset_commit_response_topic(TxnOffsetCommitResponseTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 7)
         o.partitions, position, budget = _read_txn_offset_commit_response_partition_v3(buffer, position, n, budget)
@@ -511,7 +510,7 @@ def _read_txn_offset_commit_response_topic_v3(
 
 def _read_txn_offset_commit_response_v3(buffer: memoryview, position: int) -> TxnOffsetCommitResponse:
     budget = OBJECT_BUDGET
-    o = new(TxnOffsetCommitResponse)
+    o = new_txn_offset_commit_response(TxnOffsetCommitResponse)
     (o.throttle_time_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 3)
@@ -545,6 +544,12 @@ def _write_txn_offset_commit_response_v3(o: TxnOffsetCommitResponse, out: bytear
     out.append(0)
 
 
+new_txn_offset_commit_request: Final = TxnOffsetCommitRequest.__new__
+new_txn_offset_commit_request_partition: Final = TxnOffsetCommitRequestPartition.__new__
+new_txn_offset_commit_request_topic: Final = TxnOffsetCommitRequestTopic.__new__
+new_txn_offset_commit_response: Final = TxnOffsetCommitResponse.__new__
+new_txn_offset_commit_response_partition: Final = TxnOffsetCommitResponsePartition.__new__
+new_txn_offset_commit_response_topic: Final = TxnOffsetCommitResponseTopic.__new__
 TxnOffsetCommitRequest.DECODERS = {
     0: _read_txn_offset_commit_request_v0,
     1: _read_txn_offset_commit_request_v0,

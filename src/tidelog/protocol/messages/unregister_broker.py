@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
+from typing import Final
 
 from tidelog.protocol.message import (
     Message,
-    new,
 )
 from tidelog.protocol.primitives import (
     encode_compact_nullable_string,
@@ -15,10 +15,10 @@ from tidelog.protocol.primitives import (
     truncated,
 )
 
-unpack_iB = Layout(">iB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_iB = Layout(">iB").pack
-pack_ih = Layout(">ih").pack
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_iB: Final = Layout(">iB").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class UnregisterBrokerRequest(Message):
@@ -54,7 +54,7 @@ class UnregisterBrokerResponse(Message):
 
 
 def _read_unregister_broker_request_v0(buffer: memoryview, position: int) -> UnregisterBrokerRequest:
-    o = new(UnregisterBrokerRequest)
+    o = new_unregister_broker_request(UnregisterBrokerRequest)
     o.broker_id, n = unpack_iB(buffer, position)
     position += 5
     if n:
@@ -69,7 +69,7 @@ def _write_unregister_broker_request_v0(o: UnregisterBrokerRequest, out: bytearr
 
 
 def _read_unregister_broker_response_v0(buffer: memoryview, position: int) -> UnregisterBrokerResponse:
-    o = new(UnregisterBrokerResponse)
+    o = new_unregister_broker_response(UnregisterBrokerResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -88,6 +88,8 @@ def _write_unregister_broker_response_v0(o: UnregisterBrokerResponse, out: bytea
     out.append(0)
 
 
+new_unregister_broker_request: Final = UnregisterBrokerRequest.__new__
+new_unregister_broker_response: Final = UnregisterBrokerResponse.__new__
 UnregisterBrokerRequest.DECODERS = {
     0: _read_unregister_broker_request_v0,
 }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -28,18 +27,18 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_tB = Layout(">?B").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_htB = Layout(">h?B").unpack_from
-unpack_hbB = Layout(">hbB").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-pack_tB = Layout(">?B").pack
-pack_h = Layout(">h").pack
-pack_htB = Layout(">h?B").pack
-pack_hbB = Layout(">hbB").pack
-pack_i = Layout(">i").pack
-pack_ih = Layout(">ih").pack
+unpack_tB: Final = Layout(">?B").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_htB: Final = Layout(">h?B").unpack_from
+unpack_hbB: Final = Layout(">hbB").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+pack_tB: Final = Layout(">?B").pack
+pack_h: Final = Layout(">h").pack
+pack_htB: Final = Layout(">h?B").pack
+pack_hbB: Final = Layout(">hbB").pack
+pack_i: Final = Layout(">i").pack
+pack_ih: Final = Layout(">ih").pack
 
 
 class UpdateFeaturesRequest(Message):
@@ -120,7 +119,7 @@ def _read_feature_update_key_v0(
     budget -= count
     items: list[FeatureUpdateKey] = []
     for _ in range(count):
-        o = new(FeatureUpdateKey)
+        o = new_feature_update_key(FeatureUpdateKey)
         o.upgrade_type = 1
         o.feature, position = read_compact_string(buffer, position)
         o.max_version_level, o.allow_downgrade, n = unpack_htB(buffer, position)
@@ -133,7 +132,7 @@ def _read_feature_update_key_v0(
 
 def _read_update_features_request_v0(buffer: memoryview, position: int) -> UpdateFeaturesRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateFeaturesRequest)
+    o = new_update_features_request(UpdateFeaturesRequest)
     o.validate_only = False
     (o.timeout_ms,) = unpack_i(buffer, position)
     position += 4
@@ -173,7 +172,7 @@ def _read_feature_update_key_v1(
     budget -= count
     items: list[FeatureUpdateKey] = []
     for _ in range(count):
-        o = new(FeatureUpdateKey)
+        o = new_feature_update_key(FeatureUpdateKey)
         o.allow_downgrade = False
         o.feature, position = read_compact_string(buffer, position)
         o.max_version_level, o.upgrade_type, n = unpack_hbB(buffer, position)
@@ -186,7 +185,7 @@ def _read_feature_update_key_v1(
 
 def _read_update_features_request_v1(buffer: memoryview, position: int) -> UpdateFeaturesRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateFeaturesRequest)
+    o = new_update_features_request(UpdateFeaturesRequest)
     (o.timeout_ms,) = unpack_i(buffer, position)
     position += 4
     n, position = read_compact_count(buffer, position, 5)
@@ -223,7 +222,7 @@ def _read_updatable_feature_result_v0(
     budget -= count
     items: list[UpdatableFeatureResult] = []
     for _ in range(count):
-        o = new(UpdatableFeatureResult)
+        o = new_updatable_feature_result(UpdatableFeatureResult)
         o.feature, position = read_compact_string(buffer, position)
         (o.error_code,) = unpack_h(buffer, position)
         position += 2
@@ -238,7 +237,7 @@ def _read_updatable_feature_result_v0(
 
 def _read_update_features_response_v0(buffer: memoryview, position: int) -> UpdateFeaturesResponse:
     budget = OBJECT_BUDGET
-    o = new(UpdateFeaturesResponse)
+    o = new_update_features_response(UpdateFeaturesResponse)
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
     o.error_message, position = read_compact_nullable_string(buffer, position)
@@ -270,7 +269,7 @@ def _write_update_features_response_v0(o: UpdateFeaturesResponse, out: bytearray
 
 
 def _read_update_features_response_v2(buffer: memoryview, position: int) -> UpdateFeaturesResponse:
-    o = new(UpdateFeaturesResponse)
+    o = new_update_features_response(UpdateFeaturesResponse)
     o.results = []
     o.throttle_time_ms, o.error_code = unpack_ih(buffer, position)
     position += 6
@@ -290,6 +289,10 @@ def _write_update_features_response_v2(o: UpdateFeaturesResponse, out: bytearray
     out.append(0)
 
 
+new_feature_update_key: Final = FeatureUpdateKey.__new__
+new_updatable_feature_result: Final = UpdatableFeatureResult.__new__
+new_update_features_request: Final = UpdateFeaturesRequest.__new__
+new_update_features_response: Final = UpdateFeaturesResponse.__new__
 UpdateFeaturesRequest.DECODERS = {
     0: _read_update_features_request_v0,
     1: _read_update_features_request_v1,

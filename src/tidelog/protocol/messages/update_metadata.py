@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
     absent,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -45,24 +44,24 @@ from tidelog.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_b = Layout(">b").unpack_from
-unpack_h = Layout(">h").unpack_from
-unpack_hB = Layout(">hB").unpack_from
-unpack_i = Layout(">i").unpack_from
-unpack_itiq = Layout(">i?iq").unpack_from
-unpack_ii = Layout(">ii").unpack_from
-unpack_iiii = Layout(">iiii").unpack_from
-unpack_iiq = Layout(">iiq").unpack_from
-unpack_u = Layout(">16s").unpack_from
-pack_b = Layout(">b").pack
-pack_h = Layout(">h").pack
-pack_hB = Layout(">hB").pack
-pack_i = Layout(">i").pack
-pack_itiq = Layout(">i?iq").pack
-pack_ii = Layout(">ii").pack
-pack_iiii = Layout(">iiii").pack
-pack_iiq = Layout(">iiq").pack
-pack_u = Layout(">16s").pack
+unpack_b: Final = Layout(">b").unpack_from
+unpack_h: Final = Layout(">h").unpack_from
+unpack_hB: Final = Layout(">hB").unpack_from
+unpack_i: Final = Layout(">i").unpack_from
+unpack_itiq: Final = Layout(">i?iq").unpack_from
+unpack_ii: Final = Layout(">ii").unpack_from
+unpack_iiii: Final = Layout(">iiii").unpack_from
+unpack_iiq: Final = Layout(">iiq").unpack_from
+unpack_u: Final = Layout(">16s").unpack_from
+pack_b: Final = Layout(">b").pack
+pack_h: Final = Layout(">h").pack
+pack_hB: Final = Layout(">hB").pack
+pack_i: Final = Layout(">i").pack
+pack_itiq: Final = Layout(">i?iq").pack
+pack_ii: Final = Layout(">ii").pack
+pack_iiii: Final = Layout(">iiii").pack
+pack_iiq: Final = Layout(">iiq").pack
+pack_u: Final = Layout(">16s").pack
 
 
 class UpdateMetadataRequest(Message):
@@ -212,7 +211,7 @@ def _read_update_metadata_partition_state_v0(
     budget -= count
     items: list[UpdateMetadataPartitionState] = []
     for _ in range(count):
-        o = new(UpdateMetadataPartitionState)
+        o = new_update_metadata_partition_state(UpdateMetadataPartitionState)
         o.offline_replicas = []
         o.topic_name, position = read_string(buffer, position)
         (
@@ -240,7 +239,7 @@ def _read_update_metadata_broker_v0(
     budget -= count
     items: list[UpdateMetadataBroker] = []
     for _ in range(count):
-        o = new(UpdateMetadataBroker)
+        o = new_update_metadata_broker(UpdateMetadataBroker)
         o.endpoints = []
         o.rack = ""
         (o.id,) = unpack_i(buffer, position)
@@ -254,7 +253,7 @@ def _read_update_metadata_broker_v0(
 
 def _read_update_metadata_request_v0(buffer: memoryview, position: int) -> UpdateMetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateMetadataRequest)
+    o = new_update_metadata_request(UpdateMetadataRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.broker_epoch = -1
@@ -310,7 +309,7 @@ def _read_update_metadata_endpoint_v1(
     budget -= count
     items: list[UpdateMetadataEndpoint] = []
     for _ in range(count):
-        o = new(UpdateMetadataEndpoint)
+        o = new_update_metadata_endpoint(UpdateMetadataEndpoint)
         o.listener = ""
         (o.port,) = unpack_i(buffer, position)
         position += 4
@@ -329,7 +328,7 @@ def _read_update_metadata_broker_v1(
     budget -= count
     items: list[UpdateMetadataBroker] = []
     for _ in range(count):
-        o = new(UpdateMetadataBroker)
+        o = new_update_metadata_broker(UpdateMetadataBroker)
         o.v0_host = ""
         o.v0_port = 0
         o.rack = ""
@@ -343,7 +342,7 @@ def _read_update_metadata_broker_v1(
 
 def _read_update_metadata_request_v1(buffer: memoryview, position: int) -> UpdateMetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateMetadataRequest)
+    o = new_update_metadata_request(UpdateMetadataRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.broker_epoch = -1
@@ -395,7 +394,7 @@ def _read_update_metadata_broker_v2(
     budget -= count
     items: list[UpdateMetadataBroker] = []
     for _ in range(count):
-        o = new(UpdateMetadataBroker)
+        o = new_update_metadata_broker(UpdateMetadataBroker)
         o.v0_host = ""
         o.v0_port = 0
         (o.id,) = unpack_i(buffer, position)
@@ -409,7 +408,7 @@ def _read_update_metadata_broker_v2(
 
 def _read_update_metadata_request_v2(buffer: memoryview, position: int) -> UpdateMetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateMetadataRequest)
+    o = new_update_metadata_request(UpdateMetadataRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.broker_epoch = -1
@@ -455,7 +454,7 @@ def _read_update_metadata_endpoint_v3(
     budget -= count
     items: list[UpdateMetadataEndpoint] = []
     for _ in range(count):
-        o = new(UpdateMetadataEndpoint)
+        o = new_update_metadata_endpoint(UpdateMetadataEndpoint)
         (o.port,) = unpack_i(buffer, position)
         position += 4
         o.host, position = read_string(buffer, position)
@@ -474,7 +473,7 @@ def _read_update_metadata_broker_v3(
     budget -= count
     items: list[UpdateMetadataBroker] = []
     for _ in range(count):
-        o = new(UpdateMetadataBroker)
+        o = new_update_metadata_broker(UpdateMetadataBroker)
         o.v0_host = ""
         o.v0_port = 0
         (o.id,) = unpack_i(buffer, position)
@@ -488,7 +487,7 @@ def _read_update_metadata_broker_v3(
 
 def _read_update_metadata_request_v3(buffer: memoryview, position: int) -> UpdateMetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateMetadataRequest)
+    o = new_update_metadata_request(UpdateMetadataRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.broker_epoch = -1
@@ -542,7 +541,7 @@ def _read_update_metadata_partition_state_v4(
     budget -= count
     items: list[UpdateMetadataPartitionState] = []
     for _ in range(count):
-        o = new(UpdateMetadataPartitionState)
+        o = new_update_metadata_partition_state(UpdateMetadataPartitionState)
         o.topic_name, position = read_string(buffer, position)
         (
             o.partition_index,
@@ -565,7 +564,7 @@ def _read_update_metadata_partition_state_v4(
 
 def _read_update_metadata_request_v4(buffer: memoryview, position: int) -> UpdateMetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateMetadataRequest)
+    o = new_update_metadata_request(UpdateMetadataRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.broker_epoch = -1
@@ -616,7 +615,7 @@ def _read_update_metadata_partition_state_v5(
     budget -= count
     items: list[UpdateMetadataPartitionState] = []
     for _ in range(count):
-        o = new(UpdateMetadataPartitionState)
+        o = new_update_metadata_partition_state(UpdateMetadataPartitionState)
         o.topic_name = ""
         (
             o.partition_index,
@@ -645,7 +644,7 @@ def _read_update_metadata_topic_state_v5(
     budget -= count
     items: list[UpdateMetadataTopicState] = []
     for _ in range(count):
-        o = new(UpdateMetadataTopicState)
+        o = new_update_metadata_topic_state(UpdateMetadataTopicState)
         o.topic_id = ZERO_UUID
         o.topic_name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 32)
@@ -656,7 +655,7 @@ def _read_update_metadata_topic_state_v5(
 
 def _read_update_metadata_request_v5(buffer: memoryview, position: int) -> UpdateMetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateMetadataRequest)
+    o = new_update_metadata_request(UpdateMetadataRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.ungrouped_partition_states = []
@@ -712,7 +711,7 @@ def _read_update_metadata_partition_state_v6(
     budget -= count
     items: list[UpdateMetadataPartitionState] = []
     for _ in range(count):
-        o = new(UpdateMetadataPartitionState)
+        o = new_update_metadata_partition_state(UpdateMetadataPartitionState)
         o.topic_name = ""
         (
             o.partition_index,
@@ -745,7 +744,7 @@ def _read_update_metadata_topic_state_v6(
     budget -= count
     items: list[UpdateMetadataTopicState] = []
     for _ in range(count):
-        o = new(UpdateMetadataTopicState)
+        o = new_update_metadata_topic_state(UpdateMetadataTopicState)
         o.topic_id = ZERO_UUID
         o.topic_name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 24)
@@ -766,7 +765,7 @@ def _read_update_metadata_endpoint_v6(
     budget -= count
     items: list[UpdateMetadataEndpoint] = []
     for _ in range(count):
-        o = new(UpdateMetadataEndpoint)
+        o = new_update_metadata_endpoint(UpdateMetadataEndpoint)
         (o.port,) = unpack_i(buffer, position)
         position += 4
         o.host, position = read_compact_string(buffer, position)
@@ -787,7 +786,7 @@ def _read_update_metadata_broker_v6(
     budget -= count
     items: list[UpdateMetadataBroker] = []
     for _ in range(count):
-        o = new(UpdateMetadataBroker)
+        o = new_update_metadata_broker(UpdateMetadataBroker)
         o.v0_host = ""
         o.v0_port = 0
         (o.id,) = unpack_i(buffer, position)
@@ -805,7 +804,7 @@ def _read_update_metadata_broker_v6(
 
 def _read_update_metadata_request_v6(buffer: memoryview, position: int) -> UpdateMetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateMetadataRequest)
+    o = new_update_metadata_request(UpdateMetadataRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.ungrouped_partition_states = []
@@ -885,7 +884,7 @@ def _read_update_metadata_topic_state_v7(
     budget -= count
     items: list[UpdateMetadataTopicState] = []
     for _ in range(count):
-        o = new(UpdateMetadataTopicState)
+        o = new_update_metadata_topic_state(UpdateMetadataTopicState)
         o.topic_name, position = read_compact_string(buffer, position)
         (u0,) = unpack_u(buffer, position)
         position += 16
@@ -902,7 +901,7 @@ def _read_update_metadata_topic_state_v7(
 
 def _read_update_metadata_request_v7(buffer: memoryview, position: int) -> UpdateMetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateMetadataRequest)
+    o = new_update_metadata_request(UpdateMetadataRequest)
     o.is_k_raft_controller = False
     o.type = 0
     o.ungrouped_partition_states = []
@@ -947,7 +946,7 @@ def _write_update_metadata_request_v7(o: UpdateMetadataRequest, out: bytearray) 
 
 def _read_update_metadata_request_v8(buffer: memoryview, position: int) -> UpdateMetadataRequest:
     budget = OBJECT_BUDGET
-    o = new(UpdateMetadataRequest)
+    o = new_update_metadata_request(UpdateMetadataRequest)
     o.ungrouped_partition_states = []
     o.type = 0
     (
@@ -966,7 +965,8 @@ def _read_update_metadata_request_v8(buffer: memoryview, position: int) -> Updat
     if n:
         if n > 127:
             n, position = uvarint(buffer, position, n)
-        for _ in range(n):
+        tags1 = n
+        for _ in range(tags1):
             tag1, n, position = read_tag(buffer, position)
             tag_end1 = position + n
             if tag1 == 0:
@@ -1001,7 +1001,7 @@ def _write_update_metadata_request_v8(o: UpdateMetadataRequest, out: bytearray) 
 
 
 def _read_update_metadata_response_v0(buffer: memoryview, position: int) -> UpdateMetadataResponse:
-    o = new(UpdateMetadataResponse)
+    o = new_update_metadata_response(UpdateMetadataResponse)
     (o.error_code,) = unpack_h(buffer, position)
     position += 2
     if position > len(buffer):
@@ -1014,7 +1014,7 @@ def _write_update_metadata_response_v0(o: UpdateMetadataResponse, out: bytearray
 
 
 def _read_update_metadata_response_v6(buffer: memoryview, position: int) -> UpdateMetadataResponse:
-    o = new(UpdateMetadataResponse)
+    o = new_update_metadata_response(UpdateMetadataResponse)
     o.error_code, n = unpack_hB(buffer, position)
     position += 3
     if n:
@@ -1028,6 +1028,12 @@ def _write_update_metadata_response_v6(o: UpdateMetadataResponse, out: bytearray
     out += pack_hB(o.error_code, 0)
 
 
+new_update_metadata_broker: Final = UpdateMetadataBroker.__new__
+new_update_metadata_endpoint: Final = UpdateMetadataEndpoint.__new__
+new_update_metadata_partition_state: Final = UpdateMetadataPartitionState.__new__
+new_update_metadata_request: Final = UpdateMetadataRequest.__new__
+new_update_metadata_response: Final = UpdateMetadataResponse.__new__
+new_update_metadata_topic_state: Final = UpdateMetadataTopicState.__new__
 UpdateMetadataRequest.DECODERS = {
     0: _read_update_metadata_request_v0,
     1: _read_update_metadata_request_v1,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
     Struct,
-    new,
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
@@ -31,20 +30,20 @@ from tidelog.protocol.primitives import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-unpack_i = Layout(">i").unpack_from
-unpack_iB = Layout(">iB").unpack_from
-unpack_ibB = Layout(">ibB").unpack_from
-unpack_ih = Layout(">ih").unpack_from
-unpack_ihB = Layout(">ihB").unpack_from
-unpack_q = Layout(">q").unpack_from
-unpack_qht = Layout(">qh?").unpack_from
-pack_i = Layout(">i").pack
-pack_iB = Layout(">iB").pack
-pack_ibB = Layout(">ibB").pack
-pack_ih = Layout(">ih").pack
-pack_ihB = Layout(">ihB").pack
-pack_q = Layout(">q").pack
-pack_qht = Layout(">qh?").pack
+unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
+unpack_ibB: Final = Layout(">ibB").unpack_from
+unpack_ih: Final = Layout(">ih").unpack_from
+unpack_ihB: Final = Layout(">ihB").unpack_from
+unpack_q: Final = Layout(">q").unpack_from
+unpack_qht: Final = Layout(">qh?").unpack_from
+pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
+pack_ibB: Final = Layout(">ibB").pack
+pack_ih: Final = Layout(">ih").pack
+pack_ihB: Final = Layout(">ihB").pack
+pack_q: Final = Layout(">q").pack
+pack_qht: Final = Layout(">qh?").pack
 
 
 class WriteTxnMarkersRequest(Message):
@@ -163,7 +162,7 @@ def _read_writable_txn_marker_topic_v0(
     budget -= count
     items: list[WritableTxnMarkerTopic] = []
     for _ in range(count):
-        o = new(WritableTxnMarkerTopic)
+        o = new_writable_txn_marker_topic(WritableTxnMarkerTopic)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 4)
         o.partition_indexes, position = read_numbers(buffer, position, n, "i", 4)
@@ -179,7 +178,7 @@ def _read_writable_txn_marker_v0(
     budget -= count
     items: list[WritableTxnMarker] = []
     for _ in range(count):
-        o = new(WritableTxnMarker)
+        o = new_writable_txn_marker(WritableTxnMarker)
         o.transaction_version = 0
         o.producer_id, o.producer_epoch, o.transaction_result = unpack_qht(buffer, position)
         position += 11
@@ -193,7 +192,7 @@ def _read_writable_txn_marker_v0(
 
 def _read_write_txn_markers_request_v0(buffer: memoryview, position: int) -> WriteTxnMarkersRequest:
     budget = OBJECT_BUDGET
-    o = new(WriteTxnMarkersRequest)
+    o = new_write_txn_markers_request(WriteTxnMarkersRequest)
     n, position = read_count(buffer, position, 19)
     o.markers, position, budget = _read_writable_txn_marker_v0(buffer, position, n, budget)
     if position > len(buffer):
@@ -229,7 +228,7 @@ def _read_writable_txn_marker_topic_v1(
     budget -= count
     items: list[WritableTxnMarkerTopic] = []
     for _ in range(count):
-        o = new(WritableTxnMarkerTopic)
+        o = new_writable_txn_marker_topic(WritableTxnMarkerTopic)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 4)
         o.partition_indexes, position = read_numbers(buffer, position, n, "i", 4)
@@ -249,7 +248,7 @@ def _read_writable_txn_marker_v1(
     budget -= count
     items: list[WritableTxnMarker] = []
     for _ in range(count):
-        o = new(WritableTxnMarker)
+        o = new_writable_txn_marker(WritableTxnMarker)
         o.transaction_version = 0
         o.producer_id, o.producer_epoch, o.transaction_result = unpack_qht(buffer, position)
         position += 11
@@ -265,7 +264,7 @@ def _read_writable_txn_marker_v1(
 
 def _read_write_txn_markers_request_v1(buffer: memoryview, position: int) -> WriteTxnMarkersRequest:
     budget = OBJECT_BUDGET
-    o = new(WriteTxnMarkersRequest)
+    o = new_write_txn_markers_request(WriteTxnMarkersRequest)
     n, position = read_compact_count(buffer, position, 17)
     o.markers, position, budget = _read_writable_txn_marker_v1(buffer, position, n, budget)
     n = buffer[position]
@@ -307,7 +306,7 @@ def _read_writable_txn_marker_v2(
     budget -= count
     items: list[WritableTxnMarker] = []
     for _ in range(count):
-        o = new(WritableTxnMarker)
+        o = new_writable_txn_marker(WritableTxnMarker)
         o.producer_id, o.producer_epoch, o.transaction_result = unpack_qht(buffer, position)
         position += 11
         n, position = read_compact_count(buffer, position, 3)
@@ -322,7 +321,7 @@ def _read_writable_txn_marker_v2(
 
 def _read_write_txn_markers_request_v2(buffer: memoryview, position: int) -> WriteTxnMarkersRequest:
     budget = OBJECT_BUDGET
-    o = new(WriteTxnMarkersRequest)
+    o = new_write_txn_markers_request(WriteTxnMarkersRequest)
     n, position = read_compact_count(buffer, position, 18)
     o.markers, position, budget = _read_writable_txn_marker_v2(buffer, position, n, budget)
     n = buffer[position]
@@ -356,7 +355,7 @@ def _read_writable_txn_marker_partition_result_v0(
     budget -= count
     items: list[WritableTxnMarkerPartitionResult] = []
     for _ in range(count):
-        o = new(WritableTxnMarkerPartitionResult)
+        o = new_writable_txn_marker_partition_result(WritableTxnMarkerPartitionResult)
         o.partition_index, o.error_code = unpack_ih(buffer, position)
         position += 6
         items.append(o)
@@ -371,7 +370,7 @@ def _read_writable_txn_marker_topic_result_v0(
     budget -= count
     items: list[WritableTxnMarkerTopicResult] = []
     for _ in range(count):
-        o = new(WritableTxnMarkerTopicResult)
+        o = new_writable_txn_marker_topic_result(WritableTxnMarkerTopicResult)
         o.name, position = read_string(buffer, position)
         n, position = read_count(buffer, position, 6)
         o.partitions, position, budget = _read_writable_txn_marker_partition_result_v0(buffer, position, n, budget)
@@ -387,7 +386,7 @@ def _read_writable_txn_marker_result_v0(
     budget -= count
     items: list[WritableTxnMarkerResult] = []
     for _ in range(count):
-        o = new(WritableTxnMarkerResult)
+        o = new_writable_txn_marker_result(WritableTxnMarkerResult)
         (o.producer_id,) = unpack_q(buffer, position)
         position += 8
         n, position = read_count(buffer, position, 6)
@@ -398,7 +397,7 @@ def _read_writable_txn_marker_result_v0(
 
 def _read_write_txn_markers_response_v0(buffer: memoryview, position: int) -> WriteTxnMarkersResponse:
     budget = OBJECT_BUDGET
-    o = new(WriteTxnMarkersResponse)
+    o = new_write_txn_markers_response(WriteTxnMarkersResponse)
     n, position = read_count(buffer, position, 12)
     o.markers, position, budget = _read_writable_txn_marker_result_v0(buffer, position, n, budget)
     if position > len(buffer):
@@ -438,7 +437,7 @@ def _read_writable_txn_marker_partition_result_v1(
     budget -= count
     items: list[WritableTxnMarkerPartitionResult] = []
     for _ in range(count):
-        o = new(WritableTxnMarkerPartitionResult)
+        o = new_writable_txn_marker_partition_result(WritableTxnMarkerPartitionResult)
         o.partition_index, o.error_code, n = unpack_ihB(buffer, position)
         position += 7
         if n:
@@ -455,7 +454,7 @@ def _read_writable_txn_marker_topic_result_v1(
     budget -= count
     items: list[WritableTxnMarkerTopicResult] = []
     for _ in range(count):
-        o = new(WritableTxnMarkerTopicResult)
+        o = new_writable_txn_marker_topic_result(WritableTxnMarkerTopicResult)
         o.name, position = read_compact_string(buffer, position)
         n, position = read_compact_count(buffer, position, 7)
         o.partitions, position, budget = _read_writable_txn_marker_partition_result_v1(buffer, position, n, budget)
@@ -475,7 +474,7 @@ def _read_writable_txn_marker_result_v1(
     budget -= count
     items: list[WritableTxnMarkerResult] = []
     for _ in range(count):
-        o = new(WritableTxnMarkerResult)
+        o = new_writable_txn_marker_result(WritableTxnMarkerResult)
         (o.producer_id,) = unpack_q(buffer, position)
         position += 8
         n, position = read_compact_count(buffer, position, 3)
@@ -490,7 +489,7 @@ def _read_writable_txn_marker_result_v1(
 
 def _read_write_txn_markers_response_v1(buffer: memoryview, position: int) -> WriteTxnMarkersResponse:
     budget = OBJECT_BUDGET
-    o = new(WriteTxnMarkersResponse)
+    o = new_write_txn_markers_response(WriteTxnMarkersResponse)
     n, position = read_compact_count(buffer, position, 10)
     o.markers, position, budget = _read_writable_txn_marker_result_v1(buffer, position, n, budget)
     n = buffer[position]
@@ -529,6 +528,13 @@ def _write_write_txn_markers_response_v1(o: WriteTxnMarkersResponse, out: bytear
     out.append(0)
 
 
+new_writable_txn_marker: Final = WritableTxnMarker.__new__
+new_writable_txn_marker_partition_result: Final = WritableTxnMarkerPartitionResult.__new__
+new_writable_txn_marker_result: Final = WritableTxnMarkerResult.__new__
+new_writable_txn_marker_topic: Final = WritableTxnMarkerTopic.__new__
+new_writable_txn_marker_topic_result: Final = WritableTxnMarkerTopicResult.__new__
+new_write_txn_markers_request: Final = WriteTxnMarkersRequest.__new__
+new_write_txn_markers_response: Final = WriteTxnMarkersResponse.__new__
 WriteTxnMarkersRequest.DECODERS = {
     0: _read_write_txn_markers_request_v0,
     1: _read_write_txn_markers_request_v1,

@@ -64,6 +64,8 @@ def dump_files(
         output.begin_file(path)
         try:
             is_any_known |= _dump(path, options, output, disagreements, progress)
+        except BrokenPipeError:  # of the output, not of the file
+            raise
         except (DumpError, OSError) as problem:
             is_any_known = True
             output.flush()

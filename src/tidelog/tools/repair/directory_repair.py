@@ -96,6 +96,11 @@ class DirectoryRepair:
     def run(self, announce: Announce = lambda summary: None) -> RepairSummary:
         """DirectoryLocked while a broker uses the directory. `announce` is told what is about to be
         done, before anything is."""
+        if not (self._path / LOCK_FILE).exists():
+            # Nobody uses it. The lock file would stay behind where there is nothing to repair.
+            planned = self.plan()
+            if not planned.found:
+                return planned
         with self._lock():
             before = self._check()
             planned = RepairSummary(before, self._plans(before))

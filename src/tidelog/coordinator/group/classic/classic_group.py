@@ -45,7 +45,7 @@ from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscrip
 
 if TYPE_CHECKING:
     from tidelog.clock import TimerHandle
-    from tidelog.coordinator.expiration import Expiration
+    from tidelog.coordinator.deadline import Deadline
     from tidelog.coordinator.group.offsets import NewOffset
     from tidelog.pending import Pending
     from tidelog.protocol.message import Message
@@ -120,7 +120,7 @@ class ClassicGroupMember:
         self.is_new = False  # until its first generation has begun
         self.join_waiter: Pending[JoinGroupResult] | None = None
         self.sync_waiter: Pending[SyncGroupResult] | None = None
-        self.session: Expiration | None = None  # runs while the member lives
+        self.session: Deadline | None = None  # runs while the member lives
 
     @property
     def is_waiting(self) -> bool:
@@ -219,7 +219,7 @@ class ClassicGroup(Group):
         self.leader_id: str | None = None
         self.members: dict[str, ClassicGroupMember] = {}  # in the order they joined
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
-        self.pending_members: dict[str, Expiration] = {}  # told their id, not yet back with it
+        self.pending_members: dict[str, Deadline] = {}  # told their id, not yet back with it
         self.pending_sync_members: set[str] = set()  # of this generation
         self.protocol_counts: Counter[str] = Counter()
         self.subscribed_topics: frozenset[str] | None = None  # None if it cannot be known
@@ -550,14 +550,14 @@ class ClassicGroup(Group):
         self, committer: OffsetCommitter, offsets: Sequence[NewOffset], topics: Topics
     ) -> None:
         """Members may; anybody may in an empty group."""
-        member_id, group_instance_id, generation_id, version = committer
+        member_id, group_instance_id, generation_id, _, in_transaction = committer
         if generation_id < 0 and self.state is ClassicGroupState.EMPTY:
             return
         if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         self.must_find(member_id, group_instance_id)
         self.require_generation(generation_id)
-        if version is not None and self.state is ClassicGroupState.COMPLETING_REBALANCE:
+        if not in_transaction and self.state is ClassicGroupState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def note_commit(self, member_id: str) -> None:

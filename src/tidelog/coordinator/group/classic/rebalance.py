@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidelog.coordinator.expiration import Expiration
+from tidelog.coordinator.deadline import Deadline
 from tidelog.coordinator.group.classic.classic_group import (
     ClassicGroupMember,
     ClassicGroupState,
@@ -76,11 +76,11 @@ class Rebalances:
 
     def expect(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
         """A member that was given its id must come back with it within its session timeout."""
-        expiration = Expiration(
+        deadline = Deadline(
             self._clock, self._timer, partial(self.forget_expected, group, member_id)
         )
-        group.pending_members[member_id] = expiration
-        expiration.push_back(session_timeout_ms)
+        group.pending_members[member_id] = deadline
+        deadline.push_back(session_timeout_ms)
 
     def forget_expected(self, group: ClassicGroup, member_id: str) -> None:
         if group.state is not ClassicGroupState.DEAD:
@@ -101,7 +101,7 @@ class Rebalances:
     def _start_session(
         self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int
     ) -> None:
-        member.session = Expiration(
+        member.session = Deadline(
             self._clock, self._timer, partial(self._session_expired, group, member)
         )
         member.session.push_back(timeout_ms)
@@ -140,21 +140,25 @@ class Rebalances:
         )
         if is_first:
             delay_ms = self._settings().initial_rebalance_delay_ms
-            self._delay(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            self._delay_initial_rebalance(
+                group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0)
+            )
         else:
             self._await_joins(group)
 
-    def _delay(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+    def _delay_initial_rebalance(
+        self, group: ClassicGroup, delay_ms: int, remaining_ms: int
+    ) -> None:
         group.in_initial_delay = True
         group.join_timer = self._timer.call_later(
-            delay_ms / 1000, partial(self._delay_over, group, delay_ms, remaining_ms)
+            delay_ms / 1000, partial(self._initial_delay_over, group, delay_ms, remaining_ms)
         )
 
-    def _delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+    def _initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
             next_ms = min(self._settings().initial_rebalance_delay_ms, remaining_ms)
-            self._delay(group, next_ms, max(remaining_ms - delay_ms, 0))
+            self._delay_initial_rebalance(group, next_ms, max(remaining_ms - delay_ms, 0))
         else:
             self._complete_join(group)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-from tidelog.coordinator.group.consumer.consumer_member import NOTHING, Partitions
+from tidelog.coordinator.group.consumer.consumer_group_member import NOTHING, Partitions
 from tidelog.types import Uuid
 
 ROUNDS_MAX: Final = 16

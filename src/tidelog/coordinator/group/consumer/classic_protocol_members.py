@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 from tidelog.coordinator.group.classic.classic_group_membership import JoinAnswer, Joining, Leaving
 from tidelog.coordinator.group.consumer.consumer_group_draft import ConsumerGroupDraft
-from tidelog.coordinator.group.consumer.consumer_member import (
+from tidelog.coordinator.group.consumer.consumer_group_member import (
     NO_REGEX,
     ClassicSide,
     ConsumerGroupMember,
     Limit,
     MemberState,
 )
-from tidelog.coordinator.group.consumer.consumer_membership import ConsumerMembership
-from tidelog.coordinator.group.consumer.conversion import (
+from tidelog.coordinator.group.consumer.consumer_group_membership import ConsumerGroupMembership
+from tidelog.coordinator.group.consumer.group_conversion import (
     downgrade_records,
     encode_assignment,
     owned_rows,
@@ -57,7 +57,7 @@ class ClassicProtocolMembers:
         self,
         runtime: CoordinatorRuntime[GroupShard],
         classic: ClassicGroupMembership,
-        membership: ConsumerMembership,
+        membership: ConsumerGroupMembership,
         clock: Clock,
         new_uuid: Callable[[], str],
     ) -> None:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidelog.coordinator.group.consumer.consumer_member import (
+from tidelog.coordinator.group.consumer.consumer_group_member import (
     LEAVE_EPOCH,
     NO_REGEX,
     NOTHING,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from tidelog.protocol.messages import consumer_group_records as stored
 
 NO_TARGET_EPOCH: Final = 0
-FIRST_VERSION_WITH_MEMBER_EPOCH: Final = 9  # of OffsetCommit
 
 
 class ConsumerGroupState(Enum):
@@ -289,15 +288,11 @@ class ConsumerGroup(Group):
         was on the way when a heartbeat raised the epoch, and nobody else can have committed in
         between.
         """
-        epoch, version = committer.generation_id, committer.version
+        epoch = committer.generation_id
         if epoch < 0 and not self.members:
             return
         member = self.must_find(committer.member_id)
-        if (
-            version is not None
-            and member.classic is None
-            and version < FIRST_VERSION_WITH_MEMBER_EPOCH
-        ):
+        if member.classic is None and not committer.knows_member_epochs:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "OffsetCommit version 9 or above must be used by members using the modern group "
@@ -309,7 +304,7 @@ class ConsumerGroup(Group):
             _has_held_since(member, epoch, topics, topic, partition)
             for topic, partition, _ in offsets
         ):
-            raise _stale(member, epoch, in_transaction=version is None)
+            raise _stale(member, epoch, in_transaction=committer.in_transaction)
 
     def require_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Whoever names no member may read."""

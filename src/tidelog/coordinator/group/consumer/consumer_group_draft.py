@@ -25,7 +25,7 @@ from tidelog.coordinator.group.consumer.consumer_group import (
     preferred_assignor,
     subscription_of,
 )
-from tidelog.coordinator.group.consumer.consumer_member import (
+from tidelog.coordinator.group.consumer.consumer_group_member import (
     JOIN_EPOCH,
     NO_REGEX,
     NOTHING,

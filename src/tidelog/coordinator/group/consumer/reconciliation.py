@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from tidelog.coordinator.group.consumer.consumer_member import (
+from tidelog.coordinator.group.consumer.consumer_group_member import (
     NOTHING_HELD,
     ConsumerGroupMember,
     Held,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group.consumer.consumer_member import Held, Partitions
+from tidelog.coordinator.group.consumer.consumer_group_member import Held, Partitions
 from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.protocol.messages.consumer_group_records import (
     ClassicMemberMetadata,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         ResolvedPattern,
         SubscribedTopic,
     )
-    from tidelog.coordinator.group.consumer.consumer_member import ConsumerGroupMember
+    from tidelog.coordinator.group.consumer.consumer_group_member import ConsumerGroupMember
 
 CONSUMER_GROUP_RECORD_TYPES = {
     3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),

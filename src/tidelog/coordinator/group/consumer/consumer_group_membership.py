@@ -21,7 +21,7 @@ from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.assignors import Assignor, assignors_of
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedPattern
 from tidelog.coordinator.group.consumer.consumer_group_draft import ConsumerGroupDraft
-from tidelog.coordinator.group.consumer.consumer_member import (
+from tidelog.coordinator.group.consumer.consumer_group_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -35,7 +35,7 @@ from tidelog.coordinator.group.consumer.consumer_member import (
     TopicPartitionsRow,
     is_within,
 )
-from tidelog.coordinator.group.consumer.conversion import downgrade_records, upgraded
+from tidelog.coordinator.group.consumer.group_conversion import downgrade_records, upgraded
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.coordinator.group.settings import MigrationPolicy
@@ -57,16 +57,15 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 500  # to remove a member, when that could not be written
 PATTERNS_MIN_INTERVAL_MS: Final = 10_000  # between two looks at new topics
-FIRST_VERSION_WITH_CLIENTS_MEMBER_ID: Final = 1  # KIP-1082: the client makes its member id
 
 
 class Sender(NamedTuple):
-    version: int
+    makes_member_id: bool  # KIP-1082; for others the coordinator makes it
     client_id: str
     client_host: str
 
 
-class ConsumerMembership:
+class ConsumerGroupMembership:
     """That of all consumer groups; touched only on the broker loop."""
 
     def __init__(
@@ -102,7 +101,7 @@ class ConsumerMembership:
         self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest, sender: Sender
     ) -> tuple[ConsumerGroupHeartbeatResult, Pending[ErrorCode] | None]:
         """The answer, and what it has to wait for."""
-        _require_valid(request, sender.version, self.assignors)
+        _require_valid(request, sender, self.assignors)
         if _is_leaving(request):
             return self._leave(shard, request)
         draft = self._draft(shard, request.group_id, request.member_epoch == JOIN_EPOCH)
@@ -480,10 +479,10 @@ def _are_same(before: Held, after: Held) -> bool:
 
 
 def _require_valid(
-    request: ConsumerGroupHeartbeatRequest, version: int, assignors: Iterable[str]
+    request: ConsumerGroupHeartbeatRequest, sender: Sender, assignors: Iterable[str]
 ) -> None:
     epoch = request.member_epoch
-    if version >= FIRST_VERSION_WITH_CLIENTS_MEMBER_ID or epoch != JOIN_EPOCH:
+    if sender.makes_member_id or epoch != JOIN_EPOCH:
         _require_text(request.member_id, "MemberId")
     _require_text(request.group_id, "GroupId")
     _require_text(request.instance_id, "InstanceId")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tidelog.clock import Clock, Timer, TimerHandle
 
 
-class Expiration:
+class Deadline:
     __slots__ = ("_armed_until", "_callback", "_clock", "_deadline", "_handle", "_timer")
 
     def __init__(self, clock: Clock, timer: Timer, callback: Callable[[], object]) -> None:

@@ -25,7 +25,7 @@ from tidelog.coordinator.group.classic.classic_group import (
 )
 from tidelog.coordinator.group.consumer import records
 from tidelog.coordinator.group.consumer.consumer_group_draft import ConsumerGroupDraft
-from tidelog.coordinator.group.consumer.consumer_member import (
+from tidelog.coordinator.group.consumer.consumer_group_member import (
     NOTHING,
     ClassicSide,
     ConsumerGroupMember,

@@ -1,22 +1,23 @@
-"""Which offsets and groups go: by age, by name, with their topic; and how they go, in slices.
+"""Removing committed offsets and the groups that are left without any: which ones, and how.
 
-Age. An offset that named its own expiry (OffsetCommit v2-v4) goes then. The others go after
-offsets.retention.minutes, counted as the kind of group says (`Group.offset_expiry`):
+By age (Kafka's cleanupExpiredOffsets): an offset that named its own expiry (OffsetCommit v2-v4)
+expires then. The others expire offsets.retention.minutes after a time that the kind of group sets
+(`Group.offset_expiry`):
 
-    in a group without members          from when it lost its last member
-    in a group that never had members   from the commit
+    in a group without members          when it lost its last member
+    in a group that never had members   the commit
     in a consumer group (KIP-848), and in a STABLE classic one of consumers
-                                        from the commit, and only topics nobody is subscribed to
-    in any other group                  not at all
+                                        the commit, only for topics that nobody subscribes to
+    in any other group                  never
 
-No offset goes by age while an open transaction is to replace it. With its topic, what waits for a
-transaction goes too.
+An offset that an open transaction is about to replace does not expire. With a topic, all its
+offsets go, also those that wait in a transaction.
 
-A group goes once it has neither members nor offsets; if it has a record, a tombstone says so.
+A group goes once it has neither members nor offsets; if it has a record, it gets a tombstone.
 
-Tombstones of many groups go into one bounded batch. Between two batches the loop serves others.
-What goes is therefore decided piece by piece, right before it is written; a piece decided against
-an older state is never written. A group goes in the batch after that of its last offset.
+Tombstones of many groups share one bounded batch, and the loop serves others between two batches.
+So each piece is decided right before it is written, never against an older state. A group goes in
+the batch after that of its last offset.
 """
 
 from __future__ import annotations

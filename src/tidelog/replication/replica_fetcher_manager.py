@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from tidelog.replication.fetcher import ReplicaFetcher
+from tidelog.replication.replica_fetcher import FetcherSettings, ReplicaFetcher
 
 if TYPE_CHECKING:
     import asyncio
 
     from tidelog.clock import Timer
     from tidelog.network.peer_directory import PeerDirectory
-    from tidelog.replication.fetcher_settings import FetcherSettings
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.partition import Partition
     from tidelog.replication.replication_throttle import ReplicationThrottle
     from tidelog.types import TopicPartition
 
 
-class ReplicaFetchers:
+class ReplicaFetcherManager:
     """Touched only on the broker loop."""
 
     def __init__(

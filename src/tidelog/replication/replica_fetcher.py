@@ -36,7 +36,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment.segment_walk import WalkDue
@@ -61,10 +61,10 @@ from tidelog.types import Uuid
 
 if TYPE_CHECKING:
     from tidelog.clock import Timer, TimerHandle
+    from tidelog.config.broker import BrokerConfig
     from tidelog.log.segment.segment_walk import Walk
     from tidelog.network.peer_connection import PeerConnection
     from tidelog.network.peer_directory import PeerDirectory
-    from tidelog.replication.fetcher_settings import FetcherSettings
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.partition import Partition
     from tidelog.replication.replication_throttle import ReplicationThrottle
@@ -84,6 +84,36 @@ THROTTLED_PAUSE_S: Final = (0.05, 1.0)  # at least and at most
 
 Key = tuple[Uuid, int]
 Row = tuple[Key, PartitionData]
+
+
+class FetcherSettings(NamedTuple):
+    """Kafka's replica.* keys, and who this broker is."""
+
+    broker_id: int
+    broker_epoch: Callable[[], int]
+    fetchers: int  # num.replica.fetchers: towards each leader
+    wait_max_ms: int
+    min_bytes: int
+    max_bytes: int
+    response_max_bytes: int
+    backoff_ms: int
+    socket_timeout_ms: int
+
+    @classmethod
+    def of(
+        cls, config: BrokerConfig, broker_id: int, broker_epoch: Callable[[], int]
+    ) -> FetcherSettings:
+        return cls(
+            broker_id,
+            broker_epoch,
+            config.get_int("num.replica.fetchers"),
+            config.get_int("replica.fetch.wait.max.ms"),
+            config.get_int("replica.fetch.min.bytes"),
+            config.get_int("replica.fetch.max.bytes"),
+            config.get_int("replica.fetch.response.max.bytes"),
+            config.get_int("replica.fetch.backoff.ms"),
+            config.get_int("replica.socket.timeout.ms"),
+        )
 
 
 class ReplicaFetcher:

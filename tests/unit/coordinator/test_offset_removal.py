@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.clock import BusyClock
 from tests.support.group_stage import GroupStage
+from tidelog.coordinator.group.offset_removal import TOMBSTONES_MAX, Piece, TombstoneWriter
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
-from tidelog.coordinator.group.removal import TOMBSTONES_MAX, Piece, TombstoneWriter
 from tidelog.errors import ErrorCode
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
 from tidelog.slices import SlicedWork
@@ -38,7 +38,7 @@ def commit(
         generation_id=-1,
         member_id="",
         group_instance_id=None,
-        version=9,
+        knows_member_epochs=True,
     )
 
 

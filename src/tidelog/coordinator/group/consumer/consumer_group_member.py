@@ -31,7 +31,7 @@ from enum import Enum, IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from tidelog.coordinator.expiration import Expiration
+from tidelog.coordinator.deadline import Deadline
 from tidelog.types import Uuid
 
 if TYPE_CHECKING:
@@ -202,12 +202,12 @@ class MemberTimers:
         self._clock = clock
         self._timer = timer
         self._expired = expired  # called with the reason
-        self._session: Expiration | None = None
+        self._session: Deadline | None = None
         self._running: dict[Limit, TimerHandle] = {}
 
     def heard_from(self, session_timeout_ms: int) -> None:
         if self._session is None:
-            self._session = Expiration(
+            self._session = Deadline(
                 self._clock, self._timer, partial(self._expired, "its session timed out")
             )
         self._session.push_back(session_timeout_ms)

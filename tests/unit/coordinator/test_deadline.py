@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from tests.support.clock import FakeClock
-from tidelog.coordinator.expiration import Expiration
+from tidelog.coordinator.deadline import Deadline
 
 
 class Watched:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.fired_ms: list[float] = []
-        self.expiration = Expiration(self.clock, self.clock, self._fired)
+        self.deadline = Deadline(self.clock, self.clock, self._fired)
 
     def _fired(self) -> None:
         self.fired_ms.append(self.clock.monotonic() * 1000)
@@ -16,7 +16,7 @@ class Watched:
 
 def test_fires_once_at_its_time() -> None:
     watched = Watched()
-    watched.expiration.push_back(100)
+    watched.deadline.push_back(100)
     watched.clock.advance(ms=1000)
     assert watched.fired_ms == [100]
 
@@ -24,7 +24,7 @@ def test_fires_once_at_its_time() -> None:
 def test_pushed_back_again_and_again_it_runs_one_timer() -> None:
     watched = Watched()
     for _ in range(10):
-        watched.expiration.push_back(100)
+        watched.deadline.push_back(100)
         watched.clock.advance(ms=60)
     assert watched.clock.pending_timers() == 1
     watched.clock.advance(ms=1000)
@@ -33,18 +33,18 @@ def test_pushed_back_again_and_again_it_runs_one_timer() -> None:
 
 def test_a_shorter_time_counts_too() -> None:
     watched = Watched()
-    watched.expiration.push_back(300_000)
-    watched.expiration.push_back(100)
+    watched.deadline.push_back(300_000)
+    watched.deadline.push_back(100)
     watched.clock.advance(ms=1_000_000)
     assert watched.fired_ms == [100]
 
 
 def test_cancelled_it_does_not_fire_until_pushed_again() -> None:
     watched = Watched()
-    watched.expiration.push_back(100)
-    watched.expiration.cancel()
+    watched.deadline.push_back(100)
+    watched.deadline.cancel()
     watched.clock.advance(ms=1000)
     assert watched.fired_ms == []
-    watched.expiration.push_back(100)
+    watched.deadline.push_back(100)
     watched.clock.advance(ms=1000)
     assert watched.fired_ms == [1100]

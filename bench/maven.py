@@ -12,10 +12,17 @@ from pathlib import Path
 
 KAFKA_VERSION = "3.9.2"
 NEWEST_KAFKA_VERSION = "4.3.1"
+OLDEST_KAFKA_VERSION = "0.10.2.2"
 FETCH_TIMEOUT_S = 600
 
 
 def artifacts(version: str) -> list[tuple[str, str, str]]:
+    if version.startswith("0."):
+        # of that age, with its ZooKeeper, and a class that Java had until 10
+        return [
+            ("org.apache.kafka", "kafka_2.12", version),
+            ("javax.xml.bind", "jaxb-api", "2.3.1"),
+        ]
     kafka = [("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools")]
     # from 4.0 on Kafka brings a logger of its own
     logger = [("org.slf4j", "slf4j-reload4j", "1.7.36")] if version.startswith("3.") else []

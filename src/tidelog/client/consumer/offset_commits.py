@@ -363,7 +363,12 @@ class OffsetCommits:
         )
         while True:
             try:
-                return await self.fetch(wanted)
+                async with asyncio.timeout(patience.left_s):
+                    return await self.fetch(wanted)
+            except TimeoutError:
+                raise patience.given_up(
+                    refused(f"group {self._group_id}", ErrorCode.REQUEST_TIMED_OUT)
+                ) from None
             except ClientError as problem:
                 if not may_commit_later(problem):
                     raise

@@ -49,12 +49,17 @@ async def list_offsets(
     """One timestamp for each partition; retries for default.api.timeout.ms."""
     found: dict[TopicPartition, FoundOffset] = {}
     left = dict(wanted)
-    patience = cluster.patience(f"offsets of {names_of(left)}")
+    what = f"offsets of {names_of(left)}"
+    patience = cluster.patience(what)
     while left:
-        for topic in {partition.topic for partition in left}:
-            if cluster.metadata.topic_or_none(topic) is None:
-                await cluster.topic(topic, limit_key="default.api.timeout.ms")
-        answers = await ask_leaders(cluster, left)
+        try:
+            async with asyncio.timeout(patience.left_s):
+                for topic in {partition.topic for partition in left}:
+                    if cluster.metadata.topic_or_none(topic) is None:
+                        await cluster.topic(topic, limit_key="default.api.timeout.ms")
+                answers = await ask_leaders(cluster, left)
+        except TimeoutError:
+            raise patience.given_up(refused(what, ErrorCode.REQUEST_TIMED_OUT)) from None
         found.update(answers.found)
         for partition in answers.found:
             del left[partition]
@@ -64,7 +69,7 @@ async def list_offsets(
                 if not may_pass(failed):
                     raise failed
             await patience.wait_after(problem)
-            await cluster.refresh({partition.topic for partition in left})
+            cluster.metadata.forget({partition.topic for partition in left})
     return found
 
 

@@ -75,7 +75,7 @@ from tidelog.protocol.messages.offset_fetch import (
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.types import Uuid
 
-SETTLE_S = 0.7  # until the coordinator has heard of a change to the topics
+SETTLE_S = 2.0  # until the coordinator has heard of a change to the topics
 LOADING = (14, 15, 16)
 TRIES = 100
 

@@ -9,6 +9,10 @@ answer is there.
 Every failure closes the connection and fails everything that waits for an answer: with
 ConnectionFailed, RequestTimedOut or UnreadableAnswer. The broker may or may not have done what was
 asked. A request whose future was cancelled stays in the order, and its answer is dropped.
+
+A broker whose quota is exceeded says how long it will not listen (KIP-219). Requests wait here for
+that time, so that their own time does not begin before; at most for request.timeout.ms, because a
+broker may say anything.
 """
 
 from __future__ import annotations
@@ -62,6 +66,7 @@ _TURN_BYTES: Final = 4 << 20
 # The kernel refuses longer vectors (UIO_MAXIOV).
 _SEND_PARTS_MAX: Final = 1024
 _JOINED_BYTES: Final = 16 * 1024
+_MUTUAL_QUOTAS_VERSION: Final = 2  # of ApiVersions, which 2.0 brought together with KIP-219
 _pack_length: Final = Struct(">i").pack
 _unpack_correlation_id: Final = Struct(">i").unpack_from
 
@@ -84,6 +89,16 @@ class Surroundings(NamedTuple):
             if isinstance(value := values.get(key, 0), int)
         )
         return wanted + FRAME_SLACK_BYTES
+
+
+class _Held(NamedTuple):
+    """A request that waits for a quota."""
+
+    request: Message
+    version: int
+    timeout_s: float | None
+    expects_answer: bool
+    future: asyncio.Future[Message]
 
 
 class _InFlight:
@@ -129,6 +144,9 @@ class Connection:
         self._waiting: deque[_InFlight] = deque()
         self._unsent: list[memoryview] = []
         self._next_correlation_id = 0
+        self._throttled_until = 0.0
+        self._held: list[_Held] = []  # in their order; empty unless `_release` is set
+        self._release: TimerHandle | None = None
         self._timeout: TimerHandle | None = None
         self._timeout_at = 0.0  # not after the earliest deadline, while `_timeout` is set
         self._loop.add_reader(self._fd, self._on_readable)
@@ -138,7 +156,7 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._held)
 
     # Sending
 
@@ -158,13 +176,20 @@ class Connection:
         future = self._loop.create_future() if future is None else future
         if not self.is_open:
             _fail(future, ConnectionFailed(f"broker {self.broker}: the connection is closed"))
-            return future
+        elif self._held or self._throttled_until > self._clock.monotonic():
+            self._hold(_Held(request, version, timeout_s, expects_answer, future))
+        else:
+            self._put_on_wire(_Held(request, version, timeout_s, expects_answer, future))
+        return future
+
+    def _put_on_wire(self, asked: _Held) -> None:
+        request, version, timeout_s, expects_answer, future = asked
         correlation_id = self._next_correlation_id
         try:
             parts = _encode(request, version, correlation_id, self._client_id)
         except EncodeError as problem:
             _fail(future, UnsupportedByBroker(f"broker {self.broker}: {problem}"))
-            return future
+            return
         self._next_correlation_id = (correlation_id + 1) & CORRELATION_ID_MAX
         self.last_used = now = self._clock.monotonic()
         if expects_answer:
@@ -178,7 +203,19 @@ class Connection:
         self._write(parts)
         if not expects_answer and not future.done():
             future.set_result(request)
-        return future
+
+    def _hold(self, asked: _Held) -> None:
+        self._held.append(asked)
+        if self._release is None:
+            wait_s = max(0.0, self._throttled_until - self._clock.monotonic())
+            self._release = self._timer.call_later(wait_s, self._let_go)
+
+    def _let_go(self) -> None:
+        self._release = None
+        held, self._held = self._held, []
+        for asked in held:
+            if self.is_open and not asked.future.done():
+                self._put_on_wire(asked)
 
     async def call(
         self,
@@ -273,9 +310,17 @@ class Connection:
             )
             return
         self._waiting.popleft()
-        self.last_used = self._clock.monotonic()
+        self.last_used = now = self._clock.monotonic()
+        throttle_s: float = getattr(message, "throttle_time_ms", 0) / 1000
+        if throttle_s > 0 and self._is_mutual:
+            self._throttled_until = now + min(throttle_s, self._request_timeout_s)
         if not expected.future.done():
             expected.future.set_result(message)
+
+    @property
+    def _is_mutual(self) -> bool:
+        """Brokers before 2.0 have kept back the answer itself instead."""
+        return self.versions.ranges.get(ApiKey.API_VERSIONS, (0, 0))[1] >= _MUTUAL_QUOTAS_VERSION
 
     # Time
 
@@ -335,10 +380,14 @@ class Connection:
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
+        if self._release is not None:
+            self._release.cancel()
+            self._release = None
         self._unsent = []
         waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
-            _fail(each.future, problem)
+        held, self._held = self._held, []
+        for future in (*(each.future for each in waiting), *(asked.future for asked in held)):
+            _fail(future, problem)
         self.on_closed(problem)
 
 

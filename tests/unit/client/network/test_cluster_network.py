@@ -582,6 +582,51 @@ def test_request_timeouts_follow_the_monotonic_clock_alone() -> None:
     run(story)
 
 
+@pytest.mark.parametrize(("said_ms", "held_ms"), [(500, 500), (2_000_000_000, 1_000)])
+def test_a_broker_whose_quota_is_exceeded_is_left_alone_for_a_while(
+    said_ms: int, held_ms: int
+) -> None:
+    async def story() -> None:
+        clock = FakeClock()
+        async with ScriptedCluster() as brokers:
+            broker = brokers.broker()
+            broker.on(
+                ListGroupsRequest,
+                ListGroupsResponse(throttle_time_ms=said_ms),
+                ListGroupsResponse(error_code=1),
+                ListGroupsResponse(error_code=2),
+            )
+            client = client_of(brokers, {"request.timeout.ms": 1_000}, clock)
+            await client.refresh()
+            await client.call(0, ListGroupsRequest())
+            held = [client.send(0, ListGroupsRequest()) for _ in range(2)]
+            clock.advance(ms=held_ms - 1)
+            await asyncio.sleep(0.01)
+            assert len(broker.requests(ListGroupsRequest)) == 1
+            clock.advance(ms=1)
+            answers = await asyncio.gather(*held)
+            assert [getattr(answer, "error_code", None) for answer in answers] == [1, 2]
+            await client.close()
+
+    run(story)
+
+
+def test_closing_ends_what_waits_for_a_quota() -> None:
+    async def story() -> None:
+        async with ScriptedCluster() as brokers:
+            answer = ListGroupsResponse(throttle_time_ms=30_000)
+            brokers.broker().on(ListGroupsRequest, answer)
+            client = client_of(brokers)
+            await client.refresh()
+            await client.call(0, ListGroupsRequest())
+            held = client.send(0, ListGroupsRequest())
+            await client.close()
+            with pytest.raises(Closed):
+                await held
+
+    run(story)
+
+
 def test_an_unused_connection_is_closed() -> None:
     async def story() -> None:
         clock = FakeClock()

@@ -768,6 +768,39 @@ def test_a_broker_killed_and_started_again_loses_and_repeats_nothing(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_subscription_is_changed_given_up_and_taken_up_again(
+    group_broker: Served, topic_name: str, protocol: str
+) -> None:
+    names = [f"{topic_name}-{letter}" for letter in "ab"]
+    for name in names:
+        make_topic(group_broker, name, 1)
+        produce(group_broker.bootstrap, name, numbered(5))
+
+    async def story() -> None:
+        diary = Diary()
+        async with consuming(
+            group_broker.bootstrap, group_id=f"g-{topic_name}", group_protocol=protocol
+        ) as consumer:
+            consumer.subscribe(names[:1], listener=diary)
+            await read(consumer, 5)
+            consumer.subscribe(names, listener=diary)
+            assert {record.topic for record in await read(consumer, 5)} == {names[1]}
+            consumer.subscribe(names[1:], listener=diary)
+            await until(lambda: len(consumer.assignment()) == 1, consumer)
+            await consumer.commit()
+            await consumer.unsubscribe()
+            assert consumer.assignment() == frozenset()
+            assert diary.entries[-1][0] == "revoked"
+            with pytest.raises(IllegalState, match="neither subscribed nor assigned"):
+                await consumer.poll(0.1)
+            produce(group_broker.bootstrap, names[1], numbered(3, 5))
+            consumer.subscribe(names, listener=diary)
+            assert [record.offset for record in await read(consumer, 3)] == [5, 6, 7]
+
+    asyncio.run(story())
+
+
 def test_a_listener_that_raises_is_heard_and_the_rebalance_goes_on(
     group_broker: Served, topic_name: str
 ) -> None:

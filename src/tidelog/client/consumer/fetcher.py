@@ -432,6 +432,9 @@ class BrokerFetcher:
 
 def _raising(problem: ClientError) -> Callable[[PartitionState], None]:
     def act(state: PartitionState) -> None:
+        # The next poll asks again, because rights may be granted and records mended.
+        if state.position is not None:
+            state.give_back(state.position)
         raise problem
 
     return act

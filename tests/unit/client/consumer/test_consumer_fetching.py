@@ -401,7 +401,6 @@ def test_a_refusal_is_raised_and_the_partition_can_be_read_again(
                 consumer.seek(TP, 0)
                 with pytest.raises(raised):
                     await consumer.poll(WITHIN_S)
-                consumer.seek(TP, 0)
                 assert await read(consumer, 4) == list(range(4))
 
     asyncio.run(story())

@@ -160,9 +160,9 @@ class AsyncConsumer:
             )
         else:
             if assignors is None:
-                from tidelog.client.consumer.assignors.registry import configured_assignors
+                from tidelog.client.consumer.assignors.strategy import assignors_named
 
-                assignors = configured_assignors(self.config)
+                assignors = assignors_named(self.config.strings("partition.assignment.strategy"))
             group = ClassicGroup(
                 self._cluster,
                 self._subscription,

@@ -192,7 +192,7 @@ class BrokerFetcher:
                 await self._awake.wait()
                 continue
             try:
-                is_fine = await self._fetch(asked)
+                is_fine = await self._fetch()
             except UnsupportedByBroker as problem:
                 self._fail_all(asked, problem)
                 await self._awake.wait()
@@ -223,9 +223,14 @@ class BrokerFetcher:
             asked[partition] = state
         return asked
 
-    async def _fetch(self, asked: dict[TopicPartition, PartitionState]) -> bool:
+    async def _fetch(self) -> bool:
         """Whether the next request may follow at once."""
         versions = await self._cluster.versions(self._node_id)
+        # A connection takes its time: meanwhile a partition may have lost its position, or have one
+        # that is to be validated. What came of such a one would be dropped, and then be missing.
+        asked = self._collect()
+        if not asked:
+            return True
         rows = {partition: self._row(state) for partition, state in asked.items()}
         has_ids = all(row.topic_id != ZERO_UUID for row in rows.values())
         at_most = None if has_ids else LAST_BY_NAME[ApiKey.FETCH]

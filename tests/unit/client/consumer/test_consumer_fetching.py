@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.batches import simple_batch
-from tests.support.scripted_broker import HangUp, Misnumbered, ScriptedCluster, Torn
+from tests.support.scripted_broker import HangUp, Late, Misnumbered, ScriptedCluster, Torn
 from tidelog.client.consumer.consumer import AsyncConsumer
 from tidelog.client.consumer.offset_and_metadata import OffsetAndMetadata
 from tidelog.client.errors import (
@@ -23,6 +23,7 @@ from tidelog.client.errors import (
 )
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import VERSIONS, ApiKey
+from tidelog.protocol.messages.api_versions import ApiVersionsRequest
 from tidelog.protocol.messages.fetch import (
     EpochEndOffset as DivergingEpoch,
 )
@@ -480,5 +481,59 @@ def test_a_broker_without_a_usable_fetch_is_told_of_by_every_poll() -> None:
                 consumer.seek(TP, 0)
                 with pytest.raises(UnsupportedByBroker, match="FETCH"):
                     await consumer.poll(WITHIN_S)
+
+    asyncio.run(story())
+
+
+async def read_and_disconnected(
+    cluster: ScriptedCluster, consumer: AsyncConsumer, log: Log
+) -> asyncio.Event:
+    """Two records are read, and the consumer connects anew to the leader, broker 0, which answers
+    once the event is set. Broker 1 goes on telling metadata."""
+    leader = cluster.broker(0)
+    leader.on(FetchRequest, log.serve(0))
+    consumer.assign([TP])
+    consumer.seek(TP, 0)
+    assert await read(consumer, 2) == [0, 1]
+    is_back = asyncio.Event()
+    leader.on(ApiVersionsRequest, lambda _, version: Late(is_back, leader.offered(version)))
+    before = leader.connections
+    leader.hang_up()
+    async with asyncio.timeout(WITHIN_S):
+        while leader.connections == before:
+            await asyncio.sleep(0.005)
+    return is_back
+
+
+def test_nothing_is_skipped_if_the_epoch_moves_while_the_consumer_connects() -> None:
+    async def story() -> None:
+        async with scripted(2) as cluster, reading(cluster, metadata_max_age_ms=20) as consumer:
+            log = Log(cluster, 1)
+            is_back = await read_and_disconnected(cluster, consumer, log)
+            cluster.lead(TP, 0, 1)
+            is_confirmed = asyncio.Event()
+            answer = Late(is_confirmed, epoch_answer(0, 2))
+            cluster.broker(0).on(OffsetForLeaderEpochRequest, answer)
+            log.batches += [batch_at(2, 1), batch_at(4, 1)]
+            for _ in range(10):
+                assert await consumer.poll(0.02) == []
+            is_back.set()
+            for _ in range(10):
+                assert await consumer.poll(0.02) == []
+            is_confirmed.set()
+            assert await read(consumer, 4) == [2, 3, 4, 5]
+
+    asyncio.run(story())
+
+
+def test_fetching_survives_a_position_that_is_given_up_while_the_consumer_connects() -> None:
+    async def story() -> None:
+        async with scripted(2) as cluster, reading(cluster) as consumer:
+            log = Log(cluster, 2)
+            is_back = await read_and_disconnected(cluster, consumer, log)
+            cluster.broker(0).on(ListOffsetsRequest, offsets_answer(0))
+            consumer.seek_to_beginning([TP])
+            is_back.set()
+            assert await read(consumer, 4) == [0, 1, 2, 3]
 
     asyncio.run(story())

@@ -7,9 +7,9 @@ from itertools import groupby
 import pyarrow as pa
 import pytest
 
+from tidelog.client.columns.partitioner import TopicPartitioner
 from tidelog.client.errors import InvalidRow
 from tidelog.client.network.metadata import PartitionView, TopicView
-from tidelog.client.columns.partitioner import TopicPartitioner
 from tidelog.types import NO_LEADER, ZERO_UUID
 
 

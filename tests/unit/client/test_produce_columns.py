@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tidelog.client.columns.arrow import HEADERS
-from tidelog.client.errors import InvalidRow
 from tidelog.client.columns.produce_columns import KernelColumns, by_partition, rows_by_topic
+from tidelog.client.errors import InvalidRow
 from tidelog.record.columns import StoredRecord, columns_of
 
 NOW = 1_700_000_000_000

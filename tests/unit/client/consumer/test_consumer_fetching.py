@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.support.batches import simple_batch
+from tests.support.batches import simple_batch, with_fields, with_payload_bytes
 from tests.support.scripted_broker import HangUp, Late, Misnumbered, ScriptedCluster, Torn
 from tidelog.client.consumer.consumer import AsyncConsumer
 from tidelog.client.consumer.offset_and_metadata import OffsetAndMetadata
@@ -45,6 +46,9 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from tidelog.record.batch import Codec
+from tidelog.record.compression import compress
+from tidelog.record.legacy import encode_message
 from tidelog.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -535,5 +539,58 @@ def test_fetching_survives_a_position_that_is_given_up_while_the_consumer_connec
             consumer.seek_to_beginning([TP])
             is_back.set()
             assert await read(consumer, 4) == [0, 1, 2, 3]
+
+    asyncio.run(story())
+
+
+def test_a_decompression_bomb_is_an_error_and_not_a_gigabyte() -> None:
+    """100 MB are the most that a batch may become."""
+    zeros = zlib.compressobj(1, wbits=31)
+    bomb = b"".join(zeros.compress(bytes(1 << 20)) for _ in range(160)) + zeros.flush()
+    header = with_fields(simple_batch(2, base_offset=2), attributes=int(Codec.GZIP))
+
+    async def story() -> None:
+        async with scripted() as cluster:
+            log = Log(cluster, 3)
+            log.batches[1] = bytes(with_payload_bytes(header, bomb))
+            cluster.broker().on(FetchRequest, log.serve(0))
+            async with reading(cluster) as consumer:
+                consumer.assign([TP])
+                consumer.seek(TP, 0)
+                assert await read(consumer, 2) == [0, 1]
+                with pytest.raises(CorruptRecordsFetched, match="offset 2"):
+                    await consumer.poll(WITHIN_S)
+                consumer.seek(TP, 4)
+                assert await read(consumer, 2) == [4, 5]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_messages_of_old_formats_are_read(magic: int, codec: Codec) -> None:
+    def messages(first: int) -> bytes:
+        rows = [
+            encode_message(magic, first + index, 1_000 + index, b"k", b"v%d" % (first + index))
+            for index in range(2)
+        ]
+        if codec is Codec.NONE:
+            return b"".join(rows)
+        inner = b"".join(
+            encode_message(magic, index if magic else first + index, 1_000, b"k", b"v%d" % index)
+            for index in range(2)
+        )
+        value = compress(codec, inner, magic=magic)
+        return encode_message(magic, first + 1, 1_001, None, value, int(codec))
+
+    async def story() -> None:
+        async with scripted() as cluster:
+            log = Log(cluster, 2)
+            log.batches = [messages(0), messages(2)]
+            cluster.broker().on(FetchRequest, log.serve(0))
+            async with reading(cluster) as consumer:
+                consumer.assign([TP])
+                consumer.seek(TP, 1)
+                assert await read(consumer, 3) == [1, 2, 3]
 
     asyncio.run(story())

@@ -95,7 +95,7 @@ def _figures(size: str, best: Mapping[str, Mapping[str, float]]) -> list[Figure]
         Figure(
             f"{ours} {size}, {theirs}",
             "k rows/s",
-            {"kafka": _sample(best[theirs]), "tidelog": _sample(best[ours])},
+            {"kafka": _sample(theirs, best[theirs]), "tidelog": _sample(ours, best[ours])},
             True,
             target,
         )
@@ -114,8 +114,8 @@ def _figures(size: str, best: Mapping[str, Mapping[str, float]]) -> list[Figure]
     return figures
 
 
-def _sample(found: Mapping[str, float]) -> Sample:
-    note = f"{found['cpu_ns_per_row']:.0f} ns of processor time a row"
+def _sample(name: str, found: Mapping[str, float]) -> Sample:
+    note = f"{name} takes {found['cpu_ns_per_row']:.0f} ns of processor time a row"
     return Sample(found["rows_s"] / 1e3, note=note)
 
 

@@ -19,6 +19,7 @@ The time is an argument everywhere, in seconds of a monotonic clock.
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from threading import RLock
@@ -40,6 +41,7 @@ from tidelog.client.producer.partitioners import (
     TopicPartitions,
     partition_for_key,
 )
+from tidelog.clock import SystemClock
 from tidelog.errors import ErrorCode
 from tidelog.record.batch import HEADER_SIZE, Codec
 from tidelog.types import TopicPartition
@@ -136,7 +138,10 @@ class RecordAccumulator:
         self._leader_or_none = leader_or_none
         self._on_news = on_news
         self._monotonic = clock.monotonic
-        self._time_ms = clock.time_ms
+        # The system's clock is asked without a call in between, for it is asked for every record.
+        self._time_ns = (
+            time.time_ns if isinstance(clock, SystemClock) else lambda: clock.time_ms() * 1_000_000
+        )
         self._batch_bytes = settings.batch_bytes
         self._hashes_keys = settings.hashes_keys
         self._topics: dict[str, TopicRecords] = {}
@@ -213,7 +218,7 @@ class RecordAccumulator:
             pairs, headers_bytes = checked_headers(headers)
             size += headers_bytes
         if timestamp is None:
-            timestamp = self._time_ms()
+            timestamp = self._time_ns() // 1_000_000
         else:
             require_timestamp(timestamp)
         if partition is None:

@@ -25,7 +25,14 @@ from collections.abc import Callable, Iterable
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidelog.client.errors import ClientError, InvalidRow, MessageTooLarge, RequestTimedOut
+from tidelog.client.errors import (
+    ClientError,
+    Closed,
+    InvalidRow,
+    MessageTooLarge,
+    RequestTimedOut,
+    refused,
+)
 from tidelog.client.producer.batch import (
     RECORD_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES_MAX,
@@ -160,6 +167,8 @@ class RecordAccumulator:
 
     def set_partitions(self, name: str, partitions: TopicPartitions | None) -> None:
         with self.lock:
+            if self.is_closed:
+                return
             topic = self._topics.get(name)
             if topic is None:
                 if partitions is None:
@@ -288,7 +297,7 @@ class RecordAccumulator:
     ) -> ProducerBatch:
         """A new batch behind the others, which takes no less than this record."""
         if self.is_closed:
-            raise RuntimeError("append after close")
+            raise Closed("the producer is closed")
         size_max = max(self._batch_bytes, HEADER_SIZE + size + RECORD_OVERHEAD_BYTES_MAX)
         needed_bytes = min(size_max, self.pool.total_bytes)
         if size_max > self._batch_bytes:
@@ -344,9 +353,11 @@ class RecordAccumulator:
     ) -> ProducerBatch:
         """A whole batch of columns behind the others. Raises NoMemory unless room was granted."""
         with self.lock:
-            topic = self._topics[partition.topic]
-            partitions = topic.partitions
-            assert partitions is not None, partition
+            if self.is_closed:
+                raise Closed("the producer is closed")
+            topic = self._topics.get(partition.topic)
+            if topic is None or (partitions := topic.partitions) is None:
+                raise refused(f"topic {partition.topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             queue = topic.queues.get(partition.partition)
             if queue is None:
                 queue = self._new_queue(topic, partition.partition, partitions)

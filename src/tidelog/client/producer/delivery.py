@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -176,8 +177,11 @@ class ArrowDelivery:
         return next((error for error in errors if error is not None), None)
 
     def result(self, timeout: float | None = None) -> dict[TopicPartition, int]:
+        """Waits in this thread, at most `timeout` seconds in all."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         for batch in self._batches:
-            if not batch.outcome.wait_in_thread(timeout):
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not batch.outcome.wait_in_thread(left_s):
                 raise RequestTimedOut(
                     f"rows for {batch.partition} are not acknowledged after {timeout} s"
                 )

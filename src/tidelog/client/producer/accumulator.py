@@ -36,6 +36,7 @@ from tidelog.client.errors import (
 from tidelog.client.producer.batch import (
     RECORD_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES_MAX,
+    EncodedRecords,
     ProducerBatch,
 )
 from tidelog.client.producer.buffer_pool import BufferPool
@@ -346,12 +347,13 @@ class RecordAccumulator:
     def append_encoded(
         self,
         partition: TopicPartition,
-        data: bytearray,
+        encoded: EncodedRecords,
         records_count: int,
         *,
         is_granted: bool = False,
     ) -> ProducerBatch:
         """A whole batch of columns behind the others. Raises NoMemory unless room was granted."""
+        size = len(encoded[0])
         with self.lock:
             if self.is_closed:
                 raise Closed("the producer is closed")
@@ -362,10 +364,10 @@ class RecordAccumulator:
             if queue is None:
                 queue = self._new_queue(topic, partition.partition, partitions)
             if records_count == 1:
-                self._require_sendable(partition, len(data))
+                self._require_sendable(partition, size)
             if self._transactions is not None:
                 self._transactions.maybe_add_partition(partition)
-            reserved_bytes = min(len(data), self.pool.total_bytes)
+            reserved_bytes = min(size, self.pool.total_bytes)
             if not is_granted and not self.pool.take(reserved_bytes):
                 raise NoMemory(reserved_bytes)
             if queue.last_batch is not None:
@@ -374,12 +376,12 @@ class RecordAccumulator:
             now = self._monotonic()
             batch = ProducerBatch(
                 partition,
-                size_max=len(data),
+                size_max=size,
                 reserved_bytes=reserved_bytes,
                 created_at=now,
                 deadline=now + self.settings.delivery_timeout_s,
             )
-            batch.hold(data, records_count)
+            batch.hold(encoded, records_count)
             topic.used_at = now
             self._enqueue(queue, batch)
         return batch
@@ -549,7 +551,7 @@ class RecordAccumulator:
 
     def split(self, batch: ProducerBatch) -> None:
         """Halves take the place of a batch that the broker finds too large."""
-        halves = batch.split(self.settings.codec, self.settings.level)
+        halves = batch.split()
         if self._transactions is not None:
             self._transactions.split(batch, halves)
         self.incomplete.pop(batch, None)
@@ -592,7 +594,7 @@ class RecordAccumulator:
         timeout_ms = round(self.settings.delivery_timeout_s * 1000)
         count = batch.records_count or len(batch.records)
         why = batch.first_problem or (
-            "no answer came" if batch.data is not None else "they could not be sent"
+            "they could not be sent" if batch.data is None else "no answer came"
         )
         code = ErrorCode.NONE if batch.first_problem is None else batch.first_problem.code
         return RequestTimedOut(

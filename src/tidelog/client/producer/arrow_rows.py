@@ -18,7 +18,6 @@ from tidelog.client.columns.produce_columns import (
     rows_by_topic,
 )
 from tidelog.client.producer.async_producer import partitions_of, settings_of
-from tidelog.client.producer.batch import finished_batch
 from tidelog.record.batch import HEADER_SIZE
 from tidelog.types import TopicPartition
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidelog.client.network.metadata import TopicView
+    from tidelog.client.producer.batch import EncodedRecords
     from tidelog.client.producer.partitioners import Partitioner
     from tidelog.config.client import ProducerConfig
 
@@ -39,16 +39,16 @@ _REQUEST_OVERHEAD_BYTES: Final = 512
 class ArrowRows:
     """Of one producer; it remembers which partition of a topic is next."""
 
-    __slots__ = ("_batch_bytes", "_kind", "_partitioner", "_settings", "_topics")
+    __slots__ = ("_batch_bytes", "_kind", "_partitioner", "_topics")
 
     def __init__(self, config: ProducerConfig, partitioner: Partitioner | None) -> None:
-        self._settings = settings_of(config)
+        settings = settings_of(config)
         is_given = "batch.size" in config.given
-        wanted = self._settings.batch_bytes if is_given else COLUMN_BATCH_BYTES
-        room = self._settings.request_bytes_max - HEADER_SIZE - _REQUEST_OVERHEAD_BYTES
+        wanted = settings.batch_bytes if is_given else COLUMN_BATCH_BYTES
+        room = settings.request_bytes_max - HEADER_SIZE - _REQUEST_OVERHEAD_BYTES
         self._batch_bytes = max(1, min(wanted, room))
         self._kind = config.partitioner
-        if self._kind == "default" and not self._settings.hashes_keys:
+        if self._kind == "default" and not settings.hashes_keys:
             self._kind = "sticky"
         self._partitioner = None if self._kind == "round-robin" else partitioner
         self._topics: dict[str, TopicPartitioner] = {}
@@ -67,16 +67,14 @@ class ArrowRows:
 
     def encoded(
         self, view: TopicView, rows: ProduceRows, now_ms: int
-    ) -> Iterator[tuple[TopicPartition, bytearray, int]]:
-        """Partition, a whole batch without a producer, and its number of records."""
+    ) -> Iterator[tuple[TopicPartition, EncodedRecords, int]]:
+        """Partition, the records of a batch, and how many they are."""
         order, runs = by_partition(self._partitions(view, rows))
         columns = KernelColumns(rows, now_ms, order)
-        settings = self._settings
         for partition, start, stop in runs:
             for first, last in columns.cut(start, stop, self._batch_bytes):
                 encoded = columns.encode(first, last, HEADER_SIZE)
-                data = finished_batch(encoded, last - first, settings.codec, settings.level)
-                yield TopicPartition(view.name, partition), data, last - first
+                yield TopicPartition(view.name, partition), encoded, last - first
 
     def _partitions(self, view: TopicView, rows: ProduceRows) -> Any:
         if self._partitioner is not None:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from tidelog.client.network.metadata import Metadata, PartitionView, TopicView
     from tidelog.client.producer.arrow_rows import ArrowRows
-    from tidelog.client.producer.batch import ProducerBatch
+    from tidelog.client.producer.batch import EncodedRecords, ProducerBatch
     from tidelog.clock import Clock
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
@@ -327,23 +327,23 @@ class AsyncProducer:
         for name, rows in self._arrow_rows.by_topic(table, topic):
             deadline = self._clock.monotonic() + self._max_block_s
             view = await self._wait_for_partition(name, None, deadline)
-            for partition, data, count in self._arrow_rows.encoded(view, rows, self._time_ms()):
-                batches.append(await self._append_encoded(partition, data, count))
+            for partition, encoded, count in self._arrow_rows.encoded(view, rows, self._time_ms()):
+                batches.append(await self._append_encoded(partition, encoded, count))
         return ArrowDelivery(batches)
 
     async def _append_encoded(
-        self, partition: TopicPartition, data: bytearray, records_count: int
+        self, partition: TopicPartition, encoded: EncodedRecords, records_count: int
     ) -> ProducerBatch:
         self._require_open()
         try:
-            batch = self.accumulator.append_encoded(partition, data, records_count)
+            batch = self.accumulator.append_encoded(partition, encoded, records_count)
         except NoMemory as problem:
             deadline = self._clock.monotonic() + self._max_block_s
             granted_bytes = await self._wait_for_memory(problem.size, deadline)
             try:
                 self._require_open()
                 return self.accumulator.append_encoded(
-                    partition, data, records_count, is_granted=True
+                    partition, encoded, records_count, is_granted=True
                 )
             except BaseException:
                 self._give_back(granted_bytes)

@@ -16,7 +16,7 @@ fills its batches accordingly; here a compressed batch is smaller than `batch.si
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidelog.client.errors import ClientError
 from tidelog.client.producer.delivery import (
@@ -52,6 +52,9 @@ RECORD_OVERHEAD_BYTES: Final = 11
 RECORD_OVERHEAD_BYTES_MAX: Final = 36
 HEADER_OVERHEAD_BYTES: Final = 10
 
+# As the kernel gives them: bytes behind room for the header, base timestamp, largest timestamp.
+EncodedRecords: TypeAlias = tuple[bytearray, int, int]
+
 _PRODUCER = Struct(">qhi")
 
 
@@ -67,6 +70,7 @@ class ProducerBatch:
         "created_at",
         "data",
         "deadline",
+        "encoded",
         "first_problem",
         "halves",
         "has_been_reset",
@@ -108,6 +112,7 @@ class ProducerBatch:
         self.records_count = 0  # set when the batch is closed
         self.is_closed = False
         self.callbacks: list[tuple[int, int, OnDelivery]] = []
+        self.encoded: EncodedRecords | None = None
         self.data: bytearray | None = None
         self.attempts = 0
         self.retry_at = 0.0
@@ -150,12 +155,12 @@ class ProducerBatch:
             self.is_closed = True
             self.records_count = len(self.records)
 
-    def hold(self, data: bytearray, records_count: int) -> None:
-        """Takes records that are encoded already: a batch of columns, or half of another batch."""
+    def hold(self, encoded: EncodedRecords, records_count: int) -> None:
+        """Takes records that the kernel has encoded already, behind room for the header."""
         self.is_closed = True
-        self.data = data
+        self.encoded = encoded
         self.records_count = records_count
-        self.size = len(data)
+        self.size = len(encoded[0])
 
     def set_producer(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
@@ -175,9 +180,10 @@ class ProducerBatch:
         """The bytes to send; made when asked for first."""
         if self.data is None:
             self.close()
-            encoded = kernel.encode_records(self.records, HEADER_SIZE)
+            encoded = self.encoded or kernel.encode_records(self.records, HEADER_SIZE)
             self.records = []
-            self.data = self._finished(encoded, self.records_count, codec, level)
+            self.encoded = None
+            self.data = self._finished(encoded, codec, level)
             self.size = len(self.data)
         elif not self.is_stamped:
             self.data = self._stamped(self.data)
@@ -195,25 +201,25 @@ class ProducerBatch:
         stamp_crc(data)
         return data
 
-    def _finished(
-        self,
-        encoded: tuple[bytearray, int, int],
-        records_count: int,
-        codec: Codec,
-        level: int | None,
-    ) -> bytearray:
-        return finished_batch(
-            encoded,
-            records_count,
-            codec,
-            level,
+    def _finished(self, encoded: EncodedRecords, codec: Codec, level: int | None) -> bytearray:
+        records, base_timestamp, max_timestamp = encoded
+        return finish_batch(
+            records,
+            codec=codec,
+            level=level,
+            base_offset=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            attributes=TRANSACTIONAL_BIT if self.is_transactional else 0,
+            last_offset_delta=self.records_count - 1,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=self.base_sequence,
-            is_transactional=self.is_transactional,
+            records_count=self.records_count,
         )
 
-    def split(self, codec: Codec, level: int | None) -> tuple[ProducerBatch, ProducerBatch]:
+    def split(self) -> tuple[ProducerBatch, ProducerBatch]:
         """Two batches that take its place; they have no share in buffer.memory."""
         from tidelog.record.columns import columns_of, part_of
 
@@ -224,7 +230,7 @@ class ProducerBatch:
         columns = columns_of([part]).raw
         middle = self.records_count // 2
         first, second = (
-            self._piece(columns, start, stop, codec, level)
+            self._piece(columns, start, stop)
             for start, stop in ((0, middle), (middle, self.records_count))
         )
         first.callbacks = [each for each in self.callbacks if each[0] < middle]
@@ -238,14 +244,7 @@ class ProducerBatch:
         self.halves = first, second
         return first, second
 
-    def _piece(
-        self,
-        columns: kernel.RecordColumns,
-        start: int,
-        stop: int,
-        codec: Codec,
-        level: int | None,
-    ) -> ProducerBatch:
+    def _piece(self, columns: kernel.RecordColumns, start: int, stop: int) -> ProducerBatch:
         piece = ProducerBatch(
             self.partition,
             size_max=self.size_max,
@@ -254,7 +253,7 @@ class ProducerBatch:
             deadline=self.deadline,
         )
         encoded = kernel.encode_columns(columns, start, stop, None, HEADER_SIZE)
-        piece.hold(self._finished(encoded, stop - start, codec, level), stop - start)
+        piece.hold(encoded, stop - start)
         if self.has_sequence:
             piece.set_producer(
                 self.producer_id,
@@ -285,6 +284,7 @@ class ProducerBatch:
     def _end(self, error: ClientError | None) -> None:
         self.close()
         self.records = []
+        self.encoded = None
         self.data = None
         self.outcome.done(error)
 
@@ -311,33 +311,3 @@ class ProducerBatch:
         if self.halves is not None:
             return max(half.last_offset() for half in self.halves)
         return self.base_offset + self.records_count - 1 if self.base_offset >= 0 else NO_OFFSET
-
-
-def finished_batch(
-    encoded: tuple[bytearray, int, int],
-    records_count: int,
-    codec: Codec,
-    level: int | None,
-    *,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-    is_transactional: bool = False,
-) -> bytearray:
-    """A whole batch of what the kernel encoded behind room for the header."""
-    records, base_timestamp, max_timestamp = encoded
-    return finish_batch(
-        records,
-        codec=codec,
-        level=level,
-        base_offset=0,
-        leader_epoch=NO_LEADER_EPOCH,
-        attributes=TRANSACTIONAL_BIT if is_transactional else 0,
-        last_offset_delta=records_count - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=records_count,
-    )

@@ -147,6 +147,18 @@ def test_properties_are_keys_of_the_broker_or_of_topics(block: Block) -> None:
     assert not [key for key in keys if key not in BROKER_TABLE and key not in TOPIC_TABLE]
 
 
+def split_at(words: list[str], mark: str) -> Iterator[list[str]]:
+    """The parts of a command line between these words."""
+    part: list[str] = []
+    for word in words:
+        if word == mark:
+            yield part
+            part = []
+        else:
+            part.append(word)
+    yield part
+
+
 def commands_of_tidelog(block: Block) -> Iterator[list[str]]:
     """Their arguments, variables of the block filled in."""
     variables: dict[str, str] = {}
@@ -157,8 +169,9 @@ def commands_of_tidelog(block: Block) -> Iterator[list[str]]:
         for name, value in variables.items():
             command = command.replace(f"${name}", value)
         words = [word for word in shlex.split(command, comments=True) if word != "&"]
-        if words[:1] == ["tidelog"]:
-            yield words[1:]
+        for part in split_at(words, "|"):
+            if part[:1] == ["tidelog"]:
+                yield next(split_at(part, ">"))[1:]
 
 
 @pytest.mark.parametrize("block", of_language("sh", "console"), ids=by_place)

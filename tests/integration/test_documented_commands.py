@@ -81,7 +81,11 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             timeout=COMMAND_TIMEOUT_S,
-            env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+            env={
+                **os.environ,
+                "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+                "XDG_CONFIG_HOME": str(self.directory / "config"),
+            },
             check=False,
         )
         self.exit_code = done.returncode

@@ -85,7 +85,13 @@ class User:
         self.errors = ""
 
     def types(self, *arguments: str, stdin: str | bytes = "", code: int = 0) -> str:
-        """What the command prints on standard output. The time limit is for busy machines."""
+        """What the command prints on standard output."""
+        done, printed = self.tries(*arguments, stdin=stdin)
+        assert done == code, f"{arguments}: {printed}\n{self.errors}"
+        return printed
+
+    def tries(self, *arguments: str, stdin: str | bytes = "") -> tuple[int, str]:
+        """The exit code too. The time limit is for busy machines."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
         self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
         self._monkeypatch.setattr("tidelog.tools.cli.session.SILENCE_MAX_S", 60.0)
@@ -95,8 +101,7 @@ class User:
             done = int(ended.code or 0)
         printed = self._capsys.readouterr()
         self.errors = printed.err
-        assert done == code, f"{arguments}: {printed.out}\n{printed.err}"
-        return printed.out
+        return done, printed.out
 
     def lines(self, *arguments: str, stdin: str | bytes = "", code: int = 0) -> list[str]:
         return self.types(*arguments, stdin=stdin, code=code).splitlines()

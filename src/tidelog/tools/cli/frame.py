@@ -89,7 +89,7 @@ Group.group_class = Group
 
 
 class Lazy(NamedTuple):
-    """A command by the module that has it."""
+    """A command by the module, of the group's package, that has it."""
 
     module: str
     summary: str
@@ -101,10 +101,12 @@ class LazyGroup(Group):
     def __init__(
         self,
         *args: Any,
+        package: str,
         sections: Mapping[str, Mapping[str, Lazy]],
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self.package = package
         self.sections = sections
         self.rows = {name: row for rows in sections.values() for name, row in rows.items()}
 
@@ -115,7 +117,7 @@ class LazyGroup(Group):
         row = self.rows.get(self.aliases.get(cmd_name, cmd_name))
         if row is None:
             return None
-        command: click.Command = import_module(row.module).command
+        command: click.Command = import_module(f"{self.package}.{row.module}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

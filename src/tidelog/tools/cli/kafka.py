@@ -18,24 +18,24 @@ from tidelog.tools.kafka.frame import ToolFailed
 HERE: Final = "tidelog.tools.kafka"
 SECTIONS: Final = {
     "Topics and records": {
-        "topics": Lazy(f"{HERE}.topics", "create, alter, list, describe and delete topics"),
-        "console-producer": Lazy(f"{HERE}.console_producer", "write lines of standard input"),
-        "console-consumer": Lazy(f"{HERE}.console_consumer", "print records"),
-        "get-offsets": Lazy(f"{HERE}.get_offsets", "print offsets of partitions"),
-        "delete-records": Lazy(f"{HERE}.delete_records", "delete records before an offset"),
+        "topics": Lazy("topics", "create, alter, list, describe and delete topics"),
+        "console-producer": Lazy("console_producer", "write lines of standard input"),
+        "console-consumer": Lazy("console_consumer", "print records"),
+        "get-offsets": Lazy("get_offsets", "print offsets of partitions"),
+        "delete-records": Lazy("delete_records", "delete records before an offset"),
     },
     "Clusters": {
-        "consumer-groups": Lazy(f"{HERE}.consumer_groups", "list, describe and reset groups"),
-        "configs": Lazy(f"{HERE}.configs", "show and change settings"),
-        "leader-election": Lazy(f"{HERE}.leader_election", "elect leaders"),
-        "reassign-partitions": Lazy(f"{HERE}.reassign_partitions", "move replicas"),
-        "log-dirs": Lazy(f"{HERE}.log_dirs", "describe log directories"),
-        "transactions": Lazy(f"{HERE}.transactions", "list, describe and abort transactions"),
-        "dump-log": Lazy(f"{HERE}.dump_log", "show segment files"),
+        "consumer-groups": Lazy("consumer_groups", "list, describe and reset groups"),
+        "configs": Lazy("configs", "show and change settings"),
+        "leader-election": Lazy("leader_election", "elect leaders"),
+        "reassign-partitions": Lazy("reassign_partitions", "move replicas"),
+        "log-dirs": Lazy("log_dirs", "describe log directories"),
+        "transactions": Lazy("transactions", "list, describe and abort transactions"),
+        "dump-log": Lazy("dump_log", "show segment files"),
     },
     "Performance": {
-        "producer-perf-test": Lazy(f"{HERE}.producer_perf_test", "measure a producer"),
-        "consumer-perf-test": Lazy(f"{HERE}.consumer_perf_test", "measure a consumer"),
+        "producer-perf-test": Lazy("producer_perf_test", "measure a producer"),
+        "consumer-perf-test": Lazy("consumer_perf_test", "measure a consumer"),
     },
 }
 
@@ -57,6 +57,7 @@ class ToolBox(LazyGroup):
 
 command = ToolBox(
     "kafka",
+    package=HERE,
     sections=SECTIONS,
     help="Kafka's own tools by their names, flags, output and exit codes, without Java.",
     epilog="`kafka-topics.sh --list ...` becomes `tidelog kafka topics --list ...`.",

@@ -25,45 +25,39 @@ HERE: Final = "tidelog.tools.cli"
 
 SECTIONS: Final = {
     "Brokers": {
-        "serve": Lazy(f"{HERE}.serve", "run a broker in the foreground"),
-        "dev": Lazy(f"{HERE}.dev", "run a cluster on this machine: ZooKeeper and some brokers"),
+        "serve": Lazy("serve", "run a broker in the foreground"),
+        "dev": Lazy("dev", "run a cluster on this machine: ZooKeeper and some brokers"),
         "zookeeper": Lazy(
-            f"{HERE}.zookeeper", "run a ZooKeeper server for development, from pyspark's jars"
+            "zookeeper", "run a ZooKeeper server for development, from pyspark's jars"
         ),
-        "demo": Lazy(
-            f"{HERE}.demo", "see it all work: a broker, a shop's events, a pipeline, a check"
-        ),
+        "demo": Lazy("demo", "see it all work: a broker, a shop's events, a pipeline, a check"),
     },
     "Topics and records": {
-        "topic": Lazy(f"{HERE}.topic", "list, create, describe, alter, delete and trim topics"),
-        "produce": Lazy(f"{HERE}.produce", "write records from lines, JSON lines or files"),
-        "consume": Lazy(f"{HERE}.consume", "print records: ranges, filters, formats, following"),
-        "perf": Lazy(f"{HERE}.perf", "measure producing, consuming and latency"),
-        "pipeline": Lazy(f"{HERE}.pipeline", "make, check and run data pipelines on Spark"),
+        "topic": Lazy("topic", "list, create, describe, alter, delete and trim topics"),
+        "produce": Lazy("produce", "write records from lines, JSON lines or files"),
+        "consume": Lazy("consume", "print records: ranges, filters, formats, following"),
+        "perf": Lazy("perf", "measure producing, consuming and latency"),
+        "pipeline": Lazy("pipeline", "make, check and run data pipelines on Spark"),
     },
     "Clusters": {
-        "cluster": Lazy(f"{HERE}.cluster", "brokers, health, log directories and features"),
-        "group": Lazy(f"{HERE}.group", "list, describe, reset and delete consumer groups"),
-        "config": Lazy(f"{HERE}.config", "settings of topics, brokers, groups and clients"),
-        "txn": Lazy(
-            f"{HERE}.transactions", "list, describe and abort transactions, find those that hang"
-        ),
-        "reassign": Lazy(f"{HERE}.reassign", "move replicas between brokers"),
-        "elect": Lazy(f"{HERE}.elect", "elect leaders of partitions"),
+        "cluster": Lazy("cluster", "brokers, health, log directories and features"),
+        "group": Lazy("group", "list, describe, reset and delete consumer groups"),
+        "config": Lazy("config", "settings of topics, brokers, groups and clients"),
+        "txn": Lazy("transactions", "list, describe and abort transactions, find those that hang"),
+        "reassign": Lazy("reassign", "move replicas between brokers"),
+        "elect": Lazy("elect", "elect leaders of partitions"),
     },
     "Files of a broker": {
-        "dump-log": Lazy(f"{HERE}.dump_log", "show what is in segment, index and snapshot files"),
-        "verify-log": Lazy(
-            f"{HERE}.verify_log", "check a data directory and say what recovery would do"
-        ),
+        "dump-log": Lazy("dump_log", "show what is in segment, index and snapshot files"),
+        "verify-log": Lazy("verify_log", "check a data directory and say what recovery would do"),
         "repair-log": Lazy(
-            f"{HERE}.repair_log", "do what recovery would do, keeping a copy of what it changes"
+            "repair_log", "do what recovery would do, keeping a copy of what it changes"
         ),
     },
     "This command": {
-        "context": Lazy(f"{HERE}.context", "name clusters and switch between them"),
-        "completion": Lazy(f"{HERE}.completion", "completion for bash, zsh and fish"),
-        "kafka": Lazy(f"{HERE}.kafka", "Kafka's own tools by their names and flags"),
+        "context": Lazy("context", "name clusters and switch between them"),
+        "completion": Lazy("completion", "completion for bash, zsh and fish"),
+        "kafka": Lazy("kafka", "Kafka's own tools by their names and flags"),
     },
 }
 ALIASES: Final = {"groups": "group", "transactions": "txn", "topics": "topic", "configs": "config"}
@@ -72,6 +66,7 @@ ALIASES: Final = {"groups": "group", "transactions": "txn", "topics": "topic", "
 def root() -> LazyGroup:
     return LazyGroup(
         PROGRAM,
+        package=HERE,
         sections=SECTIONS,
         aliases=ALIASES,
         params=[

@@ -703,13 +703,12 @@ class _TurnAnswer:
         append.later = self
 
     def finish(self) -> None:
-        append = self._append
-        append.later = None  # else the two hold each other
-        try:
-            answer = _finish(self._context, self._request, append, self._response)
-            self.pending.resolve(answer)
-        except Exception as cause:  # noqa: BLE001 : the reader is told
-            self.pending.fail(cause)
+        self._append.later = None  # else the two hold each other
+        self.pending.guard(self._finish)
+
+    def _finish(self) -> None:
+        answer = _finish(self._context, self._request, self._append, self._response)
+        self.pending.resolve(answer)
 
 
 class _Later:

@@ -45,7 +45,7 @@ class Command(_Usage, click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            if record is not None and isinstance(parameter, click.Option):
                 name = parameter.section if isinstance(parameter, SectionOption) else "Options"
                 sections.setdefault(name, []).append(record)
         for name, records in sections.items():

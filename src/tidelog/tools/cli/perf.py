@@ -395,7 +395,7 @@ def _report(
     )
     found = latencies.totals().get("latency_ms")
     if isinstance(found, dict):
-        print("latency ms: " + "  ".join(f"{name} {value:g}" for name, value in found.items()))
+        print("latency ms: " + "  ".join(f"{name} {value:.3g}" for name, value in found.items()))
     if plot is None:
         plot = sys.stdout.isatty()
     if plot:

@@ -138,7 +138,7 @@ def test_a_callback_that_raises_keeps_no_other_from_being_called() -> None:
         LoseAnswer(),
         TearAnswer(),
     ],
-    ids=str,
+    ids=["not leader", "too few replicas", "storage", "hang up", "lost answer", "torn answer"],
 )
 def test_a_batch_is_sent_again_until_it_is_acknowledged_and_is_there_once(step: Step) -> None:
     async def story(cluster: ScriptedCluster, log: ScriptedLog, producer: AsyncProducer) -> None:

@@ -234,6 +234,8 @@ def test_following_ends_with_ctrl_c_and_130(bootstrap: str, user: User, empty: s
         [sys.executable, "-m", "tidelog", "consume", empty, "-b", bootstrap],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Whoever runs the tests in the background may ignore it, and so would the command.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert process.stdout is not None
@@ -246,7 +248,7 @@ def test_following_ends_with_ctrl_c_and_130(bootstrap: str, user: User, empty: s
         assert (process.returncode, errors) == (130, b"")
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def test_a_reader_that_goes_ends_the_command_silently(bootstrap: str, topic: str) -> None:

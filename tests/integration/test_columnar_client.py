@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import StartBroker
-from tests.support.column_writer import ColumnWriter
+from tests.support.column_writer import ColumnWriter, close_writers
 from tests.support.foreign_clients import (
     CODECS,
     ConfluentKafka,
@@ -43,6 +43,12 @@ from tidelog.types import TopicPartition
 
 NOW = 1_700_000_000_000
 HEADERS = SCHEMA_WITH_HEADERS.field("headers").type
+
+
+@pytest.fixture(autouse=True)
+def no_writer_stays_open() -> Iterator[None]:
+    yield
+    close_writers()
 
 
 def message_of(row: int, *, null_headers: bool = True) -> Message:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.clock import FakeClock
-from tests.support.column_writer import ColumnWriter
+from tests.support.column_writer import ColumnWriter, close_writers
 from tests.support.scripted_cluster import (
     CLOSE,
     CLOSE_AFTER,
@@ -50,6 +50,12 @@ QUICK = {
     "reconnect.backoff.max.ms": 5,
     "fetch.max.wait.ms": 5,
 }
+
+
+@pytest.fixture(autouse=True)
+def no_writer_stays_open() -> Iterator[None]:
+    yield
+    close_writers()
 
 
 @pytest.fixture

@@ -13,12 +13,22 @@ if TYPE_CHECKING:
     from tidelog.types import TopicPartition
 
 
+_made: list[ColumnWriter] = []
+
+
+def close_writers() -> None:
+    """Those that a test has left open would go on in the background of the next ones."""
+    while _made:
+        _made.pop().producer.close(timeout=0)
+
+
 class ColumnWriter:
     def __init__(self, cluster: Cluster, *, topic: str | None = None) -> None:
         given = cluster.config.given
         known = {name: text for name, text in given.items() if ProducerConfig.TABLE.get(name)}
         self.producer = Producer(known)
         self._topic = topic
+        _made.append(self)
         self._deliveries: list[ArrowDelivery] = []
 
     def __enter__(self) -> ColumnWriter:

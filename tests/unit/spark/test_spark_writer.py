@@ -5,7 +5,7 @@ import pytest
 
 from tidelog.client.errors import RequestTimedOut
 from tidelog.spark.options import sink_options
-from tidelog.spark.writer import InvalidSinkSchema, RowSink, written_columns
+from tidelog.spark.writer import InvalidSinkSchema, RowSink, process_producer, written_columns
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -58,5 +58,8 @@ def test_an_unreachable_broker_is_waited_for_as_kafka_max_block_ms_says() -> Non
     )
     rows = pa.RecordBatch.from_pydict({"value": ["a"]})
 
-    with pytest.raises(RequestTimedOut, match=r"gave up after 90 ms \(max\.block\.ms\)"):
-        RowSink(options, ["value"]).write(iter([rows]))
+    try:
+        with pytest.raises(RequestTimedOut, match=r"gave up after 90 ms \(max\.block\.ms\)"):
+            RowSink(options, ["value"]).write(iter([rows]))
+    finally:
+        process_producer(options.client).close(timeout=0)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tidelog.config.client import KafkaConfig
 
 JITTER: Final = 0.2
+# Not the global one: the application may seed it or rely on its state, and this is another thread.
+_chance: Final = random.SystemRandom()
 
 
 class Backoff:
@@ -38,7 +40,7 @@ class Backoff:
     def next_s(self) -> float:
         wait_ms = min(self.first_ms << min(self.attempt, 30), self.longest_ms)
         self.attempt += 1
-        return wait_ms * random.uniform(1 - JITTER, 1 + JITTER) / 1000
+        return wait_ms * _chance.uniform(1 - JITTER, 1 + JITTER) / 1000
 
     def reset(self) -> None:
         self.attempt = 0

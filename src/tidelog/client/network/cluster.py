@@ -63,6 +63,7 @@ T = TypeVar("T")
 
 # Earlier versions make a topic that is asked for by name, so all are asked for.
 CREATION_CAN_BE_FORBIDDEN_VERSION: Final = 4
+_chance: Final = random.SystemRandom()
 
 
 class Purpose(Enum):
@@ -239,7 +240,7 @@ class Cluster:
 
     async def _reachable(self, node_ids: list[int]) -> int:
         """The first that can be connected to, those first that promise to be quick."""
-        random.shuffle(node_ids)
+        _chance.shuffle(node_ids)
         peers = {node_id: self._peer(node_id, Purpose.DATA) for node_id in node_ids}
         node_ids.sort(
             key=lambda node_id: (

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 _NEVER_ALLOWED: Final = -2  # a token that TransactionManager.send_token never has
 _FOREVER: Final = float("inf")
+_chance: Final = random.SystemRandom()
 
 
 class AccumulatorSettings(NamedTuple):
@@ -547,7 +548,7 @@ class RecordAccumulator:
         settings = self.settings
         longest_s = max(settings.retry_backoff_s, settings.retry_backoff_max_s)
         wait_s = min(settings.retry_backoff_s * (1 << min(attempt, 30)), longest_s)
-        return wait_s * random.uniform(0.8, 1.2)
+        return wait_s * _chance.uniform(0.8, 1.2)
 
     def split(self, batch: ProducerBatch) -> None:
         """Halves take the place of a batch that the broker finds too large."""

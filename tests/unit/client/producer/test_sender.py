@@ -336,14 +336,14 @@ def test_delivery_timeout_holds_for_records_that_cannot_be_sent() -> None:
         delivery = await producer.send("t", b"a")
         with pytest.raises(RequestTimedOut, match=r"delivery\.timeout\.ms"):
             await delivery
-        assert 0.5 <= time.monotonic() - began < 0.6 + BUSY_S
+        assert 2.0 <= time.monotonic() - began < 2.1 + BUSY_S
         assert producer.accumulator.pool.available_bytes == producer.accumulator.pool.total_bytes
 
-    told(story, delivery_timeout_ms=500, request_timeout_ms=400)
+    told(story, delivery_timeout_ms=2000, request_timeout_ms=1900)
 
 
 # What a busy machine may add to a time limit; on a quiet one it is a few milliseconds.
-BUSY_S = 2.0
+BUSY_S = 10.0
 
 
 def test_delivery_timeout_holds_for_records_that_are_not_answered() -> None:
@@ -353,9 +353,9 @@ def test_delivery_timeout_holds_for_records_that_are_not_answered() -> None:
         began = time.monotonic()
         with pytest.raises(RequestTimedOut, match=r"delivery\.timeout\.ms"):
             await (await producer.send("t", b"a"))
-        assert 0.5 <= time.monotonic() - began < 0.6 + BUSY_S
+        assert 2.0 <= time.monotonic() - began < 2.1 + BUSY_S
 
-    told(story, delivery_timeout_ms=500, request_timeout_ms=500)
+    told(story, delivery_timeout_ms=2000, request_timeout_ms=2000)
 
 
 def test_after_a_batch_that_expired_in_flight_the_next_is_written_under_a_new_epoch() -> None:
@@ -368,7 +368,7 @@ def test_after_a_batch_that_expired_in_flight_the_next_is_written_under_a_new_ep
         assert log.records[T0] == [b"first", b"next"]
         assert log.headers[T0][-1].producer_epoch == 1
 
-    told(story, delivery_timeout_ms=300, request_timeout_ms=300)
+    told(story, delivery_timeout_ms=2000, request_timeout_ms=2000)
 
 
 def test_a_request_that_is_not_answered_is_sent_again_on_another_connection() -> None:
@@ -377,7 +377,7 @@ def test_a_request_that_is_not_answered_is_sent_again_on_another_connection() ->
         log.steps.append(NoAnswer())
         assert (await (await producer.send("t", b"a"))).offset == 1
 
-    told(story, request_timeout_ms=100)
+    told(story, request_timeout_ms=1000)
 
 
 def test_buffer_memory_makes_send_wait_and_max_block_bounds_that() -> None:

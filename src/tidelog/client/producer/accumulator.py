@@ -594,10 +594,10 @@ class RecordAccumulator:
     def expiry_error(self, batch: ProducerBatch) -> RequestTimedOut:
         timeout_ms = round(self.settings.delivery_timeout_s * 1000)
         count = batch.records_count or len(batch.records)
-        why = batch.first_problem or (
+        why = batch.last_problem or (
             "they could not be sent" if batch.data is None else "no answer came"
         )
-        code = ErrorCode.NONE if batch.first_problem is None else batch.first_problem.code
+        code = ErrorCode.NONE if batch.last_problem is None else batch.last_problem.code
         return RequestTimedOut(
             f"{count} records for {batch.partition} were not acknowledged within {timeout_ms} ms "
             f"(delivery.timeout.ms): {why}",

@@ -71,12 +71,12 @@ class ProducerBatch:
         "data",
         "deadline",
         "encoded",
-        "first_problem",
         "halves",
         "has_been_reset",
         "is_closed",
         "is_stamped",
         "is_transactional",
+        "last_problem",
         "leader_epoch_when_sent",
         "leader_id_when_sent",
         "order",
@@ -116,7 +116,7 @@ class ProducerBatch:
         self.data: bytearray | None = None
         self.attempts = 0
         self.retry_at = 0.0
-        self.first_problem: ClientError | None = None  # of the last try, for the error at the end
+        self.last_problem: ClientError | None = None  # for the error when time is up
         self.leader_id_when_sent = -1
         self.leader_epoch_when_sent = NO_LEADER_EPOCH
         self.producer_id = NO_PRODUCER_ID

@@ -551,9 +551,9 @@ class Sender:
             row.error_code,
             row.error_message,
         )
-        batch.first_problem = problem
-        if self._may_try_again(batch, now) and self._is_worth_a_retry(batch, code, row):
-            self._accumulator.put_back(batch, now)
+        batch.last_problem = problem
+        if self._has_tries_left(batch) and self._is_worth_a_retry(batch, code, row):
+            self._put_back_or_expire(batch, now)
         elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._complete(batch, NO_OFFSET, NO_TIMESTAMP)
         else:
@@ -564,8 +564,8 @@ class Sender:
                 # An earlier try may have written it. Kafka's producer goes on with a gap here.
                 self._mark_unresolved(batch)
 
-    def _may_try_again(self, batch: ProducerBatch, now: float) -> bool:
-        return now < batch.deadline and batch.attempts < self._retries
+    def _has_tries_left(self, batch: ProducerBatch) -> bool:
+        return batch.attempts < self._retries
 
     def _is_worth_a_retry(
         self, batch: ProducerBatch, code: ErrorCode, row: PartitionProduceResponse
@@ -578,13 +578,19 @@ class Sender:
         """No answer, so the broker may have written the batch or not."""
         if batch.outcome.is_done:
             return
-        batch.first_problem = problem
+        batch.last_problem = problem
         is_final = isinstance(problem, UnsupportedByBroker | Closed | BrokerRefused)
-        if is_final or not self._may_try_again(batch, now):
+        if is_final or not self._has_tries_left(batch):
             self._fail(batch, problem, is_sequence_free=False)
             self._mark_unresolved(batch)
         else:
+            self._put_back_or_expire(batch, now)
+
+    def _put_back_or_expire(self, batch: ProducerBatch, now: float) -> None:
+        if now < batch.deadline:
             self._accumulator.put_back(batch, now)
+        else:
+            self._fail_expired(batch)
 
     # The end of batches
 
@@ -610,10 +616,13 @@ class Sender:
 
     def _expire(self, now: float) -> None:
         for batch in self._accumulator.expired(now):
-            if batch.first_problem is None and batch.data is None:
-                batch.first_problem = self._why_unsent(batch)
-            self._fail(batch, self._accumulator.expiry_error(batch), is_sequence_free=False)
-            self._mark_unresolved(batch)
+            if batch.last_problem is None and batch.data is None:
+                batch.last_problem = self._why_unsent(batch)
+            self._fail_expired(batch)
+
+    def _fail_expired(self, batch: ProducerBatch) -> None:
+        self._fail(batch, self._accumulator.expiry_error(batch), is_sequence_free=False)
+        self._mark_unresolved(batch)
 
     def _why_unsent(self, batch: ProducerBatch) -> ClientError | None:
         leader = self._cluster.metadata.leader_or_none(batch.partition)

@@ -669,6 +669,32 @@ def test_a_broker_that_lies_for_ever_is_given_up_in_time() -> None:
     told(story, delivery_timeout_ms=500, request_timeout_ms=400)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [Raw(b"\x7f\xff\xff\xff"), HangUp(), Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)],
+    ids=["unreadable", "none", "refused"],
+)
+def test_a_problem_that_might_pass_is_a_timeout_once_no_time_is_left(
+    answer: Raw | HangUp | Refuse,
+) -> None:
+    async def story(cluster: ScriptedCluster, log: ScriptedLog, producer: AsyncProducer) -> None:
+        honest = cluster.broker()._scripts[ProduceRequest.API_KEY][0]
+
+        def late(request: ProduceRequest, version: int) -> object:
+            time.sleep(0.6)  # holds the loop: time is up before the answer, and no timer sees it
+            if isinstance(answer, Refuse):
+                log.steps.append(answer)
+                return honest(request, version)  # type: ignore[operator]
+            return answer
+
+        await (await producer.send("t", b"first"))
+        cluster.broker().on(ProduceRequest, late)  # type: ignore[arg-type]
+        with pytest.raises(RequestTimedOut, match=r"delivery\.timeout\.ms"):
+            await (await producer.send("t", b"a"))
+
+    told(story, delivery_timeout_ms=500, request_timeout_ms=500)
+
+
 def test_a_producer_id_that_never_comes_does_not_hold_records_for_ever() -> None:
     async def story(cluster: ScriptedCluster, log: ScriptedLog, producer: AsyncProducer) -> None:
         cluster.broker().on(InitProducerIdRequest, HangUp())

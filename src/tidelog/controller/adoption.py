@@ -84,6 +84,9 @@ TELLING_OF_RETENTION: Final = frozenset(
     (ROLES, *(synonym for synonym, _ in TOPIC_TABLE["retention.ms"].synonyms))
 )
 KEEP_FOR_EVER: Final = {"log.retention.ms": "-1"}
+# Where Kafka's metadata says how long records stay, yet not that they are deleted at all.
+NEITHER_DELETE_NOR_COMPACT: Final = {"log.cleanup.policy": ""}
+GUESSES: Final = KEEP_FOR_EVER | NEITHER_DELETE_NOR_COMPACT
 RESERVED_DIRECTORY_IDS: Final = 100  # numbers that stand for no directory: unassigned, lost, ...
 
 Texts = Mapping[str, str]
@@ -289,7 +292,8 @@ class KraftAdoption(Adoption):
         self._log = log
         self._image = _replayed(log)
         self._topics = {topic.name: topic for topic in self._image.topics.values()}
-        self._mark = AdoptionMark(log.fingerprint, bool(self._topics_of_unknown_retention()))
+        self._guessed_for, self._guess = self._guesses()
+        self._mark = AdoptionMark(log.fingerprint, bool(self._guess))
         self._hosted = logs.directories.hosted()
         identities = (read_meta_properties(str(path)) for path in logs.directories.paths)
         self._directory_ids = {each.directory_id for each in identities if each is not None}
@@ -355,9 +359,7 @@ class KraftAdoption(Adoption):
                 yield from (Delete(path) for path, _, _ in self._store.subtree(config_path))
         for name in self._topics:
             yield self._configure("topics", name, self._configs(name))
-        of_all = dict(self._broker_configs(""))
-        if self._mark.is_retention_guessed:
-            of_all |= KEEP_FOR_EVER
+        of_all = dict(self._broker_configs("")) | self._guess
         yield self._configure("brokers", znodes.DEFAULT_ENTITY, of_all)
         own_name = str(self._broker_id)
         yield self._configure("brokers", own_name, dict(self._broker_configs(own_name)))
@@ -374,18 +376,25 @@ class KraftAdoption(Adoption):
     def _configs(self, name: str) -> Texts:
         return self._image.topic_configs.get(name, {})
 
-    def _topics_of_unknown_retention(self) -> list[str]:
-        """Records of theirs may go by age, and nobody has said at which."""
+    def _guesses(self) -> tuple[list[str], dict[str, str]]:
+        """The topics whose records may go by a setting that nobody told, and what keeps them."""
+        if self._config.originals.keys() & TELLING_OF_RETENTION:
+            return [], {}
         brokers = self._image.broker_configs
-        told = self._config.originals.keys() | brokers.get("", {}).keys()
-        if (told | brokers.get(str(self._broker_id), {}).keys()) & TELLING_OF_RETENTION:
-            return []
-        return [
+        dynamic = brokers.get("", {}) | brokers.get(str(self._broker_id), {})
+        is_retention_told = bool(dynamic.keys() & TELLING_OF_RETENTION)
+        if is_retention_told and "log.cleanup.policy" in dynamic:
+            return [], {}
+        if is_retention_told:
+            names = [name for name in self._topics if "cleanup.policy" not in self._configs(name)]
+            return names, NEITHER_DELETE_NOR_COMPACT if names else {}
+        names = [
             name
             for name in self._topics
             if "retention.ms" not in (texts := self._configs(name))
             and "delete" in texts.get("cleanup.policy", "delete")
         ]
+        return names, KEEP_FOR_EVER if names else {}
 
     def _images(
         self, topics: TopicCatalogue, found: Mapping[TopicPartition, FoundPartition]
@@ -461,13 +470,15 @@ class KraftAdoption(Adoption):
         for what, count in image.counts.items():
             if count > 0:
                 logger.warning("%d records of %s were not adopted: no such thing here", count, what)
-        if self._mark.is_retention_guessed:
+        for key, text in self._guess.items():
             logger.warning(
-                "topics without a retention.ms of their own: %d. This broker was started without "
-                "the server.properties of Kafka, so log.retention.ms is -1 until you start with "
-                "them, or set it with kafka-configs.sh --alter --entity-type brokers "
-                "--entity-default",
-                len(self._topics_of_unknown_retention()),
+                "topics without a %s of their own: %d. This broker was started without the "
+                "server.properties of Kafka, so %s is %s until you start with them, or set it "
+                "with kafka-configs.sh --alter --entity-type brokers --entity-default",
+                key.removeprefix("log."),
+                len(self._guessed_for),
+                key,
+                text or "empty",
             )
 
 
@@ -485,7 +496,7 @@ class ToldRetention(Adoption):
         path = znodes.config_path("brokers", znodes.DEFAULT_ENTITY)
         for _, data, _ in self._store.subtree(path):
             texts = znodes.decode_config(data)
-            kept = {key: text for key, text in texts.items() if KEEP_FOR_EVER.get(key) != text}
+            kept = {key: text for key, text in texts.items() if GUESSES.get(key) != text}
             yield self._configure("brokers", znodes.DEFAULT_ENTITY, kept)
 
     def _images(

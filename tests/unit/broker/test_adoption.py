@@ -337,6 +337,43 @@ async def test_a_retention_set_for_all_brokers_holds(kafka: KafkaDirectory) -> N
 
 
 @in_loop
+async def test_a_retention_of_all_brokers_deletes_nothing_while_the_cleanup_policy_is_unknown(
+    kafka: KafkaDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka's server.properties may say log.cleanup.policy=compact."""
+    kafka.metadata.append(
+        *topic("a", A),
+        *topic("b", B, cleanup_policy="delete"),
+        broker_config("", "log.retention.ms", "77"),
+    )
+    for name, topic_id in (("a", A), ("b", B)):
+        kafka.partition(name, 0, topic_id)
+    async with handler_stage(kafka.path) as stage:
+        sum(stage.broker.logs.delete_old_segments())
+        assert (count_of(stage, "a"), count_of(stage, "b")) == (2, 0)
+        assert stage.broker.config.log_retention_ms == 77
+    assert "topics without a cleanup.policy of their own: 1" in caplog.text
+    roles = {"process_roles": "broker,controller", "node_id": "1"}
+    async with handler_stage(kafka.path, **roles) as stage:
+        sum(stage.broker.logs.delete_old_segments())
+        assert count_of(stage, "a") == 0
+        assert stage.broker.config.log_retention_ms == 77
+
+
+@in_loop
+async def test_a_retention_and_a_cleanup_policy_of_all_brokers_hold(kafka: KafkaDirectory) -> None:
+    kafka.metadata.append(
+        *topic("a", A),
+        broker_config("", "log.retention.ms", "77"),
+        broker_config("", "log.cleanup.policy", "delete"),
+    )
+    kafka.partition("a", 0, A)
+    async with handler_stage(kafka.path) as stage:
+        sum(stage.broker.logs.delete_old_segments())
+        assert count_of(stage, "a") == 0
+
+
+@in_loop
 async def test_passwords_and_unknown_settings_of_brokers_are_not_copied(
     kafka: KafkaDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:

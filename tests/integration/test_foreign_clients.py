@@ -26,6 +26,11 @@ CLIENTS = all_clients()
 every_client = pytest.mark.parametrize("writer", CLIENTS, ids=lambda client: client.name)
 
 
+@pytest.fixture
+def clients() -> list[ForeignClient]:
+    return CLIENTS
+
+
 def sample_messages(writer: ForeignClient) -> list[Message]:
     """Keys, nulls, headers, timestamps and a 900 KB value, as far as the writer can express
     them."""
@@ -55,14 +60,18 @@ def sample_messages(writer: ForeignClient) -> list[Message]:
 
 @every_client
 def test_what_a_client_writes_with_every_codec_every_client_reads_back_equal(
-    bootstrap: str, client: RawClient, topic_name: str, writer: ForeignClient
+    bootstrap: str,
+    client: RawClient,
+    topic_name: str,
+    writer: ForeignClient,
+    clients: list[ForeignClient],
 ) -> None:
     create_topic(client, topic_name, partitions=len(CODECS))
     written = sample_messages(writer)
     for partition, codec in enumerate(CODECS):
         if codec in writer.codecs:
             writer.produce(bootstrap, topic_name, partition, codec, written)
-    for reader in CLIENTS:
+    for reader in clients:
         counts = {
             partition: len(written)
             for partition, codec in enumerate(CODECS)
@@ -82,18 +91,18 @@ def test_what_a_client_writes_with_every_codec_every_client_reads_back_equal(
 
 
 def test_append_time_topics_show_the_brokers_time_to_every_client(
-    bootstrap: str, client: RawClient, topic_name: str
+    bootstrap: str, client: RawClient, topic_name: str, clients: list[ForeignClient]
 ) -> None:
     create_topic(client, topic_name, configs={"message.timestamp.type": "LogAppendTime"})
     before = now_ms()
-    for writer in CLIENTS:
+    for writer in clients:
         old = CREATED_MS if writer.sets_timestamps else None
         message = Message(writer.name.encode(), b"k", (), old)
         writer.produce(bootstrap, topic_name, 0, writer.codecs[1], [message])
     after = now_ms()
-    for reader in CLIENTS:
-        read = reader.consume(bootstrap, topic_name, {0: len(CLIENTS)})[0]
-        assert [m.value for m in read] == [c.name.encode() for c in CLIENTS], reader.name
+    for reader in clients:
+        read = reader.consume(bootstrap, topic_name, {0: len(clients)})[0]
+        assert [m.value for m in read] == [c.name.encode() for c in clients], reader.name
         if not reader.carries_timestamps:
             continue
         stamps = [m.timestamp_ms or 0 for m in read]

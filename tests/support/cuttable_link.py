@@ -14,6 +14,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 
 from tests.support.eventually import eventually
@@ -45,6 +46,10 @@ class CuttableLink:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_cut(self) -> bool:
+        return self._state is LinkState.CUT
 
     def heal(self) -> None:
         assert self._state is not LinkState.ONE_WAY, "cut it first: bytes are missing"
@@ -89,7 +94,7 @@ class CuttableLink:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            if self._state is LinkState.CUT:
+            if self.is_cut:
                 client.close()
                 continue
             try:
@@ -99,8 +104,20 @@ class CuttableLink:
                 continue
             with self._lock:
                 self._sockets |= {client, server}
-            self._threads.append(self._spawn(lambda c=client, s=server: self._carry(c, s, True)))  # type: ignore[misc]
-            self._threads.append(self._spawn(lambda c=client, s=server: self._carry(s, c, False)))  # type: ignore[misc]
+            self._threads.append(self._spawn(lambda c=client, s=server: self._connect(c, s)))  # type: ignore[misc]
+            if self.is_cut:
+                self._shut((client, server))
+
+    def _connect(self, client: socket.socket, server: socket.socket) -> None:
+        """Carries both ways. Only the end of both closes the sockets, because a new connection may
+        get the number of a closed one, and whoever still reads from it would take its bytes."""
+        answers = self._spawn(lambda: self._carry(server, client, False))
+        self._carry(client, server, True)
+        answers.join()
+        with self._lock:
+            self._sockets -= {client, server}
+        client.close()
+        server.close()
 
     def _carry(self, source: socket.socket, sink: socket.socket, is_request: bool) -> None:
         try:
@@ -123,10 +140,5 @@ class CuttableLink:
     def _shut(self, sockets: tuple[socket.socket, ...]) -> None:
         with self._lock:
             for each in self._sockets & set(sockets):
-                try:
+                with suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-                finally:
-                    each.close()
-                self._sockets.discard(each)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import TypeVar
+
 from tests.support.clock import FakeClock
 from tidelog.client.network.metadata import LeaderAndEpoch
 from tidelog.client.producer.accumulator import AccumulatorSettings, RecordAccumulator
 from tidelog.client.producer.batch import ProducerBatch
+from tidelog.client.producer.compression_threads import CompressionThreads
 from tidelog.client.producer.delivery import Delivery, OnDelivery
 from tidelog.client.producer.partitioners import Partitioner, TopicPartitions
 from tidelog.client.producer.sequences import ProducerIdAndEpoch
@@ -13,6 +18,38 @@ from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.types import TopicPartition
 
 PARTITIONS = 3
+T = TypeVar("T")
+
+
+class HeldExecutor(Executor):
+    """Does its work when the test says so."""
+
+    def __init__(self) -> None:
+        self._held: list[Callable[[], None]] = []
+
+    def submit(self, work: Callable[..., T], /, *arguments: object, **named: object) -> Future[T]:
+        future: Future[T] = Future()
+
+        def do() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work(*arguments, **named))
+            except Exception as problem:  # noqa: BLE001
+                future.set_exception(problem)
+
+        self._held.append(do)
+        return future
+
+    def do_one(self) -> None:
+        self._held.pop(0)()
+
+    def do_last(self) -> None:
+        self._held.pop()()
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
 
 
 class ProducerStage:
@@ -23,6 +60,7 @@ class ProducerStage:
         *,
         transactions: TransactionManager | None = None,
         partitioner: Partitioner | None = None,
+        executor: Executor | None = None,
         **settings: object,
     ) -> None:
         self.clock = FakeClock()
@@ -41,8 +79,13 @@ class ProducerStage:
             "retry_backoff_max_s": 1.0,
             **settings,
         }
+        accumulator_settings = AccumulatorSettings(**values)  # type: ignore[arg-type]
+        codec, level = accumulator_settings.codec, accumulator_settings.level
         self.accumulator = RecordAccumulator(
-            AccumulatorSettings(**values),  # type: ignore[arg-type]
+            accumulator_settings,
+            compression_threads=CompressionThreads(
+                codec, level, on_done=self._noted, executor=executor
+            ),
             transactions=transactions,
             partitioner=partitioner,
             leader_or_none=self.leaders.get,

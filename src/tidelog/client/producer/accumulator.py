@@ -10,8 +10,9 @@ called by the sender on the event loop. One lock guards it all, the transaction 
 A batch is due when it is full or its partition has another one behind it, when `linger.ms` are
 over, when somebody waits for memory or for a flush, and when a transaction ends. A batch that
 failed goes back to its place in the queue and waits for its backoff, unless the partition has
-another leader by now. Every batch is done within `delivery.timeout.ms` of its creation, in the
-queue or in flight.
+another leader by now. A batch that takes long to compress waits, first in its queue, until a thread
+has done it (compression_threads.py). Every batch is done within `delivery.timeout.ms` of its
+creation, in the queue or in flight.
 
 The time is an argument everywhere, in seconds of a monotonic clock.
 """
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
     from tidelog.client.network.metadata import LeaderAndEpoch
     from tidelog.client.producer.checked_record import Headers
+    from tidelog.client.producer.compression_threads import CompressionThreads
     from tidelog.client.producer.transaction_manager import TransactionManager
     from tidelog.clock import Clock
 
@@ -129,11 +131,13 @@ class RecordAccumulator:
         *,
         transactions: TransactionManager | None = None,
         partitioner: Partitioner | None = None,
+        compression_threads: CompressionThreads | None = None,
         leader_or_none: Callable[[TopicPartition], LeaderAndEpoch | None],
         on_news: Callable[[], object],
         clock: Clock,
     ) -> None:
-        """`on_news` is called, with the lock held, when a batch is begun or has become due."""
+        """`on_news` is called, with the lock held, when a batch is begun or has become due. Without
+        `compression_threads`, every batch is compressed when it is drained."""
         self.lock = RLock()
         self.settings = settings
         self.pool = BufferPool(settings.buffer_bytes)
@@ -144,6 +148,7 @@ class RecordAccumulator:
         self.incomplete: dict[ProducerBatch, None] = {}  # the first to expire first
         self._transactions = transactions
         self._partitioner = partitioner
+        self._compression_threads = compression_threads
         self._leader_or_none = leader_or_none
         self._on_news = on_news
         self._monotonic = clock.monotonic
@@ -158,6 +163,7 @@ class RecordAccumulator:
         self._flushes = 0
         self._node_times: dict[int, tuple[float, float]] = {}  # had data, could take it
         self._callbacks_due: list[ProducerBatch] = []
+        self._not_compressed: list[tuple[ProducerBatch, ClientError]] = []
 
     # Topics
 
@@ -304,11 +310,9 @@ class RecordAccumulator:
         needed_bytes = min(size_max, self.pool.total_bytes)
         if size_max > self._batch_bytes:
             self._require_sendable(queue.partition, size_max)
-        if queue.last_batch is not None:
-            queue.last_batch.close()
+        self._close_last_batch(queue)
         if reserved_bytes < needed_bytes:
             if not self.pool.take(needed_bytes - reserved_bytes):
-                queue.last_batch = None
                 self._on_news()
                 raise NoMemory(needed_bytes)
             reserved_bytes = needed_bytes
@@ -324,6 +328,21 @@ class RecordAccumulator:
         self._enqueue(queue, batch)
         queue.last_batch = batch if size_max == self._batch_bytes else None
         return batch
+
+    def _close_last_batch(self, queue: PartitionQueue) -> None:
+        """It takes no more records, so a thread may begin with it before it is its turn."""
+        batch, queue.last_batch = queue.last_batch, None
+        if batch is not None:
+            batch.close()
+            self._maybe_begin_compression(batch)
+
+    def _maybe_begin_compression(self, batch: ProducerBatch) -> bool:
+        """Whether a thread has it now."""
+        threads = self._compression_threads
+        if threads is None or batch.data is not None or not threads.are_for(batch.size):
+            return False
+        batch.begin_compression(threads)
+        return True
 
     def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.batches.append(batch)
@@ -371,9 +390,7 @@ class RecordAccumulator:
             reserved_bytes = min(size, self.pool.total_bytes)
             if not is_granted and not self.pool.take(reserved_bytes):
                 raise NoMemory(reserved_bytes)
-            if queue.last_batch is not None:
-                queue.last_batch.close()
-                queue.last_batch = None
+            self._close_last_batch(queue)
             now = self._monotonic()
             batch = ProducerBatch(
                 partition,
@@ -383,6 +400,7 @@ class RecordAccumulator:
                 deadline=now + self.settings.delivery_timeout_s,
             )
             batch.hold(encoded, records_count)
+            self._maybe_begin_compression(batch)
             topic.used_at = now
             self._enqueue(queue, batch)
         return batch
@@ -437,6 +455,8 @@ class RecordAccumulator:
             if queue.is_muted or leader.leader_id in nodes:
                 continue
             batch = queue.batches[0]
+            if batch.is_compressing:
+                continue
             if self._is_backing_off(batch, leader, now):
                 next_check_at = min(next_check_at, batch.retry_at)
             elif (
@@ -481,17 +501,40 @@ class RecordAccumulator:
             if node_id not in drained or node_id in is_full:
                 continue
             batch = queue.batches[0]
-            if self._is_backing_off(batch, leader, now):
+            if batch.is_compressing or self._is_backing_off(batch, leader, now):
+                continue
+            if batch.compression is not None and not self._take_compressed(batch):
                 continue
             if drained[node_id] and batch.size > left_bytes[node_id]:
                 is_full.add(node_id)
                 continue
             if self._transactions is not None and not self._transactions.may_send(batch):
                 continue
+            if self._maybe_begin_compression(batch):
+                if queue.last_batch is batch:
+                    queue.last_batch = None
+                continue
             self._take(queue, batch, leader)
             left_bytes[node_id] -= batch.size
             drained[node_id].append(batch)
         return {node_id: batches for node_id, batches in drained.items() if batches}
+
+    def _take_compressed(self, batch: ProducerBatch) -> bool:
+        assert batch.compression is not None, batch
+        problem = batch.compression.exception(timeout=0)
+        if problem is None:
+            batch.take_compressed()
+            return True
+        error = ClientError(f"{batch.records_count} records for {batch.partition}: {problem!r}")
+        error.__cause__ = problem
+        self._remove_from_queue(batch)
+        self._not_compressed.append((batch, error))
+        return False
+
+    def take_not_compressed(self) -> list[tuple[ProducerBatch, ClientError]]:
+        """Batches that could not be compressed, and why; the caller fails them."""
+        taken, self._not_compressed = self._not_compressed, []
+        return taken
 
     def _take(self, queue: PartitionQueue, batch: ProducerBatch, leader: LeaderAndEpoch) -> None:
         queue.batches.popleft()

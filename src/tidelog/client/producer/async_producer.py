@@ -34,6 +34,7 @@ from tidelog.client.producer.accumulator import (
     RecordAccumulator,
 )
 from tidelog.client.producer.checked_record import Headers
+from tidelog.client.producer.compression_threads import CompressionThreads
 from tidelog.client.producer.delivery import (
     ArrowDelivery,
     Delivery,
@@ -109,10 +110,15 @@ class AsyncProducer:
         if partitioner is None and self.config.partitioner == "round-robin":
             partitioner = RoundRobinPartitioner()
         self._partitioner = partitioner
+        settings = settings_of(self.config)
+        self._compression_threads = CompressionThreads(
+            settings.codec, settings.level, on_done=self._wake
+        )
         self.accumulator = RecordAccumulator(
-            settings_of(self.config),
+            settings,
             transactions=self.transactions,
             partitioner=partitioner,
+            compression_threads=self._compression_threads,
             leader_or_none=self._cluster.metadata.leader_or_none,
             on_news=self._wake,
             clock=self._clock,
@@ -387,6 +393,7 @@ class AsyncProducer:
             pass
         finally:
             await self.sender.stop()
+            self._compression_threads.close()
             await self._cluster.close()
 
     async def _finish_work(self) -> None:

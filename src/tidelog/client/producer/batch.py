@@ -2,7 +2,8 @@
 
     open      records are appended, as tuples
     closed    full or due: no more records
-    encoded   one kernel call made bytes of the records; the records themselves are gone
+    encoded   one kernel call made bytes of the records; the records themselves are gone. Where
+              compression takes long, a thread does it before the batch is drained
     done      acknowledged or failed, told to whoever waits
 
 The sequence is set when a batch is first drained and stays, for the broker knows a batch that is
@@ -15,6 +16,7 @@ fills its batches accordingly; here a compressed batch is smaller than `batch.si
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -43,6 +45,9 @@ from tidelog.record.builder import finish_batch
 from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from tidelog.client.producer.compression_threads import CompressionThreads
     from tidelog.record.kernel import Record
     from tidelog.types import TopicPartition
 
@@ -67,6 +72,7 @@ class ProducerBatch:
         "base_offset",
         "base_sequence",
         "callbacks",
+        "compression",
         "created_at",
         "data",
         "deadline",
@@ -113,6 +119,7 @@ class ProducerBatch:
         self.is_closed = False
         self.callbacks: list[tuple[int, int, OnDelivery]] = []
         self.encoded: EncodedRecords | None = None
+        self.compression: Future[bytearray] | None = None  # a thread's; None once it was taken
         self.data: bytearray | None = None
         self.attempts = 0
         self.retry_at = 0.0
@@ -176,6 +183,27 @@ class ProducerBatch:
         self.has_been_reset = True
         self.set_producer(producer_id, producer_epoch, base_sequence, self.is_transactional)
 
+    @property
+    def is_compressing(self) -> bool:
+        return self.compression is not None and not self.compression.done()
+
+    def begin_compression(self, threads: CompressionThreads) -> None:
+        """Gives the records to a thread. Without sequences, for they are not known yet."""
+        self.close()
+        self.compression = threads.submit(
+            partial(_compressed, self.records, self.encoded, self.records_count)
+        )
+        self.records = []
+        self.encoded = None
+
+    def take_compressed(self) -> None:
+        """Takes what the thread has made."""
+        assert self.compression is not None, self
+        compression, self.compression = self.compression, None
+        self.data = compression.result(timeout=0)
+        self.size = len(self.data)
+        self.is_stamped = not self.has_sequence
+
     def encode(self, codec: Codec, level: int | None) -> bytearray:
         """The bytes to send; made when asked for first."""
         if self.data is None:
@@ -183,7 +211,16 @@ class ProducerBatch:
             encoded = self.encoded or kernel.encode_records(self.records, HEADER_SIZE)
             self.records = []
             self.encoded = None
-            self.data = self._finished(encoded, codec, level)
+            self.data = _finished(
+                encoded,
+                self.records_count,
+                codec,
+                level,
+                attributes=TRANSACTIONAL_BIT if self.is_transactional else 0,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+            )
             self.size = len(self.data)
         elif not self.is_stamped:
             self.data = self._stamped(self.data)
@@ -200,24 +237,6 @@ class ProducerBatch:
             data[ATTRIBUTE_BITS_POSITION] |= TRANSACTIONAL_BIT
         stamp_crc(data)
         return data
-
-    def _finished(self, encoded: EncodedRecords, codec: Codec, level: int | None) -> bytearray:
-        records, base_timestamp, max_timestamp = encoded
-        return finish_batch(
-            records,
-            codec=codec,
-            level=level,
-            base_offset=0,
-            leader_epoch=NO_LEADER_EPOCH,
-            attributes=TRANSACTIONAL_BIT if self.is_transactional else 0,
-            last_offset_delta=self.records_count - 1,
-            base_timestamp=base_timestamp,
-            max_timestamp=max_timestamp,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.base_sequence,
-            records_count=self.records_count,
-        )
 
     def split(self) -> tuple[ProducerBatch, ProducerBatch]:
         """Two batches that take its place; they have no share in buffer.memory."""
@@ -286,6 +305,9 @@ class ProducerBatch:
         self.records = []
         self.encoded = None
         self.data = None
+        if self.compression is not None:
+            self.compression.cancel()
+            self.compression = None
         self.outcome.done(error)
 
     def error_of(self, index: int) -> ClientError | None:
@@ -311,3 +333,44 @@ class ProducerBatch:
         if self.halves is not None:
             return max(half.last_offset() for half in self.halves)
         return self.base_offset + self.records_count - 1 if self.base_offset >= 0 else NO_OFFSET
+
+
+def _compressed(
+    records: list[Record],
+    encoded: EncodedRecords | None,
+    records_count: int,
+    codec: Codec,
+    level: int | None,
+) -> bytearray:
+    """A batch that nobody has numbered; called in a thread."""
+    encoded = encoded or kernel.encode_records(records, HEADER_SIZE)
+    return _finished(encoded, records_count, codec, level)
+
+
+def _finished(
+    encoded: EncodedRecords,
+    records_count: int,
+    codec: Codec,
+    level: int | None,
+    *,
+    attributes: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytearray:
+    records, base_timestamp, max_timestamp = encoded
+    return finish_batch(
+        records,
+        codec=codec,
+        level=level,
+        base_offset=0,
+        leader_epoch=NO_LEADER_EPOCH,
+        attributes=attributes,
+        last_offset_delta=records_count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records_count=records_count,
+    )

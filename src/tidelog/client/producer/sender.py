@@ -5,7 +5,9 @@ and is due when a batch was begun, an answer came, a connection opened, metadata
 is up that an earlier turn saw coming. Each turn
 1. settles sequences, and asks for a producer id or sends the next transactional request,
 2. drains batches for every broker that is connected and has room, and puts requests on the wire,
-3. fails the batches whose delivery.timeout.ms is over, in the queue or in flight,
+   until a megabyte is sent,
+3. fails the batches whose delivery.timeout.ms is over, in the queue or in flight, and those that
+   could not be compressed,
 4. sets a timer for whatever comes next.
 
 A broker gets a request when fewer than max.in.flight.requests.per.connection are unanswered, so
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from tidelog.config.client import ProducerConfig
     from tidelog.protocol.message import Message
 
+# After so many bytes the event loop may do something else before the next turn.
+TURN_BYTES: Final = 1024 * 1024
 # The last version of Produce that leaves it to AddPartitionsToTxn to add partitions.
 PRODUCE_V1_TRANSACTIONS: Final = 11
 ZSTD_VERSION: Final = 7
@@ -195,7 +199,7 @@ class Sender:
                 next_turn_s = self._send_batches(now)
             else:
                 next_turn_s = self._retry_backoff_max_s
-            self._expire(now)
+            self._fail_hopeless(now)
             next_turn_s = min(next_turn_s, self._accumulator.next_expiry - now)
         self._set_timer(now, max(0.0, next_turn_s))
         self._run_callbacks()
@@ -337,6 +341,7 @@ class Sender:
     def _send_batches(self, now: float) -> float:
         """Seconds until more may be due."""
         accumulator = self._accumulator
+        sent_bytes = 0
         while True:
             check = accumulator.ready(now)
             if check.unknown_leaders:
@@ -356,6 +361,10 @@ class Sender:
                 return wait_s
             for node_id, batches in drained.items():
                 self._send(self._brokers[node_id], batches, now)
+                sent_bytes += sum(batch.size for batch in batches)
+            if sent_bytes > TURN_BYTES:
+                self.wake()
+                return wait_s
 
     def _broker(self, node_id: int) -> _Broker:
         broker = self._brokers.get(node_id)
@@ -614,7 +623,10 @@ class Sender:
         if self._transactions is not None and batch.has_sequence:
             self._transactions.sequence_unresolved(batch)
 
-    def _expire(self, now: float) -> None:
+    def _fail_hopeless(self, now: float) -> None:
+        for batch, problem in self._accumulator.take_not_compressed():
+            # Its records were never sent in any form that a broker took.
+            self._fail(batch, problem, is_sequence_free=True)
         for batch in self._accumulator.expired(now):
             if batch.last_problem is None and batch.data is None:
                 batch.last_problem = self._why_unsent(batch)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.producer_stage import ProducerStage, idempotent_manager
+from tests.support.producer_stage import HeldExecutor, ProducerStage, idempotent_manager
 from tidelog.client.errors import ClientError, InvalidRow, MessageTooLarge
 from tidelog.client.network.metadata import LeaderAndEpoch
 from tidelog.client.producer.accumulator import NoMemory
 from tidelog.client.producer.partitioners import TopicPartitions
-from tidelog.record.batch import BatchHeader
+from tidelog.record.batch import BatchHeader, Codec, crc_holds
 from tidelog.record.columns import columns_of, part_of
 from tidelog.types import TopicPartition
 
@@ -419,3 +419,155 @@ def test_topics_that_nobody_sends_to_are_forgotten() -> None:
     stage.accumulator.complete(stage.drain_one(), 0, -1)
     assert stage.accumulator.forget_idle_topics(stage.now) == ["t"]
     assert stage.accumulator.append("t", b"v", None, 0, 0, (), None) is None
+
+
+# Compression in threads
+
+LARGE = b"x" * 20_000
+
+
+def compressing_stage(**settings: object) -> tuple[ProducerStage, HeldExecutor]:
+    executor = HeldExecutor()
+    values: dict[str, object] = {
+        "batch_bytes": 30_000,
+        "buffer_bytes": 300_000,
+        "request_bytes_max": 100_000,
+        "linger_s": 0.0,
+        "codec": Codec.GZIP,
+        **settings,
+    }
+    transactions = idempotent_manager()
+    return ProducerStage(executor=executor, transactions=transactions, **values), executor  # type: ignore[arg-type]
+
+
+def test_a_batch_that_takes_long_to_compress_is_drained_once_a_thread_has_done_it() -> None:
+    stage, executor = compressing_stage()
+    stage.append(LARGE)
+    assert stage.ready_nodes() == {0}
+    assert stage.drain() == []
+    assert (stage.ready_nodes(), executor.held) == (set(), 1)
+    news = stage.news
+    executor.do_one()
+    assert stage.news == news + 1
+    batch = stage.drain_one()
+    assert values_of(batch.data) == [LARGE]
+    assert batch.data is not None
+    header = BatchHeader(batch.data)
+    assert (header.producer_id, header.base_sequence, header.codec_id) == (7, 0, Codec.GZIP)
+    assert crc_holds(memoryview(batch.data))
+
+
+def test_a_small_batch_is_compressed_where_it_is_drained() -> None:
+    stage, executor = compressing_stage()
+    stage.append(b"small")
+    assert values_of(stage.drain_one().data) == [b"small"]
+    assert executor.held == 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "is_aside"),
+    [
+        (Codec.NONE, None, False),
+        (Codec.LZ4, 9, False),
+        (Codec.LZ4, 12, True),
+        (Codec.SNAPPY, None, False),
+        (Codec.ZSTD, 3, False),
+        (Codec.ZSTD, 19, True),
+        (Codec.GZIP, -1, True),
+    ],
+)
+def test_only_a_slow_codec_sends_a_batch_of_16_kib_to_a_thread(
+    codec: Codec, level: int | None, is_aside: bool
+) -> None:
+    stage, executor = compressing_stage(codec=codec, level=level)
+    stage.append(b"x" * 16_000)
+    drained = stage.drain()
+    assert (len(drained), executor.held) == ((0, 1) if is_aside else (1, 0))
+
+
+def test_a_full_batch_is_compressed_before_it_is_its_turn_and_does_not_overtake() -> None:
+    stage, executor = compressing_stage()
+    for letter in (b"a", b"b", b"c"):
+        stage.append(letter * 20_000)
+    assert executor.held == 2
+    executor.do_last()
+    assert stage.drain() == []
+    executor.do_one()
+    first, second = stage.drain_one(), stage.drain_one()
+    assert [values_of(batch.data) for batch in (first, second)] == [
+        [b"a" * 20_000],
+        [b"b" * 20_000],
+    ]
+    assert (first.base_sequence, second.base_sequence) == (0, 1)
+
+
+def test_other_partitions_do_not_wait_for_a_thread() -> None:
+    stage, executor = compressing_stage()
+    stage.append(LARGE, partition=0)
+    stage.append(b"small", partition=1)
+    assert [batch.partition.partition for batch in stage.drain()] == [1]
+    assert executor.held == 1
+
+
+def test_no_record_joins_a_batch_that_a_thread_compresses() -> None:
+    stage, executor = compressing_stage(linger_s=0.005)
+    stage.append(LARGE)
+    stage.clock.advance(ms=5)
+    assert stage.drain() == []
+    stage.append(b"later")
+    executor.do_one()
+    assert values_of(stage.drain_one().data) == [LARGE]
+    stage.clock.advance(ms=5)
+    assert values_of(stage.drain_one().data) == [b"later"]
+
+
+def test_a_batch_in_a_thread_expires_in_time_and_gives_its_room_back() -> None:
+    stage, executor = compressing_stage(delivery_timeout_s=1.0)
+    delivery = stage.append(LARGE)
+    stage.drain()
+    stage.clock.advance(ms=1000)
+    (expired,) = stage.accumulator.expired(stage.now)
+    stage.accumulator.fail(expired, stage.accumulator.expiry_error(expired))
+    assert stage.accumulator.pool.available_bytes == 300_000
+    executor.do_one()
+    assert (stage.drain(), stage.ready_nodes()) == ([], set())
+    assert delivery.exception() is not None
+
+
+def test_a_flush_waits_for_a_batch_in_a_thread() -> None:
+    stage, _ = compressing_stage()
+    delivery = stage.append(LARGE)
+    stage.drain()
+    assert stage.accumulator.begin_flush() == [delivery[0]]
+
+
+def test_halves_of_a_batch_are_compressed_and_keep_their_sequences() -> None:
+    stage, executor = compressing_stage(batch_bytes=60_000)
+    for letter in (b"a", b"b"):
+        stage.append(letter * 20_000)
+    stage.drain()
+    executor.do_one()
+    stage.accumulator.split(stage.drain_one())
+    sequences = []
+    for letter in (b"a", b"b"):
+        assert stage.drain() == []
+        executor.do_one()
+        half = stage.drain_one()
+        assert half.data is not None
+        assert values_of(half.data) == [letter * 20_000]
+        sequences.append(BatchHeader(half.data).base_sequence)
+        assert stage.transactions is not None
+        stage.transactions.batch_completed(half, 0)
+    assert sequences == [0, 1]
+
+
+def test_a_batch_that_cannot_be_compressed_fails_and_lets_the_next_one_go() -> None:
+    stage, executor = compressing_stage(level=99)
+    stage.append(LARGE)
+    stage.append(b"y" * 20_000)
+    executor.do_one()
+    assert stage.drain() == []
+    ((batch, problem),) = stage.accumulator.take_not_compressed()
+    assert "1 records for t-0" in str(problem)
+    stage.accumulator.fail(batch, problem)
+    assert stage.ready_nodes() == {0}

@@ -6,6 +6,8 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 
@@ -45,6 +47,7 @@ from tidelog.record.legacy import read_messages
 from tidelog.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
+T = TypeVar("T")
 Story = Callable[[ScriptedCluster, ScriptedLog, AsyncProducer], Awaitable[None]]
 
 
@@ -747,3 +750,38 @@ def test_nobody_there_at_all_is_told_within_max_block_ms() -> None:
                 await producer.send("t", b"a")
 
     run(whole)
+
+
+# Compression in threads
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
+def test_large_compressed_batches_arrive_whole_and_in_order(codec: str) -> None:
+    async def story(cluster: ScriptedCluster, log: ScriptedLog, producer: AsyncProducer) -> None:
+        values = [b"%06d" % number * 50_000 for number in range(6)]
+        deliveries = [await producer.send("t", value) for value in values]
+        assert [(await delivery).offset for delivery in deliveries] == list(range(6))
+        assert log.records[T0] == values
+
+    told(story, compression_type=codec, batch_size=400_000)
+
+
+def test_a_batch_that_cannot_be_compressed_fails_at_once() -> None:
+    async def story(cluster: ScriptedCluster, log: ScriptedLog, producer: AsyncProducer) -> None:
+        def fail(*_: object) -> bytearray:
+            raise MemoryError
+
+        threads = producer._compression_threads
+
+        class FailingAtFirst(ThreadPoolExecutor):
+            def submit(self, work: Callable[..., T], /, *given: Any, **named: Any) -> Future[T]:
+                threads._executor = None
+                return super().submit(fail)  # type: ignore[arg-type]
+
+        threads._executor = FailingAtFirst(1)
+        with pytest.raises(ClientError, match="MemoryError"):
+            await (await producer.send("t", b"x" * 400_000))
+        await (await producer.send("t", b"y" * 400_000))
+        assert log.records[T0] == [b"y" * 400_000]
+
+    told(story, compression_type="gzip")

@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,8 @@ COPIES = re.compile(r"(?:read|pread64|preadv)\(.*\) = (\d+)")
 
 
 class SystemCalls:
-    """strace on a running broker; where tracing is not allowed the test is skipped."""
+    """strace on a running broker, a file for each thread so that no call is cut in two lines;
+    where tracing is not allowed the test is skipped."""
 
     TRACED = "trace=sendfile,read,pread64,preadv"
 
@@ -30,7 +30,7 @@ class SystemCalls:
             pytest.skip("no strace")
         self.output = output
         self.process = subprocess.Popen(
-            [strace, "-f", "-y", "-s", "0", "-o", str(output), "-e", self.TRACED, "-p", str(pid)],
+            [strace, "-ff", "-y", "-s", "0", "-o", str(output), "-e", self.TRACED, "-p", str(pid)],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -42,10 +42,10 @@ class SystemCalls:
             pytest.skip(f"may not trace: {attached}")
 
     def lines(self) -> list[str]:
-        time.sleep(0.2)
         self.process.send_signal(signal.SIGINT)
         self.process.communicate(timeout=60)
-        return self.output.read_text().splitlines()
+        files = self.output.parent.glob(self.output.name + ".*")
+        return [line for file in files for line in file.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("processors", ["1", "3"])
@@ -59,6 +59,8 @@ def test_a_fetch_answer_leaves_through_sendfile(
             produce(client, "sent", batch(b"x" * 250_000))
         calls = SystemCalls(broker.pid, tmp_path / "strace.txt")
         row = fetch(client, "sent", 0, partition_max_bytes=2 << 20)
+        # The next answer comes when the calls for the last one have returned.
+        fetch(client, "sent", 4)
         lines = calls.lines()
     assert len(read_batches(row.records)) == 4
     sent = sum(int(m[1]) for line in lines if (m := SENDFILE.search(line)))

@@ -140,7 +140,7 @@ def test_a_blocking_producer_keeps_the_time_too(
         Producer(SETTINGS, bootstrap_servers=bootstrap) as producer,
     ):
         producer.send(TOPIC, b"in peace").result()
-        watching = pool.submit(LoopThread.shared().run, lateness.watch())
+        watching = pool.submit(LoopThread.shared().run, lateness.watch)
         trouble(broker)
         deliveries = []
         for _ in range(RECORDS):

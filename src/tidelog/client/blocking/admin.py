@@ -25,7 +25,7 @@ def blocking(
 
     @wraps(call)
     def wait(self: Admin, /, *args: P.args, **keywords: P.kwargs) -> R:
-        return self.thread.run(call(self.admin, *args, **keywords))
+        return self.thread.run(lambda: call(self.admin, *args, **keywords))
 
     return wait
 

@@ -104,7 +104,7 @@ class Consumer:
         self._do(lambda: self._consumer.subscribe(topics, pattern=pattern, listener=listener))
 
     def unsubscribe(self) -> None:
-        self._run(self._consumer.unsubscribe())
+        self._run(lambda: self._consumer.unsubscribe())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         self._do(lambda: self._consumer.assign(partitions))
@@ -122,7 +122,7 @@ class Consumer:
         removed = consumer.removed_count
         records = consumer.take_ready(max_records)
         if not records:
-            return self._run(consumer.poll(timeout, max_records))
+            return self._run(lambda: consumer.poll(timeout, max_records))
         if consumer.removed_count != removed:
             self._thread.call_soon(consumer.wake_fetcher)
         # The event loop gets the interpreter now, not when it may take it away in 5 ms.
@@ -130,10 +130,10 @@ class Consumer:
         return records
 
     def poll_arrow(self, timeout: float = 1.0, max_records: int | None = None) -> pa.Table:
-        return self._run(self._consumer.poll_arrow(timeout, max_records))
+        return self._run(lambda: self._consumer.poll_arrow(timeout, max_records))
 
     def poll_batches(self, timeout: float = 1.0) -> list[RawBatch]:
-        return self._run(self._consumer.poll_batches(timeout))
+        return self._run(lambda: self._consumer.poll_batches(timeout))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Ends when the consumer is closed."""
@@ -150,7 +150,7 @@ class Consumer:
     # Positions
 
     def position(self, partition: TopicPartition) -> int:
-        return self._run(self._consumer.position(partition))
+        return self._run(lambda: self._consumer.position(partition))
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         self._do(lambda: self._consumer.seek(partition, offset))
@@ -178,18 +178,18 @@ class Consumer:
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        return self._run(self._consumer.offsets_for_times(timestamps))
+        return self._run(lambda: self._consumer.offsets_for_times(timestamps))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._run(self._consumer.beginning_offsets(partitions))
+        return self._run(lambda: self._consumer.beginning_offsets(partitions))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._run(self._consumer.end_offsets(partitions))
+        return self._run(lambda: self._consumer.end_offsets(partitions))
 
     # Commits
 
     def commit(self, offsets: CommitOffsets | None = None) -> None:
-        self._run(self._consumer.commit(offsets))
+        self._run(lambda: self._consumer.commit(offsets))
 
     def commit_soon(
         self, offsets: CommitOffsets | None = None, on_commit: OnCommit | None = None
@@ -205,7 +205,7 @@ class Consumer:
     def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return self._run(self._consumer.committed(partitions))
+        return self._run(lambda: self._consumer.committed(partitions))
 
     # Group and metadata
 
@@ -216,13 +216,13 @@ class Consumer:
         self._do(lambda: self._consumer.enforce_rebalance(reason))
 
     def partitions_for(self, topic: str) -> dict[int, PartitionView]:
-        return self._run(self._consumer.partitions_for(topic))
+        return self._run(lambda: self._consumer.partitions_for(topic))
 
     def list_topics(self) -> dict[str, dict[int, PartitionView]]:
-        return self._run(self._consumer.list_topics())
+        return self._run(lambda: self._consumer.list_topics())
 
     def close(self, timeout: float | None = None) -> None:
-        self._run(self._consumer.close(timeout))
+        self._run(lambda: self._consumer.close(timeout))
 
     # Between the threads
 
@@ -232,14 +232,14 @@ class Consumer:
         async def work() -> None:
             call()
 
-        self._thread.run(work())
+        self._thread.run(work)
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """A coroutine of the consumer; what it wants called is called here."""
         calls = _Calls()
         self._calls.append(calls)
         try:
-            task = self._thread.run(self._begin(work, calls))
+            task = self._thread.run(lambda: self._begin(begin, calls))
             self._serve(task, calls)
             return task.result()
         finally:
@@ -254,15 +254,17 @@ class Consumer:
         try:
             result = call()
             if result is not None:
-                self._thread.run(settled(result))
+                self._thread.run(lambda: settled(result))
         finally:
             problem = sys.exc_info()[1]
             self._thread.call_soon(lambda: _settle(called, problem))
-            self._thread.run(self._go_on(task, calls))
+            self._thread.run(lambda: self._go_on(task, calls))
             self._serve(task, calls)
 
-    async def _begin(self, work: Coroutine[Any, Any, T], calls: _Calls) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work)
+    async def _begin(
+        self, begin: Callable[[], Coroutine[Any, Any, T]], calls: _Calls
+    ) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(begin())
         await self._go_on(task, calls)
         return task
 

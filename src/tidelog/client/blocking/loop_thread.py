@@ -1,7 +1,9 @@
 """The event loop below all blocking clients of a process: one daemon thread, made when needed.
 
-`run` hands a coroutine over and waits for what it returns. Whoever is interrupted while waiting
-(Ctrl-C) cancels the coroutine, waits until it has cleaned up, and goes on with KeyboardInterrupt.
+`run` has a coroutine made and run by the thread, and waits for what it returns. Whoever is
+interrupted while waiting (Ctrl-C) cancels the coroutine, waits until it has cleaned up, and goes on
+with KeyboardInterrupt. The thread makes the coroutine, because an interrupt between its making and
+its start would leave one that is never awaited.
 A process made by fork has no such thread and makes its own; clients made before the fork belong to
 the parent.
 """
@@ -26,22 +28,29 @@ CLEANUP_S: Final = 5.0
 
 
 class _Handed(Generic[T]):
-    """A coroutine on its way through the loop. `outcome` is set once it has ended."""
+    """Work on its way through the loop. `outcome` is set once it has ended."""
 
-    __slots__ = ("_task", "_work", "outcome")
+    __slots__ = ("_begin", "_task", "outcome")
 
-    def __init__(self, work: Coroutine[Any, Any, T], outcome: concurrent.futures.Future[T]) -> None:
-        self.outcome = outcome
-        self._work = work
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._begin = begin
         self._task: asyncio.Task[T] | None = None
 
     def begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._work)
-        self._task.add_done_callback(self._ended)
+        if not self.outcome.done():
+            self._task = asyncio.get_running_loop().create_task(self._work())
+            self._task.add_done_callback(self._ended)
+
+    async def _work(self) -> T:
+        """So that what `begin` itself raises is an outcome too."""
+        return await self._begin()
 
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        else:
+            self.outcome.set_exception(concurrent.futures.CancelledError())
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
@@ -80,18 +89,16 @@ class LoopThread:
         """Whether the caller is in this thread, where nobody may wait for it."""
         return threading.current_thread() is self._thread
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """What the coroutine returns or raises. Not for the loop's own thread."""
+    def run(self, begin: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None = None) -> T:
+        """What the coroutine that `begin` makes gives or raises. Not for the loop's own thread."""
         if self.is_current:
-            work.close()
             raise IllegalState("a blocking call inside a callback of the client would wait forever")
         if self._process_id != os.getpid():
-            work.close()
             raise IllegalState("the client was made before a fork; make one in this process")
-        outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
-        handed = _Handed(work, outcome)
-        self.loop.call_soon_threadsafe(handed.begin)
+        handed = _Handed(begin)
+        outcome = handed.outcome
         try:
+            self.loop.call_soon_threadsafe(handed.begin)
             return outcome.result(timeout_s)
         except TimeoutError as problem:
             if outcome.done():

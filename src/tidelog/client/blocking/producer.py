@@ -15,7 +15,7 @@ Any number of threads may use one Producer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -72,7 +72,7 @@ class Producer:
         self._caught_up = threading.Event()
         self._pause_above_bytes = BEHIND_BYTES
         self._producer.sender.on_turn = self._turned
-        self._run(self._start())
+        self._run(self._start)
 
     @property
     def config(self) -> ProducerConfig:
@@ -92,8 +92,8 @@ class Producer:
     async def _start(self) -> None:
         self._producer.start()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._thread.run(work)
+    def _run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return self._thread.run(begin)
 
     # Records
 
@@ -118,7 +118,7 @@ class Producer:
             delivery = None
         if delivery is None:
             return self._run(
-                self._producer.send_when_possible(
+                lambda: self._producer.send_when_possible(
                     topic, value, key, partition, timestamp, headers, on_delivery
                 )
             )
@@ -144,23 +144,23 @@ class Producer:
 
     def send_arrow(self, table: Any, topic: str | None = None) -> ArrowDelivery:
         """As AsyncProducer.send_arrow."""
-        return self._run(self._producer.send_arrow(table, topic))
+        return self._run(lambda: self._producer.send_arrow(table, topic))
 
     def partitions_for(self, topic: str) -> dict[int, PartitionView]:
-        return self._run(self._producer.partitions_for(topic))
+        return self._run(lambda: self._producer.partitions_for(topic))
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until every record sent before is acknowledged or has failed."""
-        self._run(self._producer.flush(timeout))
+        self._run(lambda: self._producer.flush(timeout))
 
     def close(self, timeout: float | None = None) -> None:
         """Sends what there is, at most `timeout` seconds; what is left then fails."""
-        self._run(self._producer.close(timeout))
+        self._run(lambda: self._producer.close(timeout))
 
     # Transactions
 
     def init_transactions(self) -> None:
-        self._run(self._producer.init_transactions())
+        self._run(lambda: self._producer.init_transactions())
 
     def begin_transaction(self) -> None:
         self._producer.begin_transaction()
@@ -170,13 +170,13 @@ class Producer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
-        self._run(self._producer.send_offsets_to_transaction(offsets, group_metadata))
+        self._run(lambda: self._producer.send_offsets_to_transaction(offsets, group_metadata))
 
     def commit_transaction(self) -> None:
-        self._run(self._producer.commit_transaction())
+        self._run(lambda: self._producer.commit_transaction())
 
     def abort_transaction(self) -> None:
-        self._run(self._producer.abort_transaction())
+        self._run(lambda: self._producer.abort_transaction())
 
     @contextmanager
     def transaction(self) -> Iterator[Producer]:
@@ -186,5 +186,5 @@ class Producer:
             yield self
             self.commit_transaction()
         except BaseException:
-            self._run(self._producer.abort_if_possible())
+            self._run(lambda: self._producer.abort_if_possible())
             raise

@@ -110,8 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(str(error))
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except (KeyboardInterrupt, click.Abort) as interrupt:
-        _forget(interrupt)
+    except (KeyboardInterrupt, click.Abort):
         return 130
     except Exception as error:
         import logging
@@ -137,17 +136,6 @@ def _run(arguments: list[str]) -> int:
         _wrong_usage(error)
     except click.ClickException as error:
         raise CommandFailed(error.format_message()) from error
-
-
-def _forget(interrupt: BaseException) -> None:
-    """An interrupt may come between the making of a coroutine and its start; that it was never
-    awaited is no news to the user then.
-    """
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        interrupt.__traceback__ = interrupt.__context__ = None
 
 
 def _wrong_usage(error: click.UsageError) -> NoReturn:

@@ -154,14 +154,14 @@ class _Announcing:
         self._waits = waits
         self._has_spoken = False
 
-    def run(self, work: Coroutine[Any, Any, R], timeout_s: float | None = None) -> R:
+    def run(self, begin: Callable[[], Coroutine[Any, Any, R]], timeout_s: float | None = None) -> R:
         import threading
 
         timer = threading.Timer(SILENCE_MAX_S, self._speak)
         timer.daemon = True
         timer.start()
         try:
-            return self._thread.run(work, timeout_s)
+            return self._thread.run(begin, timeout_s)
         finally:
             timer.cancel()
 

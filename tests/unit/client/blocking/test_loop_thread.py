@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 
 import pytest
 
@@ -25,7 +25,7 @@ async def where() -> int:
 
 
 def test_a_coroutine_runs_in_the_thread_and_gives_its_result(thread: LoopThread) -> None:
-    assert thread.run(where()) not in (0, threading.get_ident())
+    assert thread.run(where) not in (0, threading.get_ident())
 
 
 def test_what_a_coroutine_raises_is_raised_here(thread: LoopThread) -> None:
@@ -33,7 +33,15 @@ def test_what_a_coroutine_raises_is_raised_here(thread: LoopThread) -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        thread.run(fail())
+        thread.run(fail)
+
+
+def test_a_coroutine_that_cannot_be_made_is_raised_here(thread: LoopThread) -> None:
+    def make() -> Coroutine[object, object, None]:
+        raise TypeError("wrong arguments")
+
+    with pytest.raises(TypeError, match="wrong arguments"):
+        thread.run(make, timeout_s=60)
 
 
 def test_a_timeout_of_the_coroutine_itself_passes(thread: LoopThread) -> None:
@@ -41,7 +49,7 @@ def test_a_timeout_of_the_coroutine_itself_passes(thread: LoopThread) -> None:
         raise TimeoutError("its own")
 
     with pytest.raises(TimeoutError, match="its own"):
-        thread.run(fail(), timeout_s=30)
+        thread.run(fail, timeout_s=30)
 
 
 def test_a_coroutine_that_takes_too_long_is_cancelled_and_cleans_up(thread: LoopThread) -> None:
@@ -55,7 +63,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_cleans_up(thread: Loop
             ended.append("clean")
 
     with pytest.raises(RequestTimedOut, match=r"within 0\.01 s"):
-        thread.run(linger(), timeout_s=0.01)
+        thread.run(linger, timeout_s=0.01)
     assert ended == ["clean"]
 
 
@@ -79,16 +87,37 @@ def test_an_interrupted_caller_cancels_the_coroutine(
 
     monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        thread.run(linger())
+        thread.run(linger)
     assert ended.is_set()
+
+
+def test_an_interrupt_before_the_coroutine_begins_leaves_none_behind(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would warn that it was never awaited."""
+    made: list[str] = []
+
+    async def work() -> None:
+        made.append("never")
+
+    class Interrupting:
+        def call_soon_threadsafe(self, call: Callable[[], object]) -> None:
+            monkeypatch.setattr(thread, "loop", loop)
+            raise KeyboardInterrupt
+
+    loop = thread.loop
+    monkeypatch.setattr(thread, "loop", Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(work)
+    assert made == []
 
 
 def test_a_blocking_call_inside_the_loop_is_refused(thread: LoopThread) -> None:
     async def nested() -> None:
-        thread.run(where())
+        thread.run(where)
 
     with pytest.raises(IllegalState, match="would wait forever"):
-        thread.run(nested())
+        thread.run(nested)
 
 
 def test_there_is_one_shared_thread() -> None:
@@ -104,10 +133,10 @@ def test_a_fork_makes_a_thread_of_its_own() -> None:
         answer = b"failed"
         try:
             own = LoopThread.shared()
-            if own is not parent and own.run(where()):
+            if own is not parent and own.run(where):
                 answer = b"own"
             try:
-                parent.run(where(), timeout_s=5)
+                parent.run(where, timeout_s=5)
             except IllegalState:
                 answer += b", parent's refused"
         finally:

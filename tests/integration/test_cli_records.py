@@ -7,6 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,7 @@ from tests.support.command_line import User
 from tests.support.eventually import eventually
 from tests.support.raw_batch import batch
 from tests.support.raw_client import RawClient, create_topic, produce
+from tidelog.client.blocking.consumer import Consumer
 
 PER_PARTITION = 10
 HOUR_MS = 3_600_000
@@ -206,6 +211,45 @@ def test_a_group_goes_on_where_it_was(user: User, topic: str) -> None:
     assert user.lines("consume", topic, "-g", topic, "-e") == []
     (row, _) = user.rows("group", "describe", topic)
     assert row["lag"] == 0
+
+
+@contextmanager
+def member_at_work(bootstrap: str, topic: str, settings: dict[str, str]) -> Iterator[None]:
+    """A member of the group named like the topic, which owns all partitions and polls on."""
+    stop = threading.Event()
+    with Consumer({"group.id": topic, **settings}, bootstrap_servers=bootstrap) as consumer:
+        consumer.subscribe([topic])
+        eventually(lambda: consumer.poll(0.1) is not None and len(consumer.assignment()) == 1)
+
+        def poll_on() -> None:
+            while not stop.is_set():
+                consumer.poll(0.1)
+
+        with ThreadPoolExecutor(1) as pool:
+            polling = pool.submit(poll_on)
+            try:
+                yield
+            finally:
+                stop.set()
+            polling.result()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["partition.assignment.strategy=cooperative-sticky", "group.protocol=consumer"],
+)
+def test_a_member_without_partitions_ends_at_the_end(
+    bootstrap: str, user: User, empty: str, setting: str
+) -> None:
+    key, _, value = setting.partition("=")
+    with member_at_work(bootstrap, empty, {key: value}):
+        assert user.lines("consume", empty, "-g", empty, "-e", "-X", setting) == []
+        assert f"other members of group {empty} own all partitions" in user.errors
+
+
+def test_a_member_of_a_group_ends_when_the_topic_is_unknown(user: User, topic_name: str) -> None:
+    user.types("consume", topic_name, "-g", topic_name, "-e", code=1)
+    assert "tidelog topic list" in user.errors
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tidelog.clock import SystemClock
+from tidelog.errors import ErrorCode
 from tidelog.tools.cli.completion import complete_groups, complete_topics
 from tidelog.tools.cli.frame import CommandFailed
-from tidelog.tools.cli.output import json_line, plain, require_reader, yaml_lines
+from tidelog.tools.cli.output import json_line, plain, require_reader, say, yaml_lines
 from tidelog.tools.cli.record_format import compile_format, record_as_json
 from tidelog.tools.cli.record_selection import (
     Place,
@@ -133,7 +134,11 @@ class Limit:
 )
 @click.option("--to", "last", metavar="PLACE", help="Where to end; the same places.")
 @click.option(
-    "-e", "--exit-at-end", is_flag=True, help="End where the topic ends now, instead of following."
+    "-e",
+    "--exit-at-end",
+    is_flag=True,
+    help="End where the topic ends now, instead of following. With --group, where the partitions "
+    "end that the group has assigned to this member; at once if it has none for it.",
 )
 @click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after N records.")
 @click.option(
@@ -315,7 +320,10 @@ def _as_member(
     limit: Limit,
     extra: Mapping[str, str],
 ) -> None:
-    """Commits what is shown, not what is fetched: at the end and after every poll."""
+    """Commits what is shown, not what is fetched: at the end and after every poll.
+
+    With `exit_at_end` it ends where its own partitions end, or when the others own them all.
+    """
     begin = "earliest" if start is None or start.kind == "beginning" else "latest"
     settings = {
         "group.id": group,
@@ -335,7 +343,11 @@ def _as_member(
             if records:
                 show(records)
                 consumer.commit()
-            elif exit_at_end and _has_read_all(consumer):
+            elif exit_at_end and (
+                _has_read_all(consumer)
+                if consumer.assignment()
+                else _is_left_out(session, group, consumer)
+            ):
                 break
             else:
                 require_reader()
@@ -343,7 +355,30 @@ def _as_member(
 
 def _has_read_all(consumer: Consumer) -> bool:
     owned = list(consumer.assignment())
-    if not owned:
-        return False
     ends = consumer.end_offsets(owned)
     return all(consumer.position(each) >= ends[each] for each in owned)
+
+
+def _is_left_out(session: Session, group: str, consumer: Consumer) -> bool:
+    """Whether the other members own every partition and none is on its way to this one.
+
+    A member that joins owns nothing at first, until the others have given partitions up. Meanwhile
+    the group is not stable, or nobody owns these partitions.
+    """
+    with session.admin() as admin:
+        result = admin.describe_groups([group])[group]
+    if result.error is not None and result.error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return False
+    found = result.get()
+    member_ids = {member.member_id for member in found.members}
+    if found.state != "Stable" or consumer.group_metadata().member_id not in member_ids:
+        return False
+    owned = {partition for member in found.members for partition in member.assignment}
+    topics = consumer.subscription()
+    wanted = {
+        TopicPartition(topic, each) for topic in topics for each in consumer.partitions_for(topic)
+    }
+    if not wanted <= owned:
+        return False
+    say(f"nothing left to read: other members of group {group} own all partitions", style="dim")
+    return True

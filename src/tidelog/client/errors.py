@@ -37,7 +37,10 @@ from tidelog.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Root of the client's errors. `code` is NONE unless a broker gave one."""
+    """Root of the client's errors. `code` is NONE unless a broker gave one, and `broker_message` is
+    then what the broker said, without what the client says about it."""
+
+    broker_message: str | None = None
 
     def __init__(self, message: str, code: int = ErrorCode.NONE) -> None:
         super().__init__(message, int(code))
@@ -190,5 +193,7 @@ def refused(what: str, code: int, detail: str | None = None) -> BrokerRefused:
     """The error for a code that a broker answered; `what` says what was asked and of whom."""
     known = error_code(code)
     name = known.name if known == code else f"error {code}"
-    raised = _CLASSES.get(known, BrokerRefused)
-    return raised(f"{what}: {name}: {detail or known.text}", code)
+    words = detail or known.text
+    error = _CLASSES.get(known, BrokerRefused)(f"{what}: {name}: {words}", code)
+    error.broker_message = words
+    return error

@@ -28,12 +28,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.errors import DecodeError, EncodeError
+from tidelog.protocol.java_hash import java_hash
 from tidelog.record.batch import NO_SEQUENCE, Codec
 from tidelog.record.builder import batch_of
 from tidelog.replication.delayed_answer import await_commit
@@ -53,7 +54,6 @@ WRITE_TIMEOUT_MS: Final = 5_000
 LOAD_PAUSE_S: Final = 1.0
 LOAD_PAUSE_MAX_S: Final = 60.0
 _INT_MIN: Final = -(2**31)
-_BMP_MAX: Final = 0xFFFF
 
 S = TypeVar("S", bound="Replayable")
 
@@ -354,22 +354,6 @@ class CoordinatorRuntime(Generic[S]):
                 self._on_unloaded(hosted.shard)
 
         return outcome.followed_by(keep_or_fail)
-
-
-@lru_cache(maxsize=10_000)
-def java_hash(text: str) -> int:
-    value = 0
-    for unit in _utf16_units(text):
-        value = (value * 31 + unit) & 0xFFFFFFFF
-    return value - 2**32 if value >= 2**31 else value
-
-
-def _utf16_units(text: str) -> list[int]:
-    units = [ord(character) for character in text]
-    if max(units, default=0) <= _BMP_MAX:
-        return units
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    return [encoded[i] << 8 | encoded[i + 1] for i in range(0, len(encoded), 2)]
 
 
 def partition_for(key: str, partition_count: int) -> int:

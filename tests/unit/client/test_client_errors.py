@@ -46,6 +46,7 @@ def test_a_code_of_the_future_is_shown_as_a_number() -> None:
 
 def test_errors_survive_pickling() -> None:
     problem = pickle.loads(pickle.dumps(refused("fetch of t-0", 1, "why")))
+    assert problem.broker_message == "why"
     assert isinstance(problem, OffsetOutOfRange)
     assert (str(problem), problem.code) == ("fetch of t-0: OFFSET_OUT_OF_RANGE: why", 1)
 

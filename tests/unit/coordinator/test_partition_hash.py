@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.coordinator.runtime import java_hash, partition_for
+from tidelog.coordinator.runtime import partition_for
+from tidelog.protocol.java_hash import java_hash
 
 
 @pytest.mark.parametrize(

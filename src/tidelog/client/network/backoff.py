@@ -100,11 +100,13 @@ class Patience:
     def given_up(self, problem: ClientError) -> ClientError:
         if isinstance(problem, UnknownTopic):
             return problem
-        return RequestTimedOut(
+        error = RequestTimedOut(
             f"{self._what}: gave up after {round(self._limit_s * 1000)} ms ({self._limit}): "
             f"{problem}",
             problem.code,
         )
+        error.broker_message = problem.broker_message
+        return error
 
 
 def may_pass(problem: ClientError) -> bool:

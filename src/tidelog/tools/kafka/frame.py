@@ -130,17 +130,19 @@ def is_true(properties: Mapping[str, str], key: str) -> bool:
 
 def broker_words(error: Exception) -> str:
     """What the broker itself said, without what our client says about it."""
-    code = getattr(error, "code", None)
-    _, found, words = str(error).partition(f"{getattr(code, 'name', None)}: ")
-    return words if code and found else str(error)
+    from tidelog.client.errors import ClientError
+
+    words = error.broker_message if isinstance(error, ClientError) else None
+    return words or str(error)
 
 
 def java_words(error: Exception) -> str:
     """As Java prints an exception: its class, then what the broker said."""
-    code = getattr(error, "code", None)
-    if not code:
+    from tidelog.client.errors import ClientError
+
+    if not isinstance(error, ClientError) or not error.code:
         return str(error)
-    return f"{java_exception(code.name)}: {broker_words(error)}"
+    return f"{java_exception(error.code.name)}: {broker_words(error)}"
 
 
 def java_exception(code_name: str) -> str:

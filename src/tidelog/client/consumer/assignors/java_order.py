@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tidelog.protocol.java_hash import java_hash
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -29,11 +31,7 @@ def utf16(text: str) -> bytes:
 
 def string_hash(text: str) -> int:
     """String.hashCode, unsigned."""
-    units = utf16(text)
-    value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (value * 31 + (high << 8 | low)) & 0xFFFFFFFF
-    return value
+    return java_hash(text) & 0xFFFFFFFF
 
 
 def partition_hash(partition: TopicPartition) -> int:

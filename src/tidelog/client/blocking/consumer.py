@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.client.consumer.assignors.assignor import Assignor
-    from tidelog.client.consumer.consumer import CommitOffsets, Deserializer
+    from tidelog.client.consumer.consumer import CommitOffsets
     from tidelog.client.consumer.fetch_buffer import RawBatch
+    from tidelog.client.consumer.iterated_records import Deserializer
     from tidelog.client.consumer.offset_and_metadata import (
         ConsumerGroupMetadata,
         OffsetAndMetadata,
@@ -139,8 +140,8 @@ class Consumer:
         """Ends when the consumer is closed."""
         consumer = self._consumer
         while not consumer.is_closed:
-            consumer.iterated(self.poll(ITERATION_POLL_S))
-            while (record := consumer.next_iterated()) is not None:
+            consumer.iterated.put(self.poll(ITERATION_POLL_S))
+            while (record := consumer.iterated.next_or_none()) is not None:
                 yield record
 
     def wakeup(self) -> None:

@@ -22,10 +22,10 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from tidelog.client.consumer.classic_group import ClassicGroup
-from tidelog.client.consumer.consumer_group import ConsumerGroup
+from tidelog.client.consumer.consumer_coordinator import ConsumerCoordinator
+from tidelog.client.consumer.consumer_membership_manager import ConsumerMembershipManager
 from tidelog.client.consumer.fetch_buffer import (
     FetchBuffer,
     FetchFailure,
@@ -34,6 +34,7 @@ from tidelog.client.consumer.fetch_buffer import (
     take_records,
 )
 from tidelog.client.consumer.fetcher import Fetcher
+from tidelog.client.consumer.iterated_records import Deserializer, IteratedRecords
 from tidelog.client.consumer.offset_and_metadata import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -61,7 +62,6 @@ from tidelog.client.errors import (
     Closed,
     IllegalState,
     Interrupted,
-    Serialization,
     refused,
 )
 from tidelog.client.network.cluster import Cluster
@@ -84,7 +84,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Taken = TypeVar("Taken")
-Deserializer = Callable[[bytes], Any]
 CallApplication = Callable[[Callable[[], Awaitable[None] | None]], Awaitable[None]]
 CommitOffsets = Mapping[TopicPartition, "OffsetAndMetadata | int"]
 
@@ -114,12 +113,11 @@ class AsyncConsumer:
         **keywords: object,
     ) -> None:
         self.config = with_client_id(ConsumerConfig.of(config, keywords))
-        self._key_deserializer = key_deserializer
-        self._value_deserializer = value_deserializer
         self._cluster = Cluster(self.config)
         self._clock = self._cluster.clock
         self._subscription = SubscriptionState(self.config.offset_reset)
         self._buffer = FetchBuffer(self._subscription)
+        self.iterated = IteratedRecords(self._subscription, key_deserializer, value_deserializer)
         self._news = asyncio.Event()
         self._has_news = True  # for the next poll to look at
         self._group: Group | None = None
@@ -141,9 +139,6 @@ class AsyncConsumer:
         self._watched: frozenset[str] | None = frozenset()
         self._learning: set[asyncio.Task[None]] = set()
         self._columns: FetchedColumns | None = None
-        # Records that an iteration has taken and not given out yet.
-        self._iterated: list[ConsumerRecord] = []
-        self._iterated_at = 0
         self._is_polling = False
         self._is_woken = False
         # A consumer that is closing polls no more; its listener may still commit.
@@ -151,11 +146,11 @@ class AsyncConsumer:
         self._is_closed = False
 
     def _make_group(self, assignors: Iterable[Assignor] | None) -> tuple[Group, OffsetCommits]:
-        group: ClassicGroup | ConsumerGroup
+        group: ConsumerCoordinator | ConsumerMembershipManager
         if self.config.uses_consumer_protocol:
             if assignors is not None:
                 raise IllegalState("with group.protocol=consumer the broker assigns partitions")
-            group = ConsumerGroup(
+            group = ConsumerMembershipManager(
                 self._cluster, self._subscription, self._call_listener, self._note_news
             )
         else:
@@ -163,7 +158,7 @@ class AsyncConsumer:
                 from tidelog.client.consumer.assignors.strategy import assignors_named
 
                 assignors = assignors_named(self.config.strings("partition.assignment.strategy"))
-            group = ClassicGroup(
+            group = ConsumerCoordinator(
                 self._cluster,
                 self._subscription,
                 list(assignors),
@@ -179,7 +174,7 @@ class AsyncConsumer:
             interval_s=interval_s if self.config.auto_commits else None,
         )
         group.commits = commits
-        group.consumed = self._consumed
+        group.consumed = self.iterated.consumed
         return group, commits
 
     async def __aenter__(self) -> AsyncConsumer:
@@ -206,7 +201,7 @@ class AsyncConsumer:
         group = self._must_have_group("subscribe")
         if (topics is None) == (pattern is None):
             raise IllegalState("subscribe takes either topics or a pattern")
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerMembershipManager):
             group.regex = pattern if isinstance(pattern, str) else None
         if topics is not None:
             if isinstance(topics, str):
@@ -230,16 +225,16 @@ class AsyncConsumer:
         if self._group is not None and self._subscription.is_auto_assigned:
             await self._group.leave(self.config.seconds("request.timeout.ms"))
         self._subscription.unsubscribe()
-        if isinstance(self._group, ConsumerGroup):
+        if isinstance(self._group, ConsumerMembershipManager):
             self._group.regex = None
-        self._forget_iterated()
+        self.iterated.forget()
         self._buffer.clear()
         self._note_news()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these, without a group's doing."""
         self._require_open()
-        self._forget_iterated()
+        self.iterated.forget()
         self._subscription.assign(TopicPartition(*partition) for partition in partitions)
         self._note_news()
 
@@ -274,7 +269,7 @@ class AsyncConsumer:
             from tidelog.client.columns.fetched_columns import FetchedColumns
 
             columns = self._columns = FetchedColumns()
-        self._give_back_iterated()
+        self.iterated.give_back()
         if max_records is not None:
             self._record_limit(max_records)
         found = await self._poll(timeout, lambda: columns.take(self._buffer, max_records), None)
@@ -282,12 +277,14 @@ class AsyncConsumer:
 
     async def poll_batches(self, timeout: float = 1.0) -> list[RawBatch]:  # noqa: ASYNC109
         """As `poll`, as batches as the log has them. A batch may begin before the position."""
-        self._give_back_iterated()
+        self.iterated.give_back()
         return await self._poll(timeout, lambda: take_raw_batches(self._buffer, RAW_BYTES_MAX), [])
 
     def take_ready(self, max_records: int | None = None) -> list[ConsumerRecord]:
         """Records that are there if nothing else is due; for any thread that owns the consumer."""
-        if self._is_closing or self._is_polling or self._needs_update() or self._is_deserializing:
+        if self._is_closing or self._is_polling or self.iterated.is_deserializing:
+            return []
+        if self._needs_update():
             return []
         if self._group is not None:
             self._group.polled()
@@ -297,22 +294,11 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        while (record := self.next_iterated()) is None:
+        while (record := self.iterated.next_or_none()) is None:
             if self._is_closing:
                 raise StopAsyncIteration
-            self.iterated(await self.poll(ITERATION_POLL_S))
+            self.iterated.put(await self.poll(ITERATION_POLL_S))
         return record
-
-    def iterated(self, records: list[ConsumerRecord]) -> None:
-        """These are given out one by one; until then they do not count as consumed."""
-        self._iterated, self._iterated_at = records, 0
-
-    def next_iterated(self) -> ConsumerRecord | None:
-        at = self._iterated_at
-        if at == len(self._iterated):
-            return None
-        self._iterated_at = at + 1
-        return self._iterated[at]
 
     @property
     def is_closed(self) -> bool:
@@ -427,15 +413,14 @@ class AsyncConsumer:
             self._watch()
         self._positions.update()
         if self._commits is not None and self._commits.is_auto_commit_due():
-            self._commits.auto_commit(self._consumed())
+            self._commits.auto_commit(self.iterated.consumed())
 
     def _take(self, limit: int) -> list[ConsumerRecord]:
-        if self._iterated_at < len(self._iterated):
-            taken = self._iterated[self._iterated_at : self._iterated_at + limit]
-            self._iterated_at += len(taken)
-            return taken
+        left = self.iterated.take(limit)
+        if left:
+            return left
         taken = take_records(self._buffer, limit)
-        return self._deserialized(taken) if self._is_deserializing else taken
+        return self.iterated.deserialized(taken) if self.iterated.is_deserializing else taken
 
     def _has_failure(self) -> bool:
         return isinstance(self._buffer.next_entry(), FetchFailure)
@@ -449,72 +434,6 @@ class AsyncConsumer:
             self._has_news = True
             self._positions.update()
 
-    # Deserializers
-
-    @property
-    def _is_deserializing(self) -> bool:
-        return self._key_deserializer is not None or self._value_deserializer is not None
-
-    def _deserialized(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        done: list[ConsumerRecord] = []
-        of_key, of_value = self._key_deserializer, self._value_deserializer
-        for record in records:
-            key, value = record.key, record.value
-            try:
-                if of_key is not None and key is not None:
-                    key = of_key(key)
-                if of_value is not None and value is not None:
-                    value = of_value(value)
-            except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as problem:
-                self._rewind(records[len(done) :])
-                if done:
-                    break
-                raise Serialization(
-                    f"partition {record.topic}-{record.partition}, offset {record.offset}: "
-                    f"{type(problem).__name__}: {problem}"
-                ) from problem
-            done.append(record._replace(key=key, value=value))
-        return done
-
-    def _rewind(self, records: Iterable[ConsumerRecord]) -> None:
-        """These were taken and will be given out again."""
-        seen: set[TopicPartition] = set()
-        for record in records:
-            partition = TopicPartition(record.topic, record.partition)
-            state = self._subscription.partitions.get(partition)
-            if partition not in seen and state is not None and state.has_valid_position:
-                state.give_back(Position(record.offset))
-            seen.add(partition)
-
-    # Iteration
-
-    def _not_iterated(self) -> list[ConsumerRecord]:
-        return self._iterated[self._iterated_at :]
-
-    def _forget_iterated(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        self._iterated = [
-            record
-            for record in self._not_iterated()
-            if partitions is not None and (record.topic, record.partition) not in partitions
-        ]
-        self._iterated_at = 0
-
-    def _give_back_iterated(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        self._rewind(
-            record
-            for record in self._not_iterated()
-            if partitions is None or (record.topic, record.partition) in partitions
-        )
-        self._forget_iterated(partitions)
-
-    def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        consumed = self._subscription.consumed()
-        for record in reversed(self._not_iterated()):
-            partition = TopicPartition(record.topic, record.partition)
-            if partition in consumed:
-                consumed[partition] = OffsetAndMetadata(record.offset)
-        return consumed
-
     # Positions
 
     async def position(self, partition: TopicPartition) -> int:
@@ -526,7 +445,7 @@ class AsyncConsumer:
             self._news.clear()
             state = self._subscription.state(partition)
             if state.position is not None:
-                return self._consumed()[partition].offset
+                return self.iterated.consumed()[partition].offset
             if patience.is_exhausted:
                 raise patience.given_up(refused(f"{partition}", ErrorCode.REQUEST_TIMED_OUT))
             self._watch()
@@ -536,7 +455,7 @@ class AsyncConsumer:
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         partition = TopicPartition(*partition)
         state = self._subscription.state(partition)
-        self._forget_iterated([partition])
+        self.iterated.forget([partition])
         if isinstance(offset, OffsetAndMetadata):
             position = Position(_not_negative(offset.offset), wire_epoch(offset.leader_epoch))
             state.seek_validated(position, self._cluster.metadata.leader_or_none(partition))
@@ -553,7 +472,7 @@ class AsyncConsumer:
 
     def _seek_by(self, reset: OffsetResetPolicy, partitions: Iterable[TopicPartition]) -> None:
         states = self._states(partitions)
-        self._forget_iterated([state.partition for state in states])
+        self.iterated.forget([state.partition for state in states])
         for state in states:
             state.request_reset(reset)
         self._note_news()
@@ -561,7 +480,7 @@ class AsyncConsumer:
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing of these is given out until they are resumed; they stay assigned."""
         states = [self._subscription.state(TopicPartition(*row)) for row in partitions]
-        self._give_back_iterated([state.partition for state in states])
+        self.iterated.give_back([state.partition for state in states])
         for state in states:
             state.is_paused = True
 
@@ -580,7 +499,7 @@ class AsyncConsumer:
         end = state.readable_end(read_committed=self._read_committed)
         if state.position is None or end < 0:
             return None
-        return max(0, end - self._consumed()[state.partition].offset)
+        return max(0, end - self.iterated.consumed()[state.partition].offset)
 
     def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
         wanted = [TopicPartition(*row) for row in partitions] or self._subscription.partitions
@@ -647,7 +566,7 @@ class AsyncConsumer:
 
     def _to_commit(self, offsets: CommitOffsets | None) -> Offsets:
         if offsets is None:
-            return self._consumed()
+            return self.iterated.consumed()
         return {
             TopicPartition(*partition): OffsetAndMetadata(row) if isinstance(row, int) else row
             for partition, row in offsets.items()
@@ -719,7 +638,7 @@ class AsyncConsumer:
             if self._commits is not None:
                 try:
                     if self._commits.is_automatic:
-                        await self._commits.commit_last(self._consumed(), left_s())
+                        await self._commits.commit_last(self.iterated.consumed(), left_s())
                 except ClientError as problem:
                     log.warning("no commit while closing: %s", problem)
                 await self._commits.settle(left_s())
@@ -761,7 +680,7 @@ class AsyncConsumer:
 
     @property
     def _has_regex(self) -> bool:
-        return isinstance(self._group, ConsumerGroup) and self._group.regex is not None
+        return isinstance(self._group, ConsumerMembershipManager) and self._group.regex is not None
 
     def _watch(self) -> None:
         """Keeps metadata fresh of what is needed, and asks at once for what is not known."""

@@ -90,7 +90,7 @@ _LEAVE_MEMBERS_VERSION = 3
 _LEAVE_REASON_VERSION = 5
 
 
-class ClassicGroup:
+class ConsumerCoordinator:
     def __init__(
         self,
         cluster: Cluster,

@@ -53,7 +53,7 @@ REGEX_VERSION: Final = 1
 FIRST_INTERVAL_S: Final = 5.0
 
 
-class ConsumerGroup:
+class ConsumerMembershipManager:
     def __init__(
         self,
         cluster: Cluster,

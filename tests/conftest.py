@@ -21,7 +21,11 @@ from hypothesis import HealthCheck, settings
 from tests.support.broker_process import EXTERNAL_BOOTSTRAP, BrokerProcess
 from tests.support.worker_groups import GroupScheduling
 
-pytest_plugins = ["tests.support.compiled_modules", "tests.support.zookeeper"]
+pytest_plugins = [
+    "tests.support.compiled_modules",
+    "tests.support.open_clients",
+    "tests.support.zookeeper",
+]
 pytest.register_assert_rewrite("tests.support.metadata_store_contract")
 
 if TYPE_CHECKING:

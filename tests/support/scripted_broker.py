@@ -352,7 +352,7 @@ def run(story: Callable[[], Coroutine[Any, Any, None]], within_s: float = 60.0) 
         # Handlers of connections that have just closed end in their own time.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
-            await asyncio.wait(others, timeout=5)
+            await asyncio.wait(others, timeout=30)
         left = [task for task in others if not task.done()]
         assert not left, left
 

@@ -7,6 +7,7 @@ from concurrent.futures import Executor, Future
 from typing import TypeVar
 
 from tests.support.clock import FakeClock
+from tidelog.client.network.backoff import Backoff
 from tidelog.client.network.metadata import LeaderAndEpoch
 from tidelog.client.producer.accumulator import AccumulatorSettings, RecordAccumulator
 from tidelog.client.producer.batch import ProducerBatch
@@ -75,8 +76,7 @@ class ProducerStage:
             "delivery_timeout_s": 10.0,
             "buffer_bytes": 10_000,
             "request_bytes_max": 5000,
-            "retry_backoff_s": 0.1,
-            "retry_backoff_max_s": 1.0,
+            "retry_backoff": Backoff(100, 1000),
             **settings,
         }
         accumulator_settings = AccumulatorSettings(**values)  # type: ignore[arg-type]

@@ -38,8 +38,13 @@ class Backoff:
         self.attempt = 0
 
     def next_s(self) -> float:
-        wait_ms = min(self.first_ms << min(self.attempt, 30), self.longest_ms)
+        wait_s = self.wait_s(self.attempt)
         self.attempt += 1
+        return wait_s
+
+    def wait_s(self, attempt: int) -> float:
+        """Before the try after this many others have followed the first one and failed."""
+        wait_ms = min(self.first_ms << min(attempt, 30), self.longest_ms)
         return wait_ms * _chance.uniform(1 - JITTER, 1 + JITTER) / 1000
 
     def reset(self) -> None:

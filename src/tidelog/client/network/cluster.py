@@ -490,33 +490,9 @@ class Cluster:
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 
-    async def call_coordinator(
-        self,
-        kind: CoordinatorKind,
-        key: str,
-        request: Message,
-        *,
-        at_most: int | None = None,
-        at_least: int = 0,
-        timeout_s: float | None = None,
-    ) -> Message:
-        """One try; a coordinator that cannot be reached is forgotten."""
-        node_id = await self.coordinator(kind, key)
-        try:
-            return await self.call(
-                node_id,
-                request,
-                at_most=at_most,
-                at_least=at_least,
-                timeout_s=timeout_s,
-                purpose=Purpose.COORDINATION,
-            )
-        except (ConnectionFailed, RequestTimedOut):
-            self.forget_coordinator(kind, key)
-            raise
-
 
 def _retrieve(task: asyncio.Task[FoundCoordinator]) -> None:
-    """Whoever waited for it may have given up; then its failure is nobody's."""
+    """Marks the failure as seen, because asyncio logs one that no caller has asked for, and every
+    caller may have given up by now."""
     if not task.cancelled():
         task.exception()

@@ -19,7 +19,6 @@ The time is an argument everywhere, in seconds of a monotonic clock.
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -34,6 +33,7 @@ from tidelog.client.errors import (
     RequestTimedOut,
     refused,
 )
+from tidelog.client.network.backoff import Backoff
 from tidelog.client.producer.batch import (
     RECORD_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES_MAX,
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 
 _NEVER_ALLOWED: Final = -2  # a token that TransactionManager.send_token never has
 _FOREVER: Final = float("inf")
-_chance: Final = random.SystemRandom()
 
 
 class AccumulatorSettings(NamedTuple):
@@ -77,8 +76,7 @@ class AccumulatorSettings(NamedTuple):
     delivery_timeout_s: float
     buffer_bytes: int
     request_bytes_max: int
-    retry_backoff_s: float
-    retry_backoff_max_s: float
+    retry_backoff: Backoff
     is_adaptive: bool = True
     availability_timeout_s: float = 0.0
     hashes_keys: bool = True
@@ -434,10 +432,6 @@ class RecordAccumulator:
     # Sending
 
     @property
-    def has_undrained(self) -> bool:
-        return bool(self._waiting)
-
-    @property
     def has_incomplete(self) -> bool:
         return bool(self.incomplete)
 
@@ -547,7 +541,7 @@ class RecordAccumulator:
         batch.close()
         batch.leader_id_when_sent, batch.leader_epoch_when_sent = leader
         if self._transactions is not None:
-            self._transactions.number(batch)
+            self._transactions.sequences.number(batch)
         batch.has_been_reset = False
         batch.encode(self.settings.codec, self.settings.level)
 
@@ -571,7 +565,7 @@ class RecordAccumulator:
     def put_back(self, batch: ProducerBatch, now: float) -> None:
         """To be sent again after its backoff, before everything that came later."""
         batch.attempts += 1
-        batch.retry_at = now + self._backoff_s(batch.attempts - 1)
+        batch.retry_at = now + self.settings.retry_backoff.wait_s(batch.attempts - 1)
         self._insert(batch)
 
     def _insert(self, batch: ProducerBatch) -> None:
@@ -586,18 +580,11 @@ class RecordAccumulator:
         self.undrained_bytes += batch.size_max
         self._waiting.setdefault(batch.partition, queue)
 
-    def _backoff_s(self, attempt: int) -> float:
-        """Exponential with 20 % of chance in it, as in Kafka."""
-        settings = self.settings
-        longest_s = max(settings.retry_backoff_s, settings.retry_backoff_max_s)
-        wait_s = min(settings.retry_backoff_s * (1 << min(attempt, 30)), longest_s)
-        return wait_s * _chance.uniform(0.8, 1.2)
-
     def split(self, batch: ProducerBatch) -> None:
         """Halves take the place of a batch that the broker finds too large."""
         halves = batch.split()
         if self._transactions is not None:
-            self._transactions.split(batch, halves)
+            self._transactions.sequences.split(batch, halves)
         self.incomplete.pop(batch, None)
         for half in reversed(halves):
             self.incomplete[half] = None

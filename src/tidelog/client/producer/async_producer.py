@@ -27,6 +27,7 @@ from tidelog.client.errors import (
     InvalidRow,
     RequestTimedOut,
 )
+from tidelog.client.network.backoff import Backoff
 from tidelog.client.network.cluster import Cluster
 from tidelog.client.producer.accumulator import (
     AccumulatorSettings,
@@ -502,8 +503,7 @@ def settings_of(config: ProducerConfig) -> AccumulatorSettings:
         delivery_timeout_s=config.seconds("delivery.timeout.ms"),
         buffer_bytes=config.integer("buffer.memory"),
         request_bytes_max=config.integer("max.request.size"),
-        retry_backoff_s=config.seconds("retry.backoff.ms"),
-        retry_backoff_max_s=config.seconds("retry.backoff.max.ms"),
+        retry_backoff=Backoff.of(config, "retry.backoff.ms"),
         is_adaptive=config.flag("partitioner.adaptive.partitioning.enable"),
         availability_timeout_s=config.seconds("partitioner.availability.timeout.ms"),
         hashes_keys=config.partitioner == "default" and not config.flag("partitioner.ignore.keys"),

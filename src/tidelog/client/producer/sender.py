@@ -37,7 +37,7 @@ from tidelog.client.errors import (
     UnsupportedByBroker,
     refused,
 )
-from tidelog.client.network.backoff import may_pass
+from tidelog.client.network.backoff import Backoff, may_pass
 from tidelog.client.network.cluster import Purpose
 from tidelog.client.network.coordinators import CoordinatorKind
 from tidelog.client.network.metadata import LeaderAndEpoch, Node
@@ -130,8 +130,7 @@ class Sender:
         self._request_timeout_ms = config.integer("request.timeout.ms")
         self._in_flight_max = config.in_flight_max
         self._keeps_order_by_muting = self._in_flight_max == 1
-        self._retry_backoff_s = config.seconds("retry.backoff.ms")
-        self._retry_backoff_max_s = config.seconds("retry.backoff.max.ms")
+        self._retry_backoff = Backoff.of(config, "retry.backoff.ms")
         self._brokers: dict[int, _Broker] = {}
         self._request_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -198,7 +197,7 @@ class Sender:
             if self._transactions is None or self._transact(self._transactions):
                 next_turn_s = self._send_batches(now)
             else:
-                next_turn_s = self._retry_backoff_max_s
+                next_turn_s = self._retry_backoff.longest_ms / 1000
             self._fail_hopeless(now)
             next_turn_s = min(next_turn_s, self._accumulator.next_expiry - now)
         self._set_timer(now, max(0.0, next_turn_s))
@@ -282,8 +281,7 @@ class Sender:
             self.wake()
 
     def _backoff_s(self, request: TransactionRequest) -> float:
-        attempt = min(request.attempts - 1, 30)
-        wait_s = min(self._retry_backoff_s * (1 << attempt), self._retry_backoff_max_s)
+        wait_s = self._retry_backoff.wait_s(request.attempts - 1)
         return wait_s if request.backoff_max_s is None else min(wait_s, request.backoff_max_s)
 
     async def _perform_once(self, request: TransactionRequest) -> None:
@@ -394,7 +392,7 @@ class Sender:
             self._cluster.refresh_soon()
             # The cluster paces connecting to a broker; an error that it did not wait for is paced
             # here.
-            await pause(self._cluster.timer, self._retry_backoff_s)
+            await pause(self._cluster.timer, self._retry_backoff.wait_s(0))
         finally:
             broker.connecting = None
             self.wake()
@@ -581,7 +579,7 @@ class Sender:
     ) -> bool:
         if self._transactions is None:
             return code.retriable
-        return self._transactions.can_retry(batch, code, row.log_start_offset)
+        return self._transactions.sequences.can_retry(batch, code, row.log_start_offset)
 
     def _lost(self, batch: ProducerBatch, problem: ClientError, now: float) -> None:
         """No answer, so the broker may have written the batch or not."""
@@ -605,7 +603,7 @@ class Sender:
 
     def _complete(self, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> None:
         if self._transactions is not None:
-            self._transactions.batch_completed(batch, base_offset)
+            self._transactions.sequences.completed(batch, base_offset)
         self._accumulator.complete(batch, base_offset, append_time_ms)
 
     def _fail(
@@ -621,7 +619,7 @@ class Sender:
 
     def _mark_unresolved(self, batch: ProducerBatch) -> None:
         if self._transactions is not None and batch.has_sequence:
-            self._transactions.sequence_unresolved(batch)
+            self._transactions.sequences.mark_unresolved(batch)
 
     def _fail_hopeless(self, now: float) -> None:
         for batch, problem in self._accumulator.take_not_compressed():

@@ -1,4 +1,4 @@
-"""Producer id, epoch, sequences and transactions, as a state machine without I/O.
+"""Producer id, epoch and transactions, as a state machine without I/O.
 
     state          means                                          entered from
     UNINITIALIZED  no producer id                                 READY, ABORTABLE_ERROR
@@ -18,10 +18,10 @@ Up to 1, AddPartitionsToTxn and AddOffsetsToTxn come first. From 2 on, Produce a
 add what they touch by themselves, and every EndTxn brings the next epoch. The version is looked at
 between transactions only.
 
-Some errors leave a gap in the sequences. An idempotent producer then bumps its own epoch and
-numbers what is in flight anew. A transactional one has its transaction aborted and gets the next
-epoch from the coordinator (KIP-360), which every coordinator from Kafka 2.5 on gives; before that
-such an error is fatal.
+Some errors leave a gap in the sequences (sequences.py). An idempotent producer then bumps its own
+epoch and numbers what is in flight anew. A transactional one has its transaction aborted and gets
+the next epoch from the coordinator (KIP-360), which every coordinator from Kafka 2.5 on gives;
+before that such an error is fatal.
 """
 
 from __future__ import annotations
@@ -33,11 +33,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.client.errors import ClientError, IllegalState, ProducerFenced, UnsupportedByBroker
-from tidelog.client.producer.sequences import (
-    NO_PRODUCER,
-    PartitionSequences,
-    ProducerIdAndEpoch,
-)
+from tidelog.client.producer.sequences import ProducerIdAndEpoch, ProducerSequences
 from tidelog.client.producer.transaction_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
@@ -48,8 +44,7 @@ from tidelog.client.producer.transaction_requests import (
     fencing_error,
 )
 from tidelog.errors import ErrorCode
-from tidelog.record.batch import NO_SEQUENCE
-from tidelog.types import NO_PRODUCER_ID, TopicPartition
+from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.consumer.offset_and_metadata import (
@@ -59,7 +54,6 @@ if TYPE_CHECKING:
     from tidelog.client.producer.batch import ProducerBatch
     from tidelog.client.producer.delivery import Outcome
 
-EPOCH_MAX: Final = (1 << 15) - 1
 TRANSACTION_VERSION_2: Final = 2
 
 _AUTHORIZATION: Final = (
@@ -108,19 +102,13 @@ class TransactionManager:
         self.transaction_timeout_ms = transaction_timeout_ms
         self.state = State.UNINITIALIZED
         self.last_error: ClientError | None = None
-        self.producer = NO_PRODUCER
         self.is_v2 = False
         # Says that records may be appended, and for which transaction: the number of the
         # transaction, 0 without transactions, -1 where none may be appended.
         self.send_token = -1 if transactional_id is not None else 0
         self.coordinator_bumps_epochs = False  # InitProducerId v3 (Kafka 2.5)
         self._seen_features = (-1, 0)  # their epoch, transaction.version
-        self._sequences: dict[TopicPartition, PartitionSequences] = {}
-        # Partitions where a batch that had been sent expired, and the sequence after it: whether
-        # the broker has it is known when one behind it is answered. Nothing new is sent till then.
-        self._unresolved: dict[TopicPartition, int] = {}
-        self._to_renumber: set[TopicPartition] = set()
-        self._must_bump_epoch = False
+        self.sequences = ProducerSequences(is_transactional=transactional_id is not None)
         self._requests: list[tuple[int, int, TransactionRequest]] = []
         self._numbers = count()
         self._transactions_count = 0
@@ -137,6 +125,10 @@ class TransactionManager:
         return f"transactional.id {self.transactional_id!r}"
 
     # Questions
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        return self.sequences.producer
 
     @property
     def is_transactional(self) -> bool:
@@ -296,7 +288,7 @@ class TransactionManager:
             self._add_new_partitions()
         if is_known:
             end = self._enqueued(EndTxn(self, is_commit=is_commit))
-            if not self._must_bump_epoch:
+            if not self.sequences.must_bump_epoch:
                 return end
         return self._enqueued(InitProducerId(self, is_bump=True))
 
@@ -309,7 +301,7 @@ class TransactionManager:
         """The first transaction of version 2 needs an epoch that no older request has used."""
         was_v2, self.is_v2 = self.is_v2, self._seen_features[1] >= TRANSACTION_VERSION_2
         if self.is_v2 and not was_v2 and not is_first:
-            self._must_bump_epoch = True
+            self.sequences.must_bump_epoch = True
 
     # Transitions
 
@@ -355,24 +347,24 @@ class TransactionManager:
         return error
 
     def initialized(self, producer: ProducerIdAndEpoch, *, is_bump: bool) -> None:
-        self.producer = producer
+        self.sequences.producer = producer
         self._move(State.READY)
         if is_bump:
-            self._reset_sequences()
+            self.sequences.reset()
         else:
             self._adopt_features(is_first=True)
 
     def epoch_given(self, producer: ProducerIdAndEpoch) -> None:
         """By the answer to EndTxn of transaction version 2."""
-        self.producer = producer
-        self._reset_sequences()
+        self.sequences.producer = producer
+        self.sequences.reset()
 
     def complete_transaction(self, outcome: Outcome) -> None:
         """`outcome` is done with it, or when the new epoch is there that has become necessary."""
         self._adopt_features(is_first=False)
-        must_bump = self._must_bump_epoch
+        must_bump = self.sequences.must_bump_epoch
         self._move(State.INITIALIZING if must_bump else State.READY)
-        self._must_bump_epoch = False
+        self.sequences.must_bump_epoch = False
         self._has_started = False
         self._new_partitions.clear()
         self._pending_partitions.clear()
@@ -396,7 +388,7 @@ class TransactionManager:
     def request_epoch_of_coordinator(self) -> None:
         """With transaction version 2 the end of the transaction brings one anyway."""
         if self.coordinator_bumps_epochs and not self.is_v2:
-            self._must_bump_epoch = True
+            self.sequences.must_bump_epoch = True
 
     # Requests
 
@@ -436,71 +428,24 @@ class TransactionManager:
         """Whoever waits is told so."""
         self.become_fatal(error)
 
-    # Sequences
-
-    def sequences_of(self, partition: TopicPartition) -> PartitionSequences:
-        sequences = self._sequences.get(partition)
-        if sequences is None:
-            sequences = self._sequences[partition] = PartitionSequences()
-        return sequences
-
-    def _reset_sequences(self) -> None:
-        self._sequences.clear()
-        self._unresolved.clear()
+    # Batches
 
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether the first batch of a queue may be drained now."""
-        partition = batch.partition
         if self.has_fatal_error or not self.producer.is_valid:
             return False
-        if self.is_transactional and partition not in self._partitions:
+        if self.is_transactional and batch.partition not in self._partitions:
             return False
-        sequences = self.sequences_of(partition)
-        if not batch.has_sequence:
-            if sequences.in_flight and sequences.producer != self.producer:
-                # Those in flight have another epoch: one that begins at 0 could overtake them.
-                return False
-            return partition not in self._unresolved and sequences.has_room
-        # One that is sent again: only the first of those in flight, so that they stay in order.
-        first = sequences.first_in_flight
-        return first is None or first is batch
-
-    def number(self, batch: ProducerBatch) -> None:
-        """Gives a drained batch its sequence, unless it has one from before."""
-        if batch.base_sequence != NO_SEQUENCE:
-            return
-        sequences = self.sequences_of(batch.partition)
-        if sequences.producer != self.producer and not sequences.in_flight:
-            sequences.start_at_beginning(self.producer)
-        sequences.number(batch, is_transactional=self.is_transactional)
-
-    def batch_completed(self, batch: ProducerBatch, base_offset: int) -> None:
-        sequences = self.sequences_of(batch.partition)
-        if (batch.producer_id, batch.producer_epoch) != sequences.producer:
-            return  # it expired, and its sequences with it
-        last_offset = base_offset + batch.records_count - 1 if base_offset >= 0 else -1
-        sequences.acknowledge(batch.last_sequence, last_offset)
-        sequences.remove(batch)
+        return self.sequences.may_send(batch)
 
     def batch_failed(
         self, batch: ProducerBatch, error: ClientError, *, is_sequence_free: bool
     ) -> None:
         """`is_sequence_free`: the broker has surely not written the batch."""
         self._take_error_of_batch(error)
-        sequences = self.sequences_of(batch.partition)
-        sequences.remove(batch)
-        if self.has_fatal_error or not batch.has_sequence:
-            return
-        if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self.is_transactional:
-            self._bump_epoch_for(batch.partition)
-        elif error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
-            # The broker knows nothing of this producer, so it takes a batch with sequence 0.
-            self._sequences.pop(batch.partition, None)
-            self._unresolved.pop(batch.partition, None)
-        elif is_sequence_free and not self.is_transactional:
-            self._bump_epoch_for(batch.partition)
-        elif is_sequence_free:
-            sequences.close_gap(batch)
+        self.sequences.remove(batch)
+        if not self.has_fatal_error:
+            self.sequences.failed(batch, error, is_sequence_free=is_sequence_free)
 
     def _take_error_of_batch(self, error: ClientError) -> None:
         if (
@@ -514,67 +459,13 @@ class TransactionManager:
                 self.request_epoch_of_coordinator()
             self.become_abortable(error)
 
-    def _bump_epoch_for(self, partition: TopicPartition) -> None:
-        self._must_bump_epoch = True
-        self._to_renumber.add(partition)
-
-    def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
-        """Whether a batch that a broker refused may be sent again, renumbered if need be."""
-        if code == ErrorCode.UNKNOWN_PRODUCER_ID:
-            return self._can_retry_unknown_producer(batch, log_start_offset)
-        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return self._can_retry_out_of_order(batch)
-        return code.retriable
-
-    def _can_retry_unknown_producer(self, batch: ProducerBatch, log_start_offset: int) -> bool:
-        if log_start_offset == -1 or batch.has_been_reset:
-            # The broker cannot say why now; or it answers what was sent before the reset.
-            return True
-        sequences = self.sequences_of(batch.partition)
-        if not self.is_transactional:
-            self._bump_epoch_for(batch.partition)
-            return True
-        if sequences.last_acked_offset < log_start_offset:
-            # Retention took the producer's last records and with them what the broker knew of it.
-            sequences.start_at_beginning(self.producer)
-            return True
-        return False
-
-    def _can_retry_out_of_order(self, batch: ProducerBatch) -> bool:
-        partition = batch.partition
-        is_unresolved = partition in self._unresolved
-        is_next = self.sequences_of(partition).is_next(batch.base_sequence)
-        if not is_unresolved and (batch.has_been_reset or not is_next):
-            # A batch before it is on its way: this one follows when that one is written.
-            return True
-        if self.is_transactional:
-            return False
-        if not is_unresolved or self._unresolved[partition] == batch.base_sequence:
-            # There is a gap that nobody will fill.
-            self._bump_epoch_for(partition)
-        return True
-
-    def split(self, batch: ProducerBatch, halves: tuple[ProducerBatch, ProducerBatch]) -> None:
-        self.sequences_of(batch.partition).replace(batch, halves)
-
-    def sequence_unresolved(self, batch: ProducerBatch) -> None:
-        """A batch that was sent has expired, and nobody knows whether the broker has it."""
-        known = self._unresolved.get(batch.partition, NO_SEQUENCE)
-        self._unresolved[batch.partition] = max(known, batch.next_sequence)
-
     def maybe_resolve_sequences(self) -> None:
-        for partition in list(self._unresolved):
-            sequences = self.sequences_of(partition)
-            if sequences.in_flight:
-                continue
-            if not sequences.is_next(sequences.next_sequence):
-                self._give_up_sequences(partition)
-            self._unresolved.pop(partition, None)
+        given_up = self.sequences.resolve()
+        if self.is_transactional:
+            for partition in given_up:
+                self._give_up_transaction(partition)
 
-    def _give_up_sequences(self, partition: TopicPartition) -> None:
-        if not self.is_transactional:
-            self._bump_epoch_for(partition)
-            return
+    def _give_up_transaction(self, partition: TopicPartition) -> None:
         error = ClientError(
             f"records for {partition} were sent and not acknowledged in time, so whether they are "
             "written is not known"
@@ -589,21 +480,11 @@ class TransactionManager:
         """Bumps the epoch, or asks for an id, as an idempotent producer does on its own."""
         if self.is_transactional or self.has_fatal_error:
             return
-        if self._must_bump_epoch:
-            self._bump_own_epoch()
+        if self.sequences.must_bump_epoch:
+            had_id = self.producer.is_valid
+            self.sequences.bump_epoch()
+            if had_id and not self.producer.is_valid:
+                self._move(State.UNINITIALIZED)
         if self.state != State.INITIALIZING and not self.producer.is_valid:
             self._move(State.INITIALIZING)
             self.enqueue(InitProducerId(self, is_bump=False))
-
-    def _bump_own_epoch(self) -> None:
-        producer_id, producer_epoch = self.producer
-        if producer_epoch == EPOCH_MAX:
-            self.producer = NO_PRODUCER
-            self._move(State.UNINITIALIZED)
-        elif producer_id != NO_PRODUCER_ID:
-            self.producer = ProducerIdAndEpoch(producer_id, producer_epoch + 1)
-        for partition in self._to_renumber:
-            self.sequences_of(partition).start_at_beginning(self.producer)
-            self._unresolved.pop(partition, None)
-        self._to_renumber.clear()
-        self._must_bump_epoch = False

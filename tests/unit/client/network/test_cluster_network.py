@@ -8,6 +8,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 
@@ -865,17 +866,15 @@ def test_a_coordinator_that_went_away_is_looked_up_again() -> None:
             brokers.broker(1).on(HeartbeatRequest, HeartbeatResponse())
             brokers.broker(0).on(HeartbeatRequest, HeartbeatResponse(error_code=7))
             client = client_of(brokers.broker(0).address)
-            await client.call_coordinator(CoordinatorKind.GROUP, "g", HeartbeatRequest())
+            node_id = await client.coordinator(CoordinatorKind.GROUP, "g")
+            await client.call(node_id, HeartbeatRequest(), purpose=Purpose.COORDINATION)
             brokers.coordinator_id = 0
             await brokers.broker(1).stop()
-            while True:
-                try:
-                    answer = await client.call_coordinator(
-                        CoordinatorKind.GROUP, "g", HeartbeatRequest()
-                    )
-                    break
-                except ConnectionFailed:
-                    continue
+            while node_id == 1:
+                with suppress(ConnectionFailed):
+                    node_id = await client.coordinator(CoordinatorKind.GROUP, "g")
+                await asyncio.sleep(0)
+            answer = await client.call(node_id, HeartbeatRequest(), purpose=Purpose.COORDINATION)
             assert getattr(answer, "error_code", None) == 7
             await client.close()
 

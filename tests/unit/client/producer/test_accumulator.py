@@ -328,7 +328,7 @@ def test_idempotent_batches_come_back_in_the_order_of_their_sequences() -> None:
     assert stage.drain_one() is first
     assert stage.drain() == []
     assert stage.transactions is not None
-    stage.transactions.batch_completed(first, 0)
+    stage.transactions.sequences.completed(first, 0)
     assert stage.drain_one() is second
 
 
@@ -395,7 +395,7 @@ def test_halves_keep_the_sequences_of_the_whole() -> None:
     stage.accumulator.split(batch)
     assert stage.transactions is not None
     first = stage.drain_one()
-    stage.transactions.batch_completed(first, 0)
+    stage.transactions.sequences.completed(first, 0)
     second = stage.drain_one()
     assert (first.base_sequence, second.base_sequence, follower.base_sequence) == (0, 2, 5)
     assert first.order < second.order < follower.order
@@ -557,7 +557,7 @@ def test_halves_of_a_batch_are_compressed_and_keep_their_sequences() -> None:
         assert values_of(half.data) == [letter * 20_000]
         sequences.append(BatchHeader(half.data).base_sequence)
         assert stage.transactions is not None
-        stage.transactions.batch_completed(half, 0)
+        stage.transactions.sequences.completed(half, 0)
     assert sequences == [0, 1]
 
 

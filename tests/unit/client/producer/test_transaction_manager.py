@@ -20,8 +20,8 @@ from tidelog.client.errors import (
 )
 from tidelog.client.producer.batch import ProducerBatch
 from tidelog.client.producer.delivery import Outcome
-from tidelog.client.producer.sequences import ProducerIdAndEpoch
-from tidelog.client.producer.transaction_manager import EPOCH_MAX, State, TransactionManager
+from tidelog.client.producer.sequences import EPOCH_MAX, ProducerIdAndEpoch
+from tidelog.client.producer.transaction_manager import State, TransactionManager
 from tidelog.client.producer.transaction_requests import TransactionRequest
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.add_offsets_to_txn import (
@@ -122,7 +122,7 @@ def batch_for(partition: TopicPartition, records: int = 1) -> ProducerBatch:
 def sent(manager: TransactionManager, partition: TopicPartition, records: int = 1) -> ProducerBatch:
     batch = batch_for(partition, records)
     assert manager.may_send(batch)
-    manager.number(batch)
+    manager.sequences.number(batch)
     return batch
 
 
@@ -381,7 +381,7 @@ def test_the_end_of_a_version_2_transaction_brings_the_next_epoch(is_commit: boo
     assert request.at_most is None
     request.take_answer(EndTxnResponse(producer_id=7, producer_epoch=1))
     assert (manager.state, manager.producer) == (State.READY, ProducerIdAndEpoch(7, 1))
-    assert manager.sequences_of(T0).next_sequence == 0
+    assert manager.sequences.of(T0).next_sequence == 0
 
 
 def test_a_cluster_that_was_upgraded_gives_a_new_epoch_between_transactions() -> None:
@@ -454,7 +454,7 @@ def test_after_a_failed_batch_an_abort_gets_a_new_epoch() -> None:
     request.take_answer(init_answer(epoch=1))
     assert (outcome.is_done, manager.state) == (True, State.READY)
     assert manager.producer == ProducerIdAndEpoch(7, 1)
-    assert manager.sequences_of(T0).next_sequence == 0
+    assert manager.sequences.of(T0).next_sequence == 0
 
 
 def test_a_coordinator_that_does_not_know_the_producer_is_asked_for_an_epoch_at_once() -> None:
@@ -520,14 +520,14 @@ def test_batches_are_numbered_by_their_records() -> None:
 
 def test_sequences_begin_anew_after_the_last_one() -> None:
     manager = idempotent_manager()
-    sequences = manager.sequences_of(T0)
+    sequences = manager.sequences.of(T0)
     sequences.start_at_beginning(manager.producer)
     sequences.next_sequence = SEQUENCES - 2
     sequences.last_acked_sequence = SEQUENCES - 3
     first, second = sent(manager, T0, 3), sent(manager, T0)
     assert (first.base_sequence, first.last_sequence) == (SEQUENCES - 2, 0)
     assert second.base_sequence == 1
-    manager.batch_completed(first, 10)
+    manager.sequences.completed(first, 10)
     assert sequences.is_next(second.base_sequence)
 
 
@@ -535,9 +535,9 @@ def test_no_batch_is_sent_that_would_make_the_broker_forget_one_in_flight() -> N
     manager = idempotent_manager()
     batches = [sent(manager, T0) for _ in range(5)]
     assert not manager.may_send(batch_for(T0))
-    manager.batch_completed(batches[1], 1)
+    manager.sequences.completed(batches[1], 1)
     assert not manager.may_send(batch_for(T0))
-    manager.batch_completed(batches[0], 0)
+    manager.sequences.completed(batches[0], 0)
     assert [sent(manager, T0).base_sequence for _ in range(2)] == [5, 6]
     assert not manager.may_send(batch_for(T0))
 
@@ -546,7 +546,7 @@ def test_a_batch_behind_one_that_failed_is_sent_again_without_ado() -> None:
     manager = idempotent_manager()
     sent(manager, T0)
     second = sent(manager, T0)
-    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert manager.sequences.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     manager.maybe_renew_idempotent_producer()
     assert manager.producer == ProducerIdAndEpoch(7, 0)
 
@@ -554,8 +554,8 @@ def test_a_batch_behind_one_that_failed_is_sent_again_without_ado() -> None:
 def test_a_real_gap_bumps_the_epoch_and_numbers_what_is_in_flight_anew() -> None:
     manager = idempotent_manager()
     first, second, third = (sent(manager, T0, 2) for _ in range(3))
-    manager.batch_completed(first, 0)
-    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    manager.sequences.completed(first, 0)
+    assert manager.sequences.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     manager.maybe_renew_idempotent_producer()
     assert manager.producer == ProducerIdAndEpoch(7, 1)
     assert [(each.producer_epoch, each.base_sequence) for each in (second, third)] == [
@@ -564,7 +564,7 @@ def test_a_real_gap_bumps_the_epoch_and_numbers_what_is_in_flight_anew() -> None
     ]
     assert sent(manager, T0).base_sequence == 4
     # What comes back now was sent before, so nothing more is concluded from it.
-    assert manager.can_retry(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert manager.sequences.can_retry(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     manager.maybe_renew_idempotent_producer()
     assert manager.producer == ProducerIdAndEpoch(7, 1)
 
@@ -573,10 +573,10 @@ def test_other_partitions_take_the_new_epoch_when_nothing_is_in_flight() -> None
     manager = idempotent_manager()
     other = sent(manager, T1)
     batch = sent(manager, T0)
-    manager.can_retry(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    manager.sequences.can_retry(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     manager.maybe_renew_idempotent_producer()
     assert not manager.may_send(batch_for(T1))
-    manager.batch_completed(other, 0)
+    manager.sequences.completed(other, 0)
     later = sent(manager, T1)
     assert (later.producer_epoch, later.base_sequence) == (1, 0)
 
@@ -584,7 +584,7 @@ def test_other_partitions_take_the_new_epoch_when_nothing_is_in_flight() -> None
 def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
     manager = idempotent_manager(producer_epoch=EPOCH_MAX)
     batch = sent(manager, T0)
-    manager.can_retry(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    manager.sequences.can_retry(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     manager.maybe_renew_idempotent_producer()
     assert not manager.may_send(batch)
     next_request(manager).take_answer(init_answer(producer_id=8))
@@ -594,26 +594,26 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
 def test_a_broker_that_forgot_the_producer_gets_a_new_epoch() -> None:
     manager = idempotent_manager()
     batch = sent(manager, T0)
-    assert manager.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 5)
+    assert manager.sequences.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 5)
     manager.maybe_renew_idempotent_producer()
     assert manager.producer == ProducerIdAndEpoch(7, 1)
 
 
 def test_a_transaction_goes_on_where_retention_took_what_the_broker_knew() -> None:
     manager = in_transaction(T0)
-    manager.batch_completed(sent(manager, T0, 2), 10)
+    manager.sequences.completed(sent(manager, T0, 2), 10)
     batch = sent(manager, T0)
     assert batch.base_sequence == 2
-    assert manager.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 12)
+    assert manager.sequences.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 12)
     assert batch.base_sequence == 0
 
 
 def test_a_transaction_cannot_go_on_where_records_were_lost() -> None:
     manager = in_transaction(T0)
-    manager.batch_completed(sent(manager, T0, 2), 10)
+    manager.sequences.completed(sent(manager, T0, 2), 10)
     batch = sent(manager, T0)
-    assert not manager.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 5)
-    assert not manager.can_retry(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert not manager.sequences.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 5)
+    assert not manager.sequences.can_retry(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
 def test_batches_behind_one_that_a_transaction_lost_move_up() -> None:
@@ -622,7 +622,7 @@ def test_batches_behind_one_that_a_transaction_lost_move_up() -> None:
     error = refused("write", ErrorCode.MESSAGE_TOO_LARGE)
     manager.batch_failed(first, error, is_sequence_free=True)
     assert second.base_sequence == 0
-    assert manager.sequences_of(T0).next_sequence == 2
+    assert manager.sequences.of(T0).next_sequence == 2
 
 
 def test_a_batch_refused_for_good_bumps_the_epoch_of_an_idempotent_producer() -> None:
@@ -638,10 +638,10 @@ def test_after_an_expired_batch_nothing_new_leaves_until_those_in_flight_are_ans
     manager = idempotent_manager()
     expired, behind = sent(manager, T0), sent(manager, T0)
     manager.batch_failed(expired, RequestTimedOut("late"), is_sequence_free=False)
-    manager.sequence_unresolved(expired)
+    manager.sequences.mark_unresolved(expired)
     manager.maybe_resolve_sequences()
     assert not manager.may_send(batch_for(T0))
-    manager.batch_completed(behind, 1)
+    manager.sequences.completed(behind, 1)
     manager.maybe_resolve_sequences()
     # The one behind it was written, so the one that expired was too.
     assert sent(manager, T0).base_sequence == 2
@@ -653,7 +653,7 @@ def test_where_the_last_batches_expired_the_epoch_is_bumped() -> None:
     manager = idempotent_manager()
     expired = sent(manager, T0)
     manager.batch_failed(expired, RequestTimedOut("late"), is_sequence_free=False)
-    manager.sequence_unresolved(expired)
+    manager.sequences.mark_unresolved(expired)
     manager.maybe_resolve_sequences()
     manager.maybe_renew_idempotent_producer()
     later = sent(manager, T0)
@@ -664,10 +664,10 @@ def test_the_answer_to_a_batch_that_expired_before_the_bump_changes_nothing() ->
     manager = idempotent_manager()
     expired = sent(manager, T0)
     manager.batch_failed(expired, RequestTimedOut("late"), is_sequence_free=False)
-    manager.sequence_unresolved(expired)
+    manager.sequences.mark_unresolved(expired)
     manager.maybe_resolve_sequences()
     manager.maybe_renew_idempotent_producer()
-    manager.batch_completed(expired, 5)
+    manager.sequences.completed(expired, 5)
     assert sent(manager, T0).base_sequence == 0
 
 

@@ -169,7 +169,8 @@ class Asking:
         patience: Patience,
         last: ClientError | None,
     ) -> T:
-        """`last` is why the try before failed; that says more than that this one took too long."""
+        """Bounds a try. `last`, the error of the try before, says more than that this one took too
+        long."""
         left_s = patience.left_s
         left_ms = round(min(left_s, self.config.seconds("request.timeout.ms")) * 1000)
         try:

@@ -85,7 +85,7 @@ class GroupListing(NamedTuple):
 
     @property
     def is_simple(self) -> bool:
-        """It only holds offsets: nobody ever joined."""
+        """Whether the group only holds offsets and never had members."""
         return not self.protocol_type
 
 
@@ -410,7 +410,7 @@ class GroupCalls(Asking):
 
 
 def _is_other(found: GroupDescription | ClientError | None) -> bool:
-    """Whether it may be a group of the classic protocol."""
+    """Whether the group may use the classic protocol."""
     if found is None:
         return True
     return isinstance(found, ClientError) and found.code in (

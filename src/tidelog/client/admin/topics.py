@@ -418,7 +418,7 @@ def _tuple_or_none(numbers: list[int] | None) -> tuple[int, ...] | None:
 
 
 def _is_after(cursor: Cursor, earlier: Cursor) -> bool:
-    """One that does not move on would be followed for ever."""
+    """Whether a cursor moves on. One that does not would be followed for ever."""
     return (cursor.topic_name, cursor.partition_index) > (
         earlier.topic_name,
         earlier.partition_index,

@@ -51,7 +51,8 @@ Application = Callable[[], Awaitable[None] | None]
 
 
 class _Calls:
-    """What one blocking call has to call in its own thread before it can end."""
+    """Callbacks of the application that a blocking call must run in its own thread before it can
+    end."""
 
     __slots__ = ("arrived", "waiting")
 
@@ -228,7 +229,7 @@ class Consumer:
     # Between the threads
 
     def _do(self, call: Callable[[], None]) -> None:
-        """A plain method of the consumer, on its event loop."""
+        """Runs a plain method of the consumer on its event loop."""
 
         async def work() -> None:
             call()
@@ -236,7 +237,7 @@ class Consumer:
         self._thread.run(work)
 
     def _run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """A coroutine of the consumer; what it wants called is called here."""
+        """Runs a coroutine of the consumer on its event loop, and its callbacks in this thread."""
         calls = _Calls()
         self._calls.append(calls)
         try:
@@ -270,7 +271,7 @@ class Consumer:
         return task
 
     async def _go_on(self, task: asyncio.Task[T], calls: _Calls) -> None:
-        """Until the task has ended or wants something called."""
+        """Waits until the task has ended or has a callback for the application's thread."""
         calls.arrived.clear()
         task.add_done_callback(lambda _: calls.arrived.set())
         try:

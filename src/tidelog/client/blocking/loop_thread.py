@@ -28,7 +28,7 @@ CLEANUP_S: Final = 5.0
 
 
 class _Handed(Generic[T]):
-    """Work on its way through the loop. `outcome` is set once it has ended."""
+    """A coroutine that the thread makes and runs. `outcome` is set once it has ended."""
 
     __slots__ = ("_begin", "_task", "outcome")
 
@@ -43,7 +43,7 @@ class _Handed(Generic[T]):
             self._task.add_done_callback(self._ended)
 
     async def _work(self) -> T:
-        """So that what `begin` itself raises is an outcome too."""
+        """Calls `begin` inside the task, so that the caller gets its error too."""
         return await self._begin()
 
     def cancel(self) -> None:
@@ -80,13 +80,14 @@ class LoopThread:
 
     @classmethod
     def forget_parents(cls) -> None:
-        """In a fork: the parent's thread is not here, and its lock may have been held."""
+        """Called in a forked child, where the parent's thread does not exist and its lock may be
+        held."""
         cls._shared = None
         cls._making = threading.Lock()
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is in this thread, where nobody may wait for it."""
+        """Whether the caller runs in this thread, which would wait for itself."""
         return threading.current_thread() is self._thread
 
     def run(self, begin: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None = None) -> T:

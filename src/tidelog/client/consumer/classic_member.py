@@ -108,7 +108,7 @@ class ClassicMember:
         return self.generation
 
     def join_answered(self, sent: Generation, response: JoinGroupResponse) -> Next:
-        """GO_ON: send SyncGroup. Raises what no further try can mend."""
+        """Returns GO_ON when SyncGroup is next. Raises errors that no retry can mend."""
         code = response.error_code
         if code == ErrorCode.NONE:
             if response.protocol_type not in (None, PROTOCOL_TYPE):
@@ -135,7 +135,7 @@ class ClassicMember:
         return self._common(code, "joining")
 
     def sync_answered(self, sent: Generation, response: SyncGroupResponse) -> Next:
-        """GO_ON: the answer has this member's assignment."""
+        """Returns GO_ON when the answer holds this member's assignment."""
         code = response.error_code
         if code == ErrorCode.NONE:
             if response.protocol_type not in (None, PROTOCOL_TYPE):
@@ -238,7 +238,7 @@ class ClassicMember:
     # Leaving, rejoining
 
     def leaving(self) -> Generation | None:
-        """The member leaves; what to leave with, None if nobody has to be told."""
+        """Ends the membership. Returns what LeaveGroup needs, or None if none is to be sent."""
         left = self.generation
         was_joined = self.state is not MemberState.UNJOINED and bool(left.member_id)
         self.reset("consumer pro-actively leaving the group", keep_member_id=False)

@@ -232,7 +232,7 @@ class AsyncConsumer:
         self._note_news()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Exactly these, without a group's doing."""
+        """Reads exactly these partitions, without a group."""
         self._require_open()
         self.iterated.forget()
         self._subscription.assign(TopicPartition(*partition) for partition in partitions)
@@ -367,7 +367,7 @@ class AsyncConsumer:
         self._require_not_closing()
 
     def _until_next(self, left_s: float) -> float:
-        """How long there is nothing to do unless news come."""
+        """Seconds until something is due, unless news arrive earlier."""
         now = self._clock.monotonic()
         moments = [self._positions.next_try_at()]
         if self._commits is not None:
@@ -426,7 +426,8 @@ class AsyncConsumer:
         return isinstance(self._buffer.next_entry(), FetchFailure)
 
     def _act_on_failure(self) -> None:
-        """Failures whose turn has come; raises those that are the application's business."""
+        """Handles the failures at the head of the buffer; raises those that the application must
+        see."""
         while isinstance(entry := self._buffer.next_entry(), FetchFailure):
             entry.act(entry.state)
             if self._buffer.next_entry() is entry:
@@ -668,7 +669,7 @@ class AsyncConsumer:
             self._fetcher.wake()
 
     def _follow_pattern(self) -> None:
-        """Topics that match, unless the broker looks for them."""
+        """Selects the topics that match the pattern, unless the broker evaluates it."""
         if self._subscription.type is not SubscriptionType.PATTERN or self._has_regex:
             return
         leaves_out_internal = self.config.flag("exclude.internal.topics")
@@ -683,7 +684,8 @@ class AsyncConsumer:
         return isinstance(self._group, ConsumerMembershipManager) and self._group.regex is not None
 
     def _watch(self) -> None:
-        """Keeps metadata fresh of what is needed, and asks at once for what is not known."""
+        """Keeps the metadata of the subscribed topics fresh, and asks at once for topics that are
+        not known."""
         is_pattern = self._subscription.type is SubscriptionType.PATTERN
         wanted = None if is_pattern else self._subscription.watched_topics
         if wanted == self._watched:
@@ -737,7 +739,7 @@ async def _call_here(call: Callable[[], Awaitable[None] | None]) -> None:
 
 
 def with_client_id(config: ConsumerConfig) -> ConsumerConfig:
-    """As Kafka's consumers call themselves unless they are told otherwise."""
+    """Fills in a client.id, numbered as Kafka's consumers number theirs."""
     if not config.text_or_none("client.id"):
         number = next(_numbers)
         config.values["client.id"] = (

@@ -528,7 +528,7 @@ class ConsumerCoordinator:
         await pause(self._cluster.timer, seconds)
 
     async def _heartbeat(self) -> bool:
-        """Whether the next one has time."""
+        """Sends one heartbeat. Returns whether the next one may wait for the interval."""
         sent = self.member.generation
         try:
             node_id = await self._cluster.coordinator(CoordinatorKind.GROUP, self._group_id)
@@ -571,7 +571,7 @@ class ConsumerCoordinator:
     # Leaving
 
     def _leave_soon(self, reason: str) -> None:
-        """Without waiting for the answer."""
+        """Sends LeaveGroup without waiting for the answer."""
         left = self.member.leaving()
         self._on_news()
         if left is not None:
@@ -661,7 +661,7 @@ _TRUSTED = frozenset(("cooperative-sticky",))
 
 
 def highest_common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """IllegalState where the assignors have none in common."""
+    """Raises IllegalState if the assignors have no protocol in common."""
     if not assignors:
         raise IllegalState("partition.assignment.strategy names no assignor")
     common = set(assignors[0].protocols)

@@ -161,7 +161,7 @@ class ConsumerMember:
         self._memberships += 1
 
     def leave(self) -> bool:
-        """Whether the broker has to be told, with `heartbeat`."""
+        """Ends the membership. Returns whether a last `heartbeat` must tell the broker."""
         was_in = self.state not in _SILENT and self.state is not ConsumerMemberState.LEAVING
         self.released()
         if not was_in:
@@ -222,14 +222,15 @@ class ConsumerMember:
         return request
 
     def _regex_to_send(self) -> str | None:
-        """An empty one takes an earlier one back; null says that nothing has changed."""
+        """An empty pattern withdraws an earlier one; null tells the broker that nothing has
+        changed."""
         if self.subscribed.regex is not None:
             return self.subscribed.regex
         before = self._sent_subscribed
         return "" if before is not None and before.regex is not None else None
 
     def forget_sent(self) -> None:
-        """An answer was lost or an error: the next heartbeat says everything again."""
+        """The answer was lost or was an error, so the next heartbeat repeats everything."""
         self._sent_subscribed = None
         self._sent_current = None
 
@@ -258,10 +259,8 @@ class ConsumerMember:
             self.state = ConsumerMemberState.STABLE
 
     def heartbeat_refused(self, code: int, detail: str | None) -> bool:
-        """True: the member is fenced, its partitions are lost. Raises what ends the membership.
-
-        False: the same heartbeat may be sent again later.
-        """
+        """Returns True if the broker fenced the member, which has lost its partitions, and False if
+        the same heartbeat may be sent again later. Raises what ends the membership."""
         self.forget_sent()
         if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             if self.state is ConsumerMemberState.LEAVING:

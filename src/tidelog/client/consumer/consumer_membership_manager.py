@@ -110,7 +110,7 @@ class ConsumerMembershipManager:
             self._awake.set()
 
     def metadata_changed(self) -> None:
-        """Topics may have got names."""
+        """The assignment names topics by id, and metadata may know their names now."""
 
     def enforce_rebalance(self, reason: str) -> None:
         """The broker decides when to rebalance."""
@@ -172,7 +172,8 @@ class ConsumerMembershipManager:
         return self._next_step() is None
 
     async def _join(self) -> None:
-        """At first, and after being fenced or stale: the partitions are lost then."""
+        """Joins at first, and again after the broker fenced the member or it was stale. Its
+        partitions are lost then."""
         if self.member.state is ConsumerMemberState.FATAL:
             return
         self._last_commit = None
@@ -204,7 +205,7 @@ class ConsumerMembershipManager:
         return step
 
     def _is_committed(self, step: Reconciliation) -> bool:
-        """False while the commit before the reconciliation is under way."""
+        """Returns False while the commit before the reconciliation is under way."""
         commits = self.commits
         if commits is None or not commits.is_automatic:
             return True
@@ -297,7 +298,8 @@ class ConsumerMembershipManager:
             handle.cancel()
 
     async def _heartbeat(self) -> bool:
-        """Whether the next one has time. Raises what ends the membership."""
+        """Sends one heartbeat. Returns whether the next one may wait for the interval; raises what
+        ends the membership."""
         member = self.member
         try:
             response = await self._send_heartbeat()

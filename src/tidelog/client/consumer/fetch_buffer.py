@@ -52,7 +52,8 @@ class RawBatch(NamedTuple):
 
 
 class FetchFailure:
-    """An answer that the application has to be told of, or acted on, when its turn comes."""
+    """An answer that the application must hear of, or that must be acted on, after the records
+    before it."""
 
     __slots__ = ("act", "bytes", "state", "stretch")
 
@@ -178,7 +179,8 @@ class FetchedPartition:
         )
 
     def give_back_decoded(self) -> None:
-        """Whoever goes on takes batches; those partly given out come first, from `position` on."""
+        """Returns decoded records to their batches, for a caller that takes batches. Batches that
+        are partly given out come first, from `position` on."""
         if self._at == len(self._decoded):
             return
         position = self.state.position
@@ -242,7 +244,7 @@ class FetchedPartition:
         return parts, batch
 
     def _passed(self, batch: int) -> None:
-        """Batches before this one have been given out."""
+        """Notes that the application has all batches before this one."""
         self._batch = batch
         if self.is_finished:
             self.finish()
@@ -251,7 +253,7 @@ class FetchedPartition:
             self.state.consumed_to(Position(row.last_offset + 1, row.leader_epoch))
 
     def untake_after(self, offset: int) -> None:
-        """Of the batch taken last, only records up to `offset` were given out."""
+        """The application got only the records up to `offset` of the batch taken last."""
         self._batch -= 1
         epoch = self._selection.batches[self._batch].leader_epoch
         self.state.consumed_to(Position(offset + 1, epoch))

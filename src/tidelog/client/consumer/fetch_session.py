@@ -141,7 +141,7 @@ class FetchSession:
         return True
 
     def failed(self) -> None:
-        """No answer came: what the broker remembers is not known."""
+        """No answer came, so nobody knows what the broker remembers of the session."""
         self._restart(self._id)
 
     def _restart(self, session_id: int) -> None:

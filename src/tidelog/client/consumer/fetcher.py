@@ -131,7 +131,7 @@ class Fetcher:
         }
 
     def node_of(self, state: PartitionState) -> int | None:
-        """The broker to read from; None, and a look for one, where there is none."""
+        """The broker to read from. If there is none, asks for metadata and returns None."""
         metadata = self.cluster.metadata
         preferred = state.preferred_replica_or_none(self.cluster.clock.monotonic())
         if preferred is not None:
@@ -208,7 +208,7 @@ class BrokerFetcher:
     # Asking
 
     def _collect(self) -> dict[TopicPartition, PartitionState]:
-        """All that can be asked of this broker now; nothing while the application is behind."""
+        """All partitions to ask this broker for now; none while the application is behind."""
         fetcher = self._fetcher
         if fetcher.buffer.bytes >= max(fetcher.bytes_max, 1):
             return {}
@@ -224,7 +224,7 @@ class BrokerFetcher:
         return asked
 
     async def _fetch(self) -> bool:
-        """Whether the next request may follow at once."""
+        """Sends one request. Returns whether the next one may follow at once."""
         versions = await self._cluster.versions(self._node_id)
         # A connection takes its time: meanwhile a partition may have lost its position, or have one
         # that is to be validated. What came of such a one would be dropped, and then be missing.

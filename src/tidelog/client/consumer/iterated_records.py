@@ -57,7 +57,7 @@ class IteratedRecords:
         return taken
 
     def forget(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Drops those of these partitions, or all."""
+        """Drops the records of these partitions, or all records."""
         self._records = [
             record
             for record in self._left()
@@ -66,7 +66,7 @@ class IteratedRecords:
         self._at = 0
 
     def give_back(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Those of these partitions, or all, will be taken again."""
+        """Lets the next poll take the records of these partitions, or all, again."""
         self._rewind(
             record
             for record in self._left()
@@ -84,7 +84,8 @@ class IteratedRecords:
         return consumed
 
     def deserialized(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Up to one that cannot be read; raises Serialization if that is the first."""
+        """The records before the first unreadable one. Raises Serialization if that is the first of
+        all."""
         done: list[ConsumerRecord] = []
         of_key, of_value = self._key_deserializer, self._value_deserializer
         for record in records:

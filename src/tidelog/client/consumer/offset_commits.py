@@ -95,7 +95,7 @@ class CommitIdentity(NamedTuple):
 
 
 class EpochMoved(BrokerRefused):
-    """The member has another epoch by now, and may commit with that."""
+    """The member has a newer epoch by now and may commit with it."""
 
 
 def may_commit_later(problem: ClientError) -> bool:
@@ -103,7 +103,7 @@ def may_commit_later(problem: ClientError) -> bool:
 
 
 class Committer(Protocol):
-    """Whose commits these are."""
+    """The member that commits."""
 
     def commit_identity(self) -> CommitIdentity:
         """Raises CommitFailed or RebalanceInProgress when the member may not commit."""
@@ -151,7 +151,7 @@ class OffsetCommits:
         *,
         interval_s: float | None = None,
     ) -> None:
-        """`interval_s` is of automatic commits; None for none."""
+        """`interval_s` is the interval of automatic commits; None turns them off."""
         self._cluster = cluster
         self._group_id = group_id
         self._on_news = on_news
@@ -200,7 +200,7 @@ class OffsetCommits:
     # Commits
 
     async def commit_last(self, offsets: Offsets, timeout_s: float) -> None:
-        """Before partitions go: a topic that is gone with its offsets is not waited for."""
+        """Commits before partitions go to others. Does not wait for a topic that was deleted."""
         await self.commit(offsets, timeout_s, awaits_topics=False)
 
     async def commit(
@@ -239,7 +239,7 @@ class OffsetCommits:
 
     @property
     def has_completed(self) -> bool:
-        """Whether somebody is to be told of a commit."""
+        """Whether a commit callback is waiting to be called."""
         return bool(self._completed) or self._fenced is not None
 
     async def tell_completed(
@@ -260,7 +260,7 @@ class OffsetCommits:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _take_turn(self) -> _Turn:
-        """A place in the order, at the time of the call and not when the request can be made."""
+        """Takes a place in the order of commits now, not when the request can be made."""
         turn = _Turn(self._last_turn, asyncio.get_running_loop().create_future())
         self._last_turn = turn.sent
         return turn

@@ -90,7 +90,7 @@ async def ask_leaders(cluster: Cluster, wanted: Mapping[TopicPartition, int]) ->
 
 
 def no_leader(cluster: Cluster, partition: TopicPartition) -> ClientError:
-    """Why metadata names no leader; may pass."""
+    """The error for a partition without a leader in the metadata; a retry may succeed."""
     code = ErrorCode.LEADER_NOT_AVAILABLE
     if cluster.metadata.partition_or_none(partition) is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

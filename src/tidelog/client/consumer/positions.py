@@ -72,7 +72,8 @@ class Positions:
         self._backoff = Backoff.of(cluster.config, "retry.backoff.ms")
 
     def update(self) -> None:
-        """Raises what an earlier look-up could not mend."""
+        """Starts the look-ups that are due. Raises the error of an earlier one that no retry can
+        mend."""
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
@@ -174,7 +175,7 @@ class Positions:
             self._on_news()
 
     def _failed(self, asked: Asked, problem: ClientError) -> None:
-        """All of `asked` are tried again after a while; what will not pass is raised."""
+        """Has all of `asked` tried again later. The next `update` raises an error that will not pass."""
         if not may_commit_later(problem):
             self._problem = problem
         retry_at = self._cluster.clock.monotonic() + self._backoff.next_s()

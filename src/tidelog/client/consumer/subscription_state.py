@@ -126,7 +126,7 @@ class PartitionState:
         return self.state is FetchState.FETCHING
 
     def seek(self, position: Position) -> None:
-        """Reads go on there, unvalidated."""
+        """Reads go on at `position`, without asking the leader to confirm it."""
         self._begin_stretch(FetchState.FETCHING, position)
 
     def seek_validated(self, position: Position, leader: LeaderAndEpoch | None) -> None:
@@ -191,7 +191,7 @@ class PartitionState:
         self.preferred_until = until
 
     def forget_preferred_replica(self) -> int:
-        """The one there was, or NO_LEADER."""
+        """Returns the preferred read replica that was set, or NO_LEADER."""
         forgotten, self.preferred_read_replica = self.preferred_read_replica, NO_LEADER
         return forgotten
 
@@ -242,7 +242,7 @@ class SubscriptionState:
         return self._change_topics(frozenset(name for name in names if matches(name)))
 
     def topics_came_assigned(self, names: Iterable[str]) -> None:
-        """The broker evaluates the pattern, and these are what it selected for this member."""
+        """The broker evaluates the pattern and selected these topics for this member."""
         self._change_topics(frozenset(names))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -257,7 +257,7 @@ class SubscriptionState:
         self._replace(partitions)
 
     def await_callback(self, partitions: Iterable[TopicPartition]) -> None:
-        """The listener is about to be told of these, and may seek; nothing is fetched before."""
+        """Fetches none of these until the listener has been told of them, because it may seek."""
         for partition in partitions:
             if (state := self.partitions.get(partition)) is not None:
                 state.is_awaiting_callback = True

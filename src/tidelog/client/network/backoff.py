@@ -43,7 +43,7 @@ class Backoff:
         return wait_s
 
     def wait_s(self, attempt: int) -> float:
-        """Before the try after this many others have followed the first one and failed."""
+        """The wait before retry number `attempt`, counted from 0."""
         wait_ms = min(self.first_ms << min(attempt, 30), self.longest_ms)
         return wait_ms * _chance.uniform(1 - JITTER, 1 + JITTER) / 1000
 
@@ -89,7 +89,7 @@ class Patience:
         return self.left_s <= 0
 
     def progressed(self) -> None:
-        """Begins anew."""
+        """The work got further, so the backoff and the time limit begin anew."""
         self._backoff.reset()
         self.deadline = self._clock.monotonic() + self._limit_s
 

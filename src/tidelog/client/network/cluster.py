@@ -150,7 +150,8 @@ class Cluster:
         purpose: Purpose = Purpose.DATA,
         expects_answer: bool = True,
     ) -> asyncio.Future[Message]:
-        """The answer to come. The order of calls is the order on the wire."""
+        """Sends a request and returns the future of its answer. Requests go out in the order of the
+        calls."""
         return self._peer(node_id, purpose).send(
             request,
             at_most=at_most,
@@ -169,7 +170,8 @@ class Cluster:
         timeout_s: float | None = None,
         purpose: Purpose = Purpose.DATA,
     ) -> Message:
-        """In the highest version that both know, within the bounds."""
+        """Sends a request in the highest version that both know, within the bounds, and returns the
+        answer."""
         return await self.send(
             node_id,
             request,
@@ -188,7 +190,7 @@ class Cluster:
     async def call_any(
         self, request: Message, *, at_most: int | None = None, at_least: int = 0
     ) -> Message:
-        """From whichever broker can be reached; each is tried once."""
+        """Asks any broker that can be reached; tries each one once."""
         return await self._from_any(
             partial(self.call, request=request, at_most=at_most, at_least=at_least)
         )
@@ -196,7 +198,7 @@ class Cluster:
     async def call_controller(
         self, request: Message, *, at_most: int | None = None, at_least: int = 0
     ) -> Message:
-        """From the broker that metadata calls the controller; with KRaft any broker passes the
+        """Asks the broker that metadata calls the controller. With KRaft any broker passes the
         request on."""
         if self.metadata.controller_id not in self.metadata.brokers:
             await self.refresh(())
@@ -239,7 +241,8 @@ class Cluster:
                 tried.add(node_id)
 
     async def _reachable(self, node_ids: list[int]) -> int:
-        """The first that can be connected to, those first that promise to be quick."""
+        """The first broker that accepts a connection; tries those first that will probably be
+        quick."""
         _chance.shuffle(node_ids)
         peers = {node_id: self._peer(node_id, Purpose.DATA) for node_id in node_ids}
         node_ids.sort(
@@ -278,7 +281,8 @@ class Cluster:
         return peer
 
     def _bootstrap_peer_or_none(self, node_id: int, purpose: Purpose) -> Peer | None:
-        """Metadata came over a connection to one of the brokers: it need not be made twice."""
+        """The peer of a bootstrap server at the broker's address, so that its connection is used
+        again."""
         node = self.metadata.brokers.get(node_id)
         if node is None or purpose is not Purpose.DATA:
             return None
@@ -289,7 +293,7 @@ class Cluster:
         return None
 
     def node(self, node_id: int) -> Node:
-        """Where a broker is that metadata or a coordinator's lookup named."""
+        """The address of a broker that metadata or a coordinator look-up named."""
         node = (
             self.metadata.brokers.get(node_id)
             or self._coordinator_nodes.get(node_id)
@@ -333,7 +337,7 @@ class Cluster:
     # Metadata
 
     def watch(self, topics: Iterable[str] | None, *, may_create: bool = False) -> None:
-        """These topics are kept fresh in the background (None: all)."""
+        """Keeps the metadata of these topics fresh in the background (None: of all topics)."""
         watched = None if topics is None else set(topics)
         self._refresh.watch(watched, may_create=may_create)
 
@@ -449,7 +453,7 @@ class Cluster:
     async def coordinators(
         self, kind: CoordinatorKind, keys: Iterable[str]
     ) -> dict[str, FoundCoordinator]:
-        """Of many keys, asked afresh: in one request where the broker can."""
+        """Looks up the coordinators of many keys afresh, in one request if the broker can."""
         wanted = list(dict.fromkeys(keys))
         if not wanted:
             return {}

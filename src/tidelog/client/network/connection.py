@@ -169,10 +169,8 @@ class Connection:
         expects_answer: bool = True,
         future: asyncio.Future[Message] | None = None,
     ) -> asyncio.Future[Message]:
-        """What the answer will be; `request` itself where none is expected.
-
-        `timeout_s`, request.timeout.ms unless given, counts from now.
-        """
+        """Returns the future of the answer, or of `request` itself if no answer is expected.
+        `timeout_s` counts from now and is request.timeout.ms by default."""
         future = self._loop.create_future() if future is None else future
         if not self.is_open:
             _fail(future, ConnectionFailed(f"broker {self.broker}: the connection is closed"))
@@ -319,7 +317,8 @@ class Connection:
 
     @property
     def _is_mutual(self) -> bool:
-        """Brokers before 2.0 have kept back the answer itself instead."""
+        """Whether the client has to pause by itself (KIP-219). Brokers before 2.0 delay the answer
+        instead."""
         return self.versions.ranges.get(ApiKey.API_VERSIONS, (0, 0))[1] >= _MUTUAL_QUOTAS_VERSION
 
     # Time

@@ -45,7 +45,7 @@ class FoundCoordinator(NamedTuple):
 def lookup_request(
     kind: CoordinatorKind, keys: Iterable[str], version: int
 ) -> FindCoordinatorRequest:
-    """Before version 4 a request has one key."""
+    """A request for these keys. Before version 4 it has room for one key."""
     keys = list(keys)
     if version >= SEVERAL_KEYS_VERSION:
         return FindCoordinatorRequest(key_type=kind, coordinator_keys=keys)

@@ -31,7 +31,7 @@ _UNUSED_REFERENCES: Final = 3
 
 
 class InvalidFrame(Exception):
-    """A length that no answer has."""
+    """The peer announced a frame length that no answer has."""
 
 
 class FrameMemory:
@@ -54,7 +54,7 @@ class FrameMemory:
         return memoryview(made)[:size]
 
     def _drop_smallest(self) -> None:
-        """One that is in use lives on until its last view is gone."""
+        """Forgets the smallest mapping. If it is in use, it lives until its last view is gone."""
         if len(self._kept) >= _KEPT_MAPPINGS:
             self._kept.remove(min(self._kept, key=len))
 

@@ -138,7 +138,7 @@ class Metadata:
         self.brokers = {**self.brokers, **{node.id: node for node in nodes}}
 
     def forget(self, topics: Iterable[str]) -> None:
-        """The next look asks the brokers."""
+        """Drops the views of these topics, so that the next caller asks the brokers."""
         for topic in topics:
             self._forget(topic)
 

@@ -328,14 +328,15 @@ class RecordAccumulator:
         return batch
 
     def _close_last_batch(self, queue: PartitionQueue) -> None:
-        """It takes no more records, so a thread may begin with it before it is its turn."""
+        """Closes the batch that took records, so that a thread may begin to compress it early."""
         batch, queue.last_batch = queue.last_batch, None
         if batch is not None:
             batch.close()
             self._maybe_begin_compression(batch)
 
     def _maybe_begin_compression(self, batch: ProducerBatch) -> bool:
-        """Whether a thread has it now."""
+        """Hands a batch that takes long to compress to a thread. Returns whether a thread has it
+        now."""
         threads = self._compression_threads
         if threads is None or batch.data is not None or not threads.are_for(batch.size):
             return False
@@ -404,7 +405,7 @@ class RecordAccumulator:
         return batch
 
     def _loads_of(self, topic: TopicRecords, partitions: TopicPartitions) -> PartitionLoads | None:
-        """None before every partition has had a batch: a queue that is not there cannot be long."""
+        """None until every partition has had a batch, because a missing queue has no length."""
         if not self.settings.is_adaptive or len(topic.queues) < max(2, partitions.total):
             return None
         names: list[int] = []
@@ -645,7 +646,7 @@ class RecordAccumulator:
                 self._waiting.pop(batch.partition, None)
 
     def complete(self, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> bool:
-        """Whether this is the first word about the batch."""
+        """Returns False if the batch was done before."""
         return batch.succeed(base_offset, append_time_ms) and self._completed(batch)
 
     def fail(
@@ -695,7 +696,7 @@ class RecordAccumulator:
             self._flushes -= 1
 
     def close(self) -> None:
-        """No more records; what is there is due."""
+        """Takes no more records and makes all batches due."""
         with self.lock:
             self.is_closed = True
             for topic in self._topics.values():

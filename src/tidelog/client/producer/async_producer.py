@@ -145,7 +145,7 @@ class AsyncProducer:
         await self.close()
 
     def start(self) -> None:
-        """Done by the first call that needs it."""
+        """Starts the sender. The first call that needs it does this."""
         if not self._is_started:
             self._is_started = True
             self.sender.start()
@@ -188,7 +188,7 @@ class AsyncProducer:
         return delivery
 
     async def _let_sender_work(self) -> None:
-        """Not again before another batch was begun."""
+        """Lets the event loop run once, and not again before another batch is begun."""
         await asyncio.sleep(0)
         behind_bytes = self.accumulator.undrained_bytes
         batch_bytes = self.accumulator.settings.batch_bytes

@@ -188,7 +188,7 @@ class ProducerBatch:
         return self.compression is not None and not self.compression.done()
 
     def begin_compression(self, threads: CompressionThreads) -> None:
-        """Gives the records to a thread. Without sequences, for they are not known yet."""
+        """Gives the records to a thread. The batch has no sequences yet."""
         self.close()
         self.compression = threads.submit(
             partial(_compressed, self.records, self.encoded, self.records_count)
@@ -285,7 +285,7 @@ class ProducerBatch:
     # What became of it
 
     def succeed(self, base_offset: int, append_time_ms: int) -> bool:
-        """Whether this is the first word about it."""
+        """Returns False if the batch was done before."""
         if self.outcome.is_done:
             return False
         self.base_offset = base_offset
@@ -342,7 +342,7 @@ def _compressed(
     codec: Codec,
     level: int | None,
 ) -> bytearray:
-    """A batch that nobody has numbered; called in a thread."""
+    """A batch without producer id and sequences; called in a thread."""
     encoded = encoded or kernel.encode_records(records, HEADER_SIZE)
     return _finished(encoded, records_count, codec, level)
 

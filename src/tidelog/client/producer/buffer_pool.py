@@ -34,7 +34,7 @@ class BufferPool:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether somebody waits: then every batch is due."""
+        """Whether a caller waits for memory, which makes every batch due."""
         return bool(self._line)
 
     def take(self, size: int) -> bool:
@@ -51,7 +51,7 @@ class BufferPool:
         return request
 
     def leave_line(self, request: MemoryRequest) -> None:
-        """For one that gave up; what it was granted meanwhile goes to the next."""
+        """A caller gives up. If memory was granted to it meanwhile, the next in line gets it."""
         if request.is_granted:
             self.give_back(request.size)
         else:

@@ -67,6 +67,6 @@ class CompressionThreads:
             self._on_done()
 
     def close(self) -> None:
-        """Batches that no thread has begun are left; nobody waits for them any more."""
+        """Drops the batches that no thread has begun, because their producer is closed."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)

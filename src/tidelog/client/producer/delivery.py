@@ -208,7 +208,8 @@ def timestamp_of(record_timestamp: int, log_append_time_ms: int) -> int:
 
 
 def raised_anew(error: ClientError) -> ClientError:
-    """For one of the many who wait for the same: a traceback belongs to one of them."""
+    """A copy of an error that several callers wait for, because each needs a traceback of its
+    own."""
     anew = type(error)(error.message, error.code)
     anew.broker_message = error.broker_message
     anew.__cause__ = error.__cause__

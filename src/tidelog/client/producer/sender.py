@@ -153,7 +153,7 @@ class Sender:
         self._loop.call_soon_threadsafe(self._turn)
 
     async def stop(self) -> None:
-        """No more turns; whatever is incomplete by now fails."""
+        """Ends the turns and fails every batch that is incomplete."""
         self._is_stopped = True
         tasks = [broker.connecting for broker in self._brokers.values()]
         left = [task for task in (*tasks, self._request_task) if task is not None]
@@ -235,7 +235,8 @@ class Sender:
             self._loop.call_soon(self._call_back, _callbacks_of(due))
 
     def _call_back(self, calls: list[Callable[[], object]]) -> None:
-        """One that raises is reported by the event loop and keeps none of the others."""
+        """Runs callbacks. The event loop reports one that raises, and the others run all the
+        same."""
         try:
             while calls:
                 calls.pop(0)()
@@ -247,7 +248,7 @@ class Sender:
     # Transactions
 
     def _transact(self, transactions: TransactionManager) -> bool:
-        """Whether batches may be sent."""
+        """Advances the transaction. Returns whether batches may be sent."""
         transactions.maybe_resolve_sequences()
         if transactions.has_fatal_error:
             assert transactions.last_error is not None
@@ -337,7 +338,7 @@ class Sender:
     # Batches out
 
     def _send_batches(self, now: float) -> float:
-        """Seconds until more may be due."""
+        """Sends what is due. Returns the seconds until more may be due."""
         accumulator = self._accumulator
         sent_bytes = 0
         while True:
@@ -582,7 +583,7 @@ class Sender:
         return self._transactions.sequences.can_retry(batch, code, row.log_start_offset)
 
     def _lost(self, batch: ProducerBatch, problem: ClientError, now: float) -> None:
-        """No answer, so the broker may have written the batch or not."""
+        """No answer came, so the broker may or may not have written the batch."""
         if batch.outcome.is_done:
             return
         batch.last_problem = problem

@@ -99,7 +99,7 @@ class PartitionSequences:
         self.in_flight.append(batch)
 
     def replace(self, batch: ProducerBatch, halves: tuple[ProducerBatch, ProducerBatch]) -> None:
-        """A batch that was too large, by its halves."""
+        """Puts the halves of a batch that was too large in its place."""
         if batch not in self.in_flight:
             return
         place = self.in_flight.index(batch)
@@ -203,7 +203,7 @@ class ProducerSequences:
         sequences.remove(batch)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """It is in flight no longer."""
+        """The batch is no longer in flight."""
         self.of(batch.partition).remove(batch)
 
     def failed(self, batch: ProducerBatch, error: ClientError, *, is_sequence_free: bool) -> None:

@@ -224,7 +224,7 @@ class TransactionManager:
         return self._enqueued(AddOffsetsToTxn(self, offsets, group))
 
     def maybe_add_partition(self, partition: TopicPartition) -> None:
-        """Before a record is appended; raises where none may be."""
+        """Called before a record is appended. Raises if the transaction takes no records now."""
         self._require_no_error()
         self._require_no_pending_call("send")
         if not self.is_transactional:
@@ -251,7 +251,7 @@ class TransactionManager:
         self._pending_call = None
 
     def _call(self, name: str, begin: Callable[[], Outcome]) -> Outcome:
-        """A call that timed out is taken up again by the same call and by no other."""
+        """Only the same call may resume one that timed out."""
         self._require_transactional(name)
         if self._pending_call is not None:
             if self._pending_call.name == name:
@@ -355,12 +355,13 @@ class TransactionManager:
             self._adopt_features(is_first=True)
 
     def epoch_given(self, producer: ProducerIdAndEpoch) -> None:
-        """By the answer to EndTxn of transaction version 2."""
+        """The answer to EndTxn brought the next epoch (transaction version 2)."""
         self.sequences.producer = producer
         self.sequences.reset()
 
     def complete_transaction(self, outcome: Outcome) -> None:
-        """`outcome` is done with it, or when the new epoch is there that has become necessary."""
+        """Completes `outcome` now, or once the new epoch has arrived if one has become
+        necessary."""
         self._adopt_features(is_first=False)
         must_bump = self.sequences.must_bump_epoch
         self._move(State.INITIALIZING if must_bump else State.READY)
@@ -386,7 +387,8 @@ class TransactionManager:
         self._has_started = True
 
     def request_epoch_of_coordinator(self) -> None:
-        """With transaction version 2 the end of the transaction brings one anyway."""
+        """Does nothing with transaction version 2, where the end of the transaction brings an
+        epoch."""
         if self.coordinator_bumps_epochs and not self.is_v2:
             self.sequences.must_bump_epoch = True
 
@@ -425,7 +427,7 @@ class TransactionManager:
         return request
 
     def close(self, error: ClientError) -> None:
-        """Whoever waits is told so."""
+        """Fails every request and every call that waits."""
         self.become_fatal(error)
 
     # Batches

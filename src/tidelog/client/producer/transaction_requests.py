@@ -71,7 +71,8 @@ _FIRST_PARTITIONS_BACKOFF_S: Final = 0.02
 
 
 class TransactionRequest:
-    """`outcome` is told when the last word is spoken. Touched under the producer's lock."""
+    """Completes `outcome` when it has succeeded or failed for good. Touched under the producer's
+    lock."""
 
     is_end: ClassVar[bool] = False
     name: ClassVar[str]
@@ -130,7 +131,8 @@ class TransactionRequest:
         self.manager.become_abortable(error)
 
     def _abortable_if_possible(self, error: ClientError) -> None:
-        """A new epoch is all that is needed, if the coordinator gives one."""
+        """Makes the error abortable if the coordinator can give a new epoch, and fatal
+        otherwise."""
         if self.manager.can_recover_by_epoch:
             self.manager.request_epoch_of_coordinator()
             self._abortable(error)
@@ -149,7 +151,8 @@ class TransactionRequest:
         return refused(f"{self.name} of {self.manager}", code, detail)
 
     def _retried(self, code: ErrorCode) -> bool:
-        """Whether the error may pass; then the request is in the queue again."""
+        """Puts the request back into the queue if the error may pass, and returns whether it
+        did."""
         if code in _MOVED:
             self._find_coordinator_and_retry()
         elif code.retriable:

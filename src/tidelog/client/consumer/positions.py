@@ -175,7 +175,7 @@ class Positions:
             self._on_news()
 
     def _failed(self, asked: Asked, problem: ClientError) -> None:
-        """Has all of `asked` tried again later. The next `update` raises an error that will not pass."""
+        """Tries all of `asked` again later. `update` raises the error if it will not pass."""
         if not may_commit_later(problem):
             self._problem = problem
         retry_at = self._cluster.clock.monotonic() + self._backoff.next_s()

@@ -206,7 +206,7 @@ def test_a_call_ends_with_its_time() -> None:
 def test_a_call_that_keeps_failing_says_why_when_its_time_is_up() -> None:
     async def story(brokers: ScriptedCluster, admin: AsyncAdmin) -> None:
         brokers.broker().on(CreateTopicsRequest, created(("t", ErrorCode.NOT_CONTROLLER)))
-        found = await admin.create_topics(["t"], timeout=1.0)
+        found = await admin.create_topics(["t"], timeout=3.0)
         assert isinstance(found["t"].error, RequestTimedOut)
         assert "NOT_CONTROLLER" in str(found["t"].error)
 
@@ -280,12 +280,12 @@ def test_a_leader_that_cannot_be_reached_fails_its_own_partitions_alone() -> Non
         await brokers.broker(1).stop()
         brokers.broker(0).on(ListOffsetsRequest, offsets("t", {0: (0, 10)}))
         first, second = TopicPartition("t", 0), TopicPartition("t", 1)
-        found = await admin.list_offsets({first: LATEST, second: LATEST}, timeout=0.2)
+        found = await admin.list_offsets({first: LATEST, second: LATEST})
         assert found[first].get().offset == 10
-        assert isinstance(found[second].error, RequestTimedOut)
+        assert isinstance(found[second].error, ConnectionFailed)
         assert "broker 1" in str(found[second].error)
 
-    tell(story, ScriptedCluster(2, {"t": 2}))
+    tell(story, ScriptedCluster(2, {"t": 2}), retries=2)
 
 
 def test_topics_described_in_pieces_are_put_together() -> None:
@@ -377,21 +377,21 @@ def test_the_list_of_groups_needs_every_broker() -> None:
             broker.on(ListGroupsRequest, ListGroupsResponse())
         assert await admin.list_groups() == []
         await brokers.broker(1).stop()
-        with pytest.raises(RequestTimedOut, match="broker 1"):
-            await admin.list_groups(timeout=0.2)
+        with pytest.raises(ConnectionFailed, match="broker 1"):
+            await admin.list_groups()
 
-    tell(story, ScriptedCluster(2))
+    tell(story, ScriptedCluster(2), retries=2)
 
 
 def test_a_broker_that_is_gone_fails_its_own_log_directories_alone() -> None:
     async def story(brokers: ScriptedCluster, admin: AsyncAdmin) -> None:
         brokers.broker(0).on(DescribeLogDirsRequest, DescribeLogDirsResponse())
-        found = await admin.describe_log_dirs([0, 99], timeout=0.1)
+        found = await admin.describe_log_dirs([0, 99])
         assert found[0].get() == {}
-        assert isinstance(found[99].error, RequestTimedOut | ConnectionFailed)
+        assert isinstance(found[99].error, ConnectionFailed)
         assert "broker 99 is not among those the cluster names" in str(found[99].error)
 
-    tell(story, ScriptedCluster())
+    tell(story, ScriptedCluster(), retries=2)
 
 
 def test_a_brokers_configuration_is_asked_of_that_broker() -> None:

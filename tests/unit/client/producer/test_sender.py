@@ -121,7 +121,7 @@ def test_a_callback_that_raises_keeps_no_other_from_being_called() -> None:
         await producer.send("t", b"a", on_delivery=fail)
         await producer.send("t", b"b", on_delivery=lambda *_: calls.append(1))
         await producer.flush()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not calls:
                 await asyncio.sleep(0)
         assert [type(each) for each in reported] == [KeyError]
@@ -346,7 +346,7 @@ def test_delivery_timeout_holds_for_records_that_cannot_be_sent() -> None:
 
 
 # What a busy machine may add to a time limit; on a quiet one it is a few milliseconds.
-BUSY_S = 10.0
+BUSY_S = 30.0
 
 
 def test_delivery_timeout_holds_for_records_that_are_not_answered() -> None:
@@ -629,7 +629,7 @@ def test_with_acks_0_nobody_waits_for_an_answer() -> None:
         for number in range(20):
             place = await (await producer.send("t", b"%d" % number))
             assert place.offset == -1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(cluster.broker().requests(ProduceRequest)) < 20:
                 await asyncio.sleep(0.01)
         assert cluster.broker().connections <= 2

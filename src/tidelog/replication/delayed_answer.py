@@ -31,18 +31,20 @@ Settle = Callable[[ErrorCode], object]
 class DelayedAnswer:
     """Made, given what to wait for, then `park`ed once; ends with `finished`."""
 
-    __slots__ = ("_finished", "_handle", "_is_parked", "_timer", "_waiting")
+    __slots__ = ("_asked", "_finished", "_handle", "_is_parked", "_timer", "_waiting")
 
     def __init__(self, timer: Timer, finished: Callable[[], object]) -> None:
         self._timer = timer
         self._finished: Callable[[], object] | None = finished
+        self._asked = 0  # numbers what is waited for
         self._waiting: dict[int, Settle] = {}
         self._handle: TimerHandle | None = None
         self._is_parked = False
 
     def wait_for(self, ask: Callable[[Settle], object], settle: Settle) -> None:
         """`ask` is given whom to tell the outcome; `settle` is told it, if it comes in time."""
-        number = len(self._waiting)
+        number = self._asked
+        self._asked += 1
         self._waiting[number] = settle
         ask(lambda code: self._settled(number, code))
 

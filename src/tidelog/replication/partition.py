@@ -16,7 +16,7 @@ Where flush.messages is due, the leader's own log counts only as far as it has b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -29,6 +29,7 @@ from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record.file_records import FileRecords
 from tidelog.record.inflation import InflationBudget
 from tidelog.replication.append_turn import QueuedAppend
+from tidelog.replication.delayed_answer import Settle
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.replication.leadership import Leadership
 from tidelog.replication.partition_host import PartitionHost
@@ -41,7 +42,6 @@ UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1
 LATEST_PRODUCE_VERSION: Final = 13
 
-Settle = Callable[[ErrorCode], object]
 Waiting = tuple[int, int, Settle]  # from which offset on; in the order they came
 _numbers: Final = count()
 

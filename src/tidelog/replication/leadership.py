@@ -146,8 +146,8 @@ class Leadership:
             if remote.listener is not None:
                 remote.listener.high_watermark_moved()
 
-    def look_again(self) -> None:
-        """Leadership has ended: fetches that wait are to find out."""
+    def wake_follower_fetches(self) -> None:
+        """Answer waiting fetches of followers now: leadership has ended, or the log start moved."""
         for remote in self.remotes.values():
             if remote.listener is not None:
                 remote.listener.has_news(0)

@@ -38,6 +38,7 @@ from tidelog.types import TopicPartition, Uuid
 
 CONSUMER_REPLICA_ID: Final = -1
 DEBUGGING_REPLICA_ID: Final = -2
+DELETE_TO_HIGH_WATERMARK: Final = -1
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1
 LATEST_PRODUCE_VERSION: Final = 13
@@ -165,7 +166,7 @@ class Partition:
         if state.leader_epoch > self.leader_epoch + 1 and self.leadership is not None:
             # Others may have led in between without our hearing of it, and followers may have
             # truncated: what is known of them is worth nothing.
-            self.leadership.look_again()
+            self.leadership.wake_follower_fetches()
             self.leadership = None
         self._note_registration(state)
         self.is_leader = True
@@ -216,7 +217,7 @@ class Partition:
         self.is_leader = False
         leadership, self.leadership = self.leadership, None
         if leadership is not None:
-            leadership.look_again()
+            leadership.wake_follower_fetches()
         self.fail_waiting(code)
 
     def suspend(self) -> None:
@@ -226,7 +227,7 @@ class Partition:
         if self.leadership is not None and self.is_leader:
             self.append_queued()
             self.is_leader = False
-            self.leadership.look_again()
+            self.leadership.wake_follower_fetches()
             self.fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def resume(self) -> None:
@@ -434,6 +435,22 @@ class Partition:
         leadership = self.leadership
         return self.log.log_start_offset if leadership is None else leadership.low_watermark()
 
+    def delete_records(self, offset: int) -> int:
+        """Move the log start forward to `offset`, or to the high watermark; which offset it was.
+
+        Followers hear of it at once. Call `when_low_watermark` to learn when all have followed.
+        """
+        log = self.log
+        if not log.config.delete:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        if offset == DELETE_TO_HIGH_WATERMARK:
+            offset = log.high_watermark
+        if not 0 <= offset <= log.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if log.maybe_increment_log_start_offset(offset) and self.leadership is not None:
+            self.leadership.wake_follower_fetches()
+        return offset
+
     def when_low_watermark(self, offset: int, settle: Settle) -> None:
         """Called once no replica that lives has records below `offset`."""
         if self.low_watermark() >= offset:
@@ -588,8 +605,8 @@ class Partition:
                 self._fetches = None
 
     def wake_fetches(self) -> None:
-        """Something other than an append changed (deletion, leadership): waiting fetches must
-        look again.
+        """Waiting fetches must look again: the leader changed, a transaction ended, or the partition
+        is removed. A deletion of records wakes nobody, as in Kafka.
         """
         for fetch in tuple(self._fetches or ()):
             fetch.wake_soon()

@@ -245,6 +245,20 @@ async def test_deleted_topic_wakes_a_waiting_fetch_with_an_error(tmp_path: Path)
 
 
 @in_loop
+async def test_a_deletion_of_records_does_not_wake_a_waiting_fetch(tmp_path: Path) -> None:
+    """As in Kafka: only its own deadline, or new records, show it that its offset is gone."""
+    async with handler_stage(tmp_path) as stage:
+        await stage.topic("t")
+        append(stage, 3)
+        _, answers = parked(stage, 0, min_bytes=10_000, max_wait_ms=500)
+        assert stage.partition("t").delete_records(2) == 2
+        stage.clock.advance(ms=499)
+        assert answers == []
+        stage.clock.advance(ms=1)
+        assert rows_of(answers[0])[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@in_loop
 async def test_abandoned_fetch_leaves_no_timer_and_no_watch(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         await stage.topic("t")

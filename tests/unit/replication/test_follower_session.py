@@ -128,7 +128,7 @@ def test_a_deletion_is_told_though_the_next_batch_has_no_room(tmp_path: Path) ->
     assert set(stage.fetch()) == {0}
     partition = stage.partitions[1]
     assert partition.leadership is not None
-    partition.leadership.look_again()
+    partition.leadership.wake_follower_fetches()
     answer = stage.session.read_news(ANSWER_BYTES)
     assert answer.is_urgent
     assert not isinstance(answer.rows[0][1], ErrorCode)

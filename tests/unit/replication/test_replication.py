@@ -318,7 +318,7 @@ async def test_one_that_fails_on_deleted_records_keeps_them_from_no_other(tmp_pa
     partition = cluster.leader.partition
     assert partition.leadership is not None
     partition.log.maybe_increment_log_start_offset(1)
-    partition.leadership.look_again()
+    partition.leadership.wake_follower_fetches()
     failing, outcomes = Failing(), list[ErrorCode]()
     partition.when_low_watermark(1, failing)
     partition.when_low_watermark(1, outcomes.append)
@@ -449,7 +449,7 @@ async def test_deleted_records_wait_for_every_replica_that_lives(tmp_path: Path)
     partition = cluster.leader.partition
     assert partition.leadership is not None
     partition.log.maybe_increment_log_start_offset(1)
-    partition.leadership.look_again()
+    partition.leadership.wake_follower_fetches()
     outcomes: list[ErrorCode] = []
     partition.when_low_watermark(1, outcomes.append)
     assert (outcomes, partition.low_watermark()) == ([], 0)
@@ -467,7 +467,7 @@ async def test_deleted_records_do_not_wait_for_the_dead(tmp_path: Path) -> None:
     partition = cluster.leader.partition
     assert partition.leadership is not None
     partition.log.maybe_increment_log_start_offset(1)
-    partition.leadership.look_again()
+    partition.leadership.wake_follower_fetches()
     await cluster.run()
     assert partition.low_watermark() == 1
 
@@ -481,7 +481,7 @@ async def test_deleted_records_stop_waiting_for_one_that_dies(tmp_path: Path) ->
     partition = cluster.leader.partition
     assert partition.leadership is not None
     partition.log.maybe_increment_log_start_offset(1)
-    partition.leadership.look_again()
+    partition.leadership.wake_follower_fetches()
     outcomes: list[ErrorCode] = []
     partition.when_low_watermark(1, outcomes.append)
     await cluster.run()
@@ -670,10 +670,7 @@ async def bring_back_broker_3(cluster: ReplicaCluster) -> None:
 
 
 def delete_records(cluster: ReplicaCluster, offset: int) -> None:
-    partition = cluster.leader.partition
-    assert partition.leadership is not None
-    partition.log.maybe_increment_log_start_offset(offset)
-    partition.leadership.look_again()
+    assert cluster.leader.partition.delete_records(offset) == offset
 
 
 @in_loop

@@ -8,6 +8,8 @@ Behaviour
 - Of a partition named twice the last offset counts, and it is answered once. A topic without
   partitions is not in the answer.
 - Topics without the clean-up policy `delete` are refused with POLICY_VIOLATION.
+- A consumer's fetch that waits below the new log start is not woken, as in Kafka. It hears
+  OFFSET_OUT_OF_RANGE when its time is over, or when min_bytes have arrived.
 - The answer waits until every replica that lives has moved its log start, up to timeout_ms, then
   REQUEST_TIMED_OUT. Its low watermark is the lowest log start of them (-1 with an error).
 Unlike Kafka, which answers in the order of a hash map, the order is the request's.
@@ -32,7 +34,6 @@ from tidelog.protocol.messages.delete_records import (
 from tidelog.replication.delayed_answer import DelayedAnswer
 from tidelog.replication.partition import Partition
 
-HIGH_WATERMARK = -1
 UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -65,8 +66,8 @@ def _delete(
 ) -> DeleteRecordsPartitionResult:
     answer = DeleteRecordsPartitionResult(partition_index=row.partition_index, low_watermark=-1)
     try:
-        partition = _movable(context, topic, row.partition_index)
-        offset = _move_log_start(partition, row)
+        partition = _leader(context, topic, row.partition_index)
+        offset = partition.delete_records(row.offset)
     except KafkaError as error:
         answer.error_code = error.code
         return answer
@@ -79,24 +80,11 @@ def _delete(
     return answer
 
 
-def _movable(context: RequestContext, topic: str, index: int) -> Partition:
+def _leader(context: RequestContext, topic: str, index: int) -> Partition:
     replicas = context.broker.replicas
     is_known = replicas.get(topic, index) is not None
     if not is_known and replicas.absent_error(topic, index) is UNKNOWN_TOPIC_OR_PARTITION:
         raise KafkaError(UNKNOWN_TOPIC_OR_PARTITION)
     if is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = replicas.leader(topic, index)
-    if not partition.log.config.delete:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION)
-    return partition
-
-
-def _move_log_start(partition: Partition, row: DeleteRecordsPartition) -> int:
-    log = partition.log
-    offset = log.high_watermark if row.offset == HIGH_WATERMARK else row.offset
-    if not 0 <= offset <= log.high_watermark:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if log.maybe_increment_log_start_offset(offset) and partition.leadership is not None:
-        partition.leadership.look_again()  # followers are to hear of it
-    return offset
+    return replicas.leader(topic, index)

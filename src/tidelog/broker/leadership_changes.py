@@ -139,7 +139,7 @@ class LeadershipChanges:
         if hosted is not None:
             self._fetchers.unfollow(hosted)
         partition = replicas.lead(*wanted, self._host)
-        if partition.flush_due:
+        if partition.must_flush_before_ack:
             self._flush(partition)
         coordinator = self._broker.coordinators.runtime_of(wanted.topic_partition.topic)
         if coordinator is not None:

@@ -59,7 +59,7 @@ from tidelog.log.segment.log_segment import (
 )
 from tidelog.log.segment.offset_index import OffsetIndex
 from tidelog.log.segment.segment_scan import WHY_STOPPED, SegmentScan
-from tidelog.log.segment.segment_verification import SegmentVerification, lie_in
+from tidelog.log.segment.segment_verification import SegmentVerification, false_offset_position
 from tidelog.log.segment.time_index import TimeIndex
 from tidelog.log.transaction_index_check import TransactionIndexCheck
 from tidelog.record import kernel
@@ -332,15 +332,15 @@ class LogLoader:
         """Whether something had to be cut off, or lies where the next segment begins."""
         size_before = segment.size
         scan = self._replay_segment(segment)
-        lie = lie_in(
+        cut_at = false_offset_position(
             segment,
             scan,
             limit_offset,
             gaps_allowed=self._gaps_allowed,
             is_first=segment is self._segments[0],
         )
-        if lie is not None:
-            segment.size = lie
+        if cut_at is not None:
+            segment.size = cut_at
             self._producers.clear()
             self._load_producers_at(segment.base_offset)
             scan = self._replay_segment(segment)
@@ -355,7 +355,7 @@ class LogLoader:
                 segment.file.path,
                 scan.position,
                 scan.next_offset,
-                WHY_STOPPED[scan.why if lie is None else kernel.BAD_OFFSET],
+                WHY_STOPPED[scan.why if cut_at is None else kernel.BAD_OFFSET],
             )
             segment.file.truncate(scan.position)
             segment.size = scan.position

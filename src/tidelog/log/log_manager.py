@@ -539,7 +539,7 @@ class LogManager:
     def logs_due_for_flush(self) -> Iterator[PartitionLog | None]:
         """In steps; None for a log that is not due."""
         for log in self._one_by_one():
-            yield log if log.flush_due() else None
+            yield log if log.is_flush_due() else None
 
     def pending_checkpoints(self, *names: str) -> list[PendingWrite]:
         """Offsets as they are now; `run` each, in a thread or not."""

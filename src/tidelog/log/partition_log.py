@@ -744,7 +744,7 @@ class PartitionLog:
 
     # Durability
 
-    def flush_due(self) -> bool:
+    def is_flush_due(self) -> bool:
         """Whether flush.messages or flush.ms asks for a flush."""
         unflushed = self.unflushed_messages
         return unflushed > 0 and (

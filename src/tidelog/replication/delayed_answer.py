@@ -110,7 +110,7 @@ def await_commit(
 
     if timer is not None:
         timeout = timer.call_later(timeout_ms / 1000, partial(settle, ErrorCode.REQUEST_TIMED_OUT))
-    if partition.flush_due:
+    if partition.must_flush_before_ack:
 
         def flushed(error: OSError | None) -> None:
             if error is None:

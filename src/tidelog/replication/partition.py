@@ -280,7 +280,7 @@ class Partition:
         inflation: InflationBudget | None = None,
         checked: ValidBatch | None = None,
     ) -> LogAppendInfo:
-        """Append as leader. While a flush is due, readers do not see the records: `flush_due`."""
+        """Append as leader. Readers see the records after a flush if `must_flush_before_ack`."""
         if self._queue is not None:
             self.append_queued()
         log = self.log
@@ -366,7 +366,7 @@ class Partition:
         return info
 
     @property
-    def flush_due(self) -> bool:
+    def must_flush_before_ack(self) -> bool:
         """Whether flush.messages demands a flush before what was appended may be acknowledged."""
         return self.log.unflushed_messages >= self.log.config.flush_messages
 
@@ -382,7 +382,7 @@ class Partition:
         if up_to_offset is not None:
             offset = up_to_offset
         else:
-            offset = log.recovery_point if self.flush_due else end_offset
+            offset = log.recovery_point if self.must_flush_before_ack else end_offset
         if self.leadership is not None:
             offset = self.leadership.committed_end(offset)
         if log.high_watermark < offset:

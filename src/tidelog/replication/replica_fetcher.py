@@ -432,7 +432,7 @@ class ReplicaFetcher:
             )
             self._pause(key, followed)
             return
-        if partition.flush_due:
+        if partition.must_flush_before_ack:
             self._flush(key, followed)
         elif followed.position() != followed.told:
             self._changed[key] = None

@@ -910,9 +910,9 @@ def test_a_flush_is_due_by_messages_or_time(
 ) -> None:
     log = workshop.create(config)
     workshop.clock.advance(ms=1000)
-    assert not log.flush_due()
+    assert not log.is_flush_due()
     produce(log)
-    assert log.flush_due() is due
+    assert log.is_flush_due() is due
 
 
 def test_the_first_flush_syncs_the_topic_id_and_the_folder(

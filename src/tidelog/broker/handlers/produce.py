@@ -438,7 +438,7 @@ class _Append:
         )
         if needs_all:
             self.uncommitted.append((answer, partition, info.last_offset + 1))
-        elif partition.flush_due:
+        elif partition.must_flush_before_ack:
             self.unflushed.append((answer, partition))
         return answer
 
@@ -475,7 +475,7 @@ class _Append:
         answer.log_start_offset = outcome.log_start_offset
         if row.needs_all:
             self.uncommitted.append((answer, partition, outcome.last_offset + 1))
-        elif partition.flush_due:
+        elif partition.must_flush_before_ack:
             self.unflushed.append((answer, partition))
 
     def _checked_batch(self, row: PartitionProduceData, config: LogConfig) -> ValidBatch | None:
@@ -731,7 +731,7 @@ class _Later:
             self._flush(row, partition)
         for row, partition, offset in append.uncommitted:
             delayed.wait_for(partial(partition.when_committed, offset), partial(_settle, row))
-            if partition.flush_due:
+            if partition.must_flush_before_ack:
                 self._broker.flusher.flush(partition.log, partial(_flushed, partition))
         delayed.park(timeout_ms)
         return self._pending

@@ -145,7 +145,7 @@ def _single_gap(segment: LogSegment, end: int) -> int | None:
     return gaps[0] if gaps else None
 
 
-def lie_in(
+def false_offset_position(
     segment: LogSegment,
     scan: SegmentScan,
     limit_offset: int,

@@ -30,7 +30,7 @@ from tidelog.log.segment.log_segment import (
 )
 from tidelog.log.segment.offset_index import ENTRY as INDEX_ENTRY
 from tidelog.log.segment.offset_index import RELATIVE_OFFSET_MAX
-from tidelog.log.segment.segment_verification import lie_in
+from tidelog.log.segment.segment_verification import false_offset_position
 from tidelog.log.segment.transaction_index import AbortedTxn, TransactionIndex
 from tidelog.record.batch import CONTROL_BIT
 from tidelog.record.control import ControlType, read_marker
@@ -355,10 +355,10 @@ class SalvagePlanner:
             )
             scan = segment.scan(verify_crc=True).run()
             limit = self._limit(number) if number + 1 < len(segments) else (1 << 63) - 1
-            lie = lie_in(
+            cut_at = false_offset_position(
                 segment, scan, limit, gaps_allowed=self._gaps_allowed, is_first=number == 0
             )
-            position = scan.position if lie is None else lie
+            position = scan.position if cut_at is None else cut_at
             if position < size or scan.next_offset > limit:
                 return self._cut_at(segments, number, position)
         return None

@@ -54,6 +54,7 @@ MODULES: Final = frozenset(
         "log.log_reader",
         "log.log_validator",
         "log.partition_log",
+        "log.producer_loading",
         "log.producer_state",
         "log.segment.index_file",
         "log.segment.log_file",

@@ -9,7 +9,7 @@
     LogSegment                            segment/log_segment
     AbstractIndex, OffsetIndex, ...       segment/index_file, offset_index, time_index
     TransactionIndex                      segment/transaction_index
-    ProducerStateManager, SnapshotFile    producer_state, producer_snapshots
+    ProducerStateManager, SnapshotFile    producer_state, producer_loading, producer_snapshots
     LeaderEpochFileCache                  leader_epoch_cache
     CheckpointFile, MetaProperties        directory/checkpoints, meta_properties
     LogDirFailureChannel                  directory/log_dir_failures, log_directories

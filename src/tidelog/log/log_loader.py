@@ -39,8 +39,9 @@ from tidelog.log.leader_epoch_cache import LeaderEpochCache
 from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.log_errors import CorruptCheckpoint, StorageError
 from tidelog.log.partition_log import PartitionLog
+from tidelog.log.producer_loading import load_producers, load_producers_at
 from tidelog.log.producer_snapshots import SnapshotFiles
-from tidelog.log.producer_state import ProducerStateTable, load_producers, load_producers_at
+from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment.index_file import CorruptIndex
 from tidelog.log.segment.log_file import LogFile
 from tidelog.log.segment.log_segment import (
@@ -323,9 +324,8 @@ class LogLoader:
             self._producers,
             self._snapshots,
             self._segments,
-            log_start_offset=self._log_start_offset,
-            now_ms=self._environment.clock.time_ms(),
-            expiration_ms=self._environment.producer_expiration_ms,
+            self._log_start_offset,
+            self._environment,
         )
 
     def _recover_segment(self, segment: LogSegment, limit_offset: int = INT64_MAX) -> bool:
@@ -448,13 +448,12 @@ class LogLoader:
             self._snapshots_after_recovery(end_offset)
             return
         load_producers(
+            end_offset,
             self._producers,
             self._snapshots,
             self._segments,
-            log_start_offset=self._log_start_offset,
-            end_offset=end_offset,
-            now_ms=self._environment.clock.time_ms(),
-            expiration_ms=self._environment.producer_expiration_ms,
+            self._log_start_offset,
+            self._environment,
         )
 
     def _snapshots_after_recovery(self, end_offset: int) -> None:

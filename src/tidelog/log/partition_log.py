@@ -33,8 +33,9 @@ from tidelog.log.log_flush import FlushTicket, SyncState
 from tidelog.log.log_reader import LogReader
 from tidelog.log.log_reader import ReadResult as ReadResult
 from tidelog.log.log_validator import AppendOrigin, FetchedBatches, validate_for_append
+from tidelog.log.producer_loading import check_producer, producers_at
 from tidelog.log.producer_snapshots import SnapshotFiles
-from tidelog.log.producer_state import ProducerStateTable, find_duplicate, producers_at
+from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment.index_file import CorruptIndex
 from tidelog.log.segment.log_segment import LogSegment, new_segment
 from tidelog.log.segment.segment_walk import WalkDue
@@ -259,7 +260,7 @@ class PartitionLog:
         has_producer = batch.producer_id >= 0
         if has_producer:
             is_client = origin == AppendOrigin.CLIENT
-            duplicate = find_duplicate(batch, self.producers, self.segments, is_client)
+            duplicate = check_producer(batch, self.producers, self.segments, is_client)
             if duplicate is not None:
                 return LogAppendInfo.of_duplicate(duplicate, self.log_start_offset, leader_epoch)
         if leader_epoch != self._appended_epoch:
@@ -329,7 +330,7 @@ class PartitionLog:
             if run.knows_producer(batch):
                 if not run.continues_sequence(batch):
                     return False
-            elif find_duplicate(batch, self.producers, self.segments, True) is not None:
+            elif check_producer(batch, self.producers, self.segments, True) is not None:
                 return False
         return run.has_room_for(batch, self.config, self._max_segment_ms, now_ms)
 
@@ -728,12 +729,7 @@ class PartitionLog:
     def _producers_at(self, offset: int, log_start_offset: int) -> ProducerStateTable:
         try:
             return producers_at(
-                offset,
-                self.snapshots,
-                self.segments,
-                log_start_offset=log_start_offset,
-                now_ms=self._environment.clock.time_ms(),
-                expiration_ms=self._environment.producer_expiration_ms,
+                offset, self.snapshots, self.segments, log_start_offset, self._environment
             )
         except OSError as error:
             raise self._storage_error("read the producers of", error) from error

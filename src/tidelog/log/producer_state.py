@@ -19,16 +19,12 @@ the matching `add_*` follows once the batch is in the log.
 A transaction is open from its first batch to its marker, and unreplicated from there until the
 high watermark passes the marker; the first offset of either kind bounds the last stable offset.
 
-To know the producers at an offset, `producers_at` loads the latest good snapshot below it and
-replays the batches after that. Without a snapshot it replays the whole log.
+The table knows no files: `producer_loading` fills it from snapshots and segments.
 """
 
 from __future__ import annotations
 
-import logging
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from tidelog.log.log_errors import (
@@ -38,21 +34,16 @@ from tidelog.log.log_errors import (
     OutOfOrderSequence,
 )
 from tidelog.log.log_validator import ValidBatch
-from tidelog.log.producer_snapshots import SnapshotFiles, SnapshotRow
-from tidelog.log.segment.log_segment import LogSegment
+from tidelog.log.producer_snapshots import SnapshotRow
 from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record import kernel
-from tidelog.record.batch import CONTROL_BIT, SEQUENCES, is_sequence_after
+from tidelog.record.batch import CONTROL_BIT, SEQUENCES, TRANSACTIONAL_BIT, is_sequence_after
 from tidelog.record.kernel import ProducerBatch
-
-logger = logging.getLogger(__name__)
 
 BATCHES_KEPT: Final = 5
 NO_OFFSET: Final = -1
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-# Five batches of a megabyte, and what others wrote between them.
-RECALLED_BYTES: Final = 8 << 20
 _NO_INDEX: Final = 1 << 30  # an interval of index entries that no marker reaches
 
 
@@ -82,7 +73,7 @@ class ProducerEntry:
         self.current_txn_first_offset = NO_OFFSET
         self.marker_count = 0  # since the entry was made; see `markers_of`
         self.batches: list[BatchMetadata] = []  # oldest first, at most BATCHES_KEPT, one epoch
-        self.is_from_snapshot = False  # the log may hold older ones; see `find_duplicate`
+        self.is_from_snapshot = False  # the log may hold older ones; see `check_producer`
 
     @property
     def last_sequence(self) -> int:
@@ -272,7 +263,7 @@ class ProducerStateTable:
             control_type,
             coordinator_epoch,
         ) = row
-        if not attributes & 0x20:
+        if not attributes & CONTROL_BIT:
             self.add_data_batch(
                 producer_id,
                 producer_epoch,
@@ -281,7 +272,7 @@ class ProducerStateTable:
                 base_offset,
                 last_offset,
                 timestamp,
-                attributes & 0x10 != 0,
+                attributes & TRANSACTIONAL_BIT != 0,
             )
             return None
         if control_type not in (ABORT_MARKER, COMMIT_MARKER):
@@ -426,154 +417,3 @@ def marker_fields(data: memoryview | bytearray) -> tuple[int, int]:
         return -1, -1
     marker = scan.producers[0]
     return marker.control_type, marker.coordinator_epoch
-
-
-def load_producers(
-    table: ProducerStateTable,
-    snapshots: SnapshotFiles,
-    segments: Sequence[LogSegment],
-    *,
-    log_start_offset: int,
-    end_offset: int,
-    now_ms: int,
-    expiration_ms: int,
-) -> None:
-    """Make `table`, and a snapshot, hold what the log says of producers below `end_offset`."""
-    snapshots.remove_outside(log_start_offset, end_offset)
-    table.clear()
-    known_offset = snapshots.load_latest(table, now_ms, expiration_ms)
-    known_offset = max(known_offset, log_start_offset)
-    if known_offset < end_offset:
-        replay_producers(table, segments, known_offset, end_offset)
-        snapshots.take(table, end_offset)
-
-
-def load_producers_at(
-    offset: int,
-    table: ProducerStateTable,
-    snapshots: SnapshotFiles,
-    segments: Sequence[LogSegment],
-    *,
-    log_start_offset: int,
-    now_ms: int,
-    expiration_ms: int,
-) -> None:
-    """Fill `table` with what holds at `offset`, above which `snapshots` has none."""
-    known_offset = snapshots.load_latest(table, now_ms, expiration_ms)
-    known_offset = max(known_offset, log_start_offset)
-    if known_offset < offset:
-        replay_producers(table, segments, known_offset, offset)
-
-
-def producers_at(
-    end_offset: int,
-    snapshots: SnapshotFiles,
-    segments: Sequence[LogSegment],
-    *,
-    log_start_offset: int,
-    now_ms: int,
-    expiration_ms: int,
-) -> ProducerStateTable:
-    """What the log says of producers below `end_offset`; nothing is written."""
-    older = [each for each in snapshots.offsets() if log_start_offset < each <= end_offset]
-    table = ProducerStateTable()
-    load_producers_at(
-        end_offset,
-        table,
-        SnapshotFiles(snapshots.directory, older),
-        segments,
-        log_start_offset=log_start_offset,
-        now_ms=now_ms,
-        expiration_ms=expiration_ms,
-    )
-    return table
-
-
-def replay_producers(
-    table: ProducerStateTable, segments: Sequence[LogSegment], start_offset: int, end_offset: int
-) -> None:
-    """Batches that have a producer and end in [start_offset, end_offset)."""
-    first = max(bisect_right([s.base_offset for s in segments], start_offset) - 1, 0)
-    for segment in segments[first:]:
-        if segment.base_offset >= end_offset or segment.size == 0:
-            continue
-        position = segment.indexed_position_of(start_offset)
-        for piece in segment.scan(verify_crc=False, position=position):
-            for row in piece.producers:
-                if start_offset <= row.last_offset < end_offset:
-                    table.replay(row)
-            if piece.next_offset >= end_offset:
-                break
-
-
-def find_duplicate(
-    batch: ValidBatch,
-    producers: ProducerStateTable,
-    segments: Sequence[LogSegment],
-    check_sequence: bool,
-) -> BatchMetadata | None:
-    """As `ProducerStateTable.check_batch`, with what the log knows beyond the table.
-
-    A snapshot holds only the last batch of each producer, but a producer may send its last five
-    again: a client that lost its leader sends all that it had in flight. A leader that stopped
-    cleanly meanwhile, and leads again, would take the older batches for a gap and answer 45, and
-    the client would give up. So on the first such batch the log's end is read for the older ones,
-    once for each producer of a snapshot.
-    """
-    try:
-        return producers.check_batch(batch, check_sequence)
-    except OutOfOrderSequence:
-        entry = producers.producers[batch.producer_id]
-        if not entry.is_from_snapshot:
-            raise
-        entry.is_from_snapshot = False
-        entry.batches[:0] = _batches_before(entry, batch.producer_id, segments)
-    return producers.check_batch(batch, check_sequence)
-
-
-def _batches_before(
-    entry: ProducerEntry, producer_id: int, segments: Sequence[LogSegment]
-) -> Sequence[BatchMetadata]:
-    """Of its epoch, the last ones before those it knows."""
-    found: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT - len(entry.batches))
-    if not entry.batches:
-        return found
-    end_offset = entry.batches[0].base_offset
-    try:
-        for segment, position in _last_stretch(segments, end_offset):
-            for piece in segment.scan(verify_crc=True, position=position):
-                found.extend(
-                    BatchMetadata(
-                        row.base_sequence,
-                        row.last_sequence,
-                        row.base_offset,
-                        row.last_offset,
-                        row.max_timestamp,
-                    )
-                    for row in piece.producers
-                    if row.producer_id == producer_id
-                    and row.producer_epoch == entry.producer_epoch
-                    and row.base_offset < end_offset
-                    and not row.attributes & CONTROL_BIT
-                )
-                if piece.next_offset > end_offset:
-                    break
-    except OSError as error:
-        logger.warning("cannot look for batches of producer %d: %s", producer_id, error)
-    return found
-
-
-def _last_stretch(
-    segments: Sequence[LogSegment], end_offset: int
-) -> Iterator[tuple[LogSegment, int]]:
-    """Where to begin in which segments, to read about RECALLED_BYTES up to that offset."""
-    number = bisect_right([segment.base_offset for segment in segments], end_offset) - 1
-    stretch: list[tuple[LogSegment, int]] = []
-    wanted = RECALLED_BYTES
-    while number >= 0 and wanted > 0:
-        segment = segments[number]
-        end = segment.size if stretch else segment.indexed_position_of(end_offset)
-        stretch.append((segment, segment.indexed_position_before(max(end - wanted, 0))))
-        wanted -= end
-        number -= 1
-    return reversed(stretch)

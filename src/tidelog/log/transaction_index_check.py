@@ -27,8 +27,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tidelog.log.log_environment import LogEnvironment
+from tidelog.log.producer_loading import producers_at
 from tidelog.log.producer_snapshots import SnapshotFiles
-from tidelog.log.producer_state import ABORT_MARKER, NO_OFFSET, ProducerStateTable, producers_at
+from tidelog.log.producer_state import ABORT_MARKER, NO_OFFSET, ProducerStateTable
 from tidelog.log.segment.index_file import CorruptIndex
 from tidelog.log.segment.log_segment import LogSegment
 from tidelog.log.segment.segment_scan import SegmentScan
@@ -317,9 +318,8 @@ class TransactionIndexCheck:
             segment.base_offset,
             self._snapshots,
             self._segments,
-            log_start_offset=self._log_start_offset,
-            now_ms=self._environment.clock.time_ms(),
-            expiration_ms=self._environment.producer_expiration_ms,
+            self._log_start_offset,
+            self._environment,
         )
 
     def _good_end(self, segment: LogSegment, limit_offset: int) -> int:

@@ -605,8 +605,8 @@ class Partition:
                 self._fetches = None
 
     def wake_fetches(self) -> None:
-        """Waiting fetches must look again: the leader changed, a transaction ended, or the partition
-        is removed. A deletion of records wakes nobody, as in Kafka.
+        """Waiting fetches must look again: the leader changed, a transaction ended, or the
+        partition is removed. A deletion of records wakes nobody, as in Kafka.
         """
         for fetch in tuple(self._fetches or ()):
             fetch.wake_soon()

@@ -14,7 +14,8 @@ from tests.support.log_builder import ABORT, LogWorkshop, end_txn, produce
 from tidelog.config.topic import LogConfig
 from tidelog.log import truncation_walk
 from tidelog.log.partition_log import PartitionLog
-from tidelog.log.producer_state import ProducerStateTable, replay_producers
+from tidelog.log.producer_loading import replay_producers
+from tidelog.log.producer_state import ProducerStateTable
 from tidelog.log.segment.log_segment import LogSegment
 from tidelog.log.segment.segment_scan import SegmentScan
 from tidelog.log.truncation_walk import TruncationWalk

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.log_builder import COMMIT, LogWorkshop, end_txn, produce
 from tidelog.config.topic import LogConfig
-from tidelog.log import producer_state
+from tidelog.log import producer_loading
 from tidelog.log.log_errors import OutOfOrderSequence
 from tidelog.log.partition_log import LogAppendInfo, PartitionLog
 
@@ -112,7 +112,7 @@ def test_batches_are_found_in_the_segments_before_the_last(workshop: LogWorkshop
 def test_only_the_end_of_the_log_is_looked_through(
     workshop: LogWorkshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producer_state, "RECALLED_BYTES", 2_000)
+    monkeypatch.setattr(producer_loading, "RECALLED_BYTES", 2_000)
     log = workshop.create(replace(LogConfig(), index_interval_bytes=100))
     for sequence in range(4):
         send(log, sequence, size=1_000)

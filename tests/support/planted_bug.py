@@ -12,8 +12,9 @@ import tidelog
 from tidelog.errors import ErrorCode
 from tidelog.log.log_validator import FetchedBatches
 from tidelog.replication import follower_session
+from tidelog.replication.delayed_answer import Settle
 from tidelog.replication.follower_session import FollowerAnswer, SessionPartition
-from tidelog.replication.partition import EpochEndOffset, LogReadInfo, Partition, Settle
+from tidelog.replication.partition import EpochEndOffset, LogReadInfo, Partition
 from tidelog.tools.cli.main import main
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PREFIX: Final = "config_change_"
 EXPIRATION_MS: Final = 15 * 60 * 1000
 
 
@@ -88,17 +86,17 @@ class ConfigChanges:
         except NoNode:
             self._last_number = number
             return
-        await self._apply_change(name, _entity_path(data))
+        await self._apply_change(name, data)
         self._last_number = number
         self._made_ms[path] = stat.ctime_ms
 
-    async def _apply_change(self, name: str, entity_path: str) -> None:
+    async def _apply_change(self, name: str, data: bytes) -> None:
         """A change that this broker cannot make use of must not keep it from those behind it."""
-        entity_type, _, entity = entity_path.partition("/")
         unread: StoreError | None = None
 
         async def apply() -> None:
             nonlocal unread
+            entity_type, _, entity = znodes.decode_config_change(data).partition("/")
             try:
                 if entity_type == "topics":
                     await self._config.topic_announced(entity)
@@ -109,7 +107,7 @@ class ConfigChanges:
             except StoreError as error:
                 unread = error
 
-        await attempted(f"applying {name} of {entity_path}", apply)
+        await attempted(f"applying {name}: {data!r}", apply)
         if unread is not None:
             raise unread
 
@@ -123,13 +121,5 @@ class ConfigChanges:
 
 
 def _number(name: str) -> int:
-    digits = name.removeprefix(PREFIX)
+    digits = name.removeprefix(znodes.CONFIG_CHANGE.rpartition("/")[2])
     return int(digits) if digits.isdigit() else -1
-
-
-def _entity_path(data: bytes) -> str:
-    try:
-        value = json.loads(data)
-    except ValueError:
-        return ""
-    return str(value.get("entity_path", "")) if isinstance(value, dict) else ""

@@ -14,6 +14,7 @@ from tests.support.config_broker import (
 from tests.support.metadata import in_loop
 from tidelog.broker.config_changes import ConfigChanges
 from tidelog.config.group import SESSION_TIMEOUT, GroupConfig
+from tidelog.controller import znodes
 from tidelog.errors import ErrorCode, KafkaError
 
 
@@ -113,6 +114,39 @@ async def test_a_change_that_cannot_be_taken_over_does_not_keep_back_those_behin
 
     monkeypatch.setattr(two.dynamic_config, "topic_announced", fail)
     await one.dynamic_config.alter_topic("t", lambda before: {"retention.ms": "7"})
+    await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
+    changes = following(two)
+    await changes.start()
+    assert two.config["message.max.bytes"] == 100
+    changes.close()
+    await store.close()
+
+
+@in_loop
+async def test_a_change_that_an_old_broker_announces_is_taken_over(tmp_path: Path) -> None:
+    """Version 1 of the node names entity type and name apart from each other."""
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    await create_topic(store, "t", {}, one, two)
+    changes = following(two)
+    await changes.start()
+    await store.set(znodes.config_path("topics", "t"), znodes.encode_config({"retention.ms": "7"}))
+    node = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
+    await store.create(znodes.CONFIG_CHANGE, node, sequence=True)
+    await rounds()
+    assert two.dynamic_config.log_config("t").retention_ms == 7
+    changes.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("node", [b"", b"[]", b'{"version":3}', b'{"version":1}'])
+@in_loop
+async def test_a_node_that_makes_no_sense_does_not_keep_back_those_behind_it(
+    tmp_path: Path, node: bytes
+) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    await store.create(znodes.CONFIG_CHANGE, node, sequence=True)
     await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
     changes = following(two)
     await changes.start()

@@ -46,7 +46,7 @@ BROAD_EXCEPT_FILES = {
     "network/connection.py",
     "pending.py",  # the failure path of the reader gets what it raises
     "supervisor.py",
-    "broker/log_cleaner.py",
+    "log/cleaner/log_cleaner.py",
     "tools/cli/main.py",
 }
 

@@ -28,7 +28,6 @@ from tidelog.broker.dispatcher import RequestDispatcher
 from tidelog.broker.dynamic_config import DynamicConfig
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.housekeeping import Housekeeping
-from tidelog.broker.log_cleaner import LogCleaner
 from tidelog.broker.log_dir_failure_handler import (
     LogDirFailureHandler,
     exit_anyway,
@@ -51,6 +50,7 @@ from tidelog.coordinator.group.coordinator import GroupCoordinator
 from tidelog.coordinator.txn.coordinator import TransactionCoordinator
 from tidelog.coordinator.txn.markers import MarkerWriter
 from tidelog.errors import StartupError
+from tidelog.log.cleaner.log_cleaner import LogCleaner
 from tidelog.log.directory.log_directory import LogDirectory
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog

@@ -14,7 +14,7 @@
     CheckpointFile, MetaProperties        directory/checkpoints, meta_properties
     LogDirFailureChannel                  directory/log_dir_failures, log_directories
     AlterReplicaLogDirs' future log       future_log
-    LogCleaner (its threads)              tidelog.broker.log_cleaner
+    LogCleaner (its threads)              cleaner/log_cleaner
     Cleaner, LogCleanerManager            cleaner/cleaner, cleaner/log_cleaner_manager
 
 Kafka has nothing like these: `segment/segment_verification` checks old bytes when they are first

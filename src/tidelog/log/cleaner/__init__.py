@@ -13,5 +13,5 @@ One round over a log: `log_to_clean` says how far it may go, how dirty the log i
 needs to know; `cleaner` has `segment_pass` build an offset map of the dirty tail and copy what
 stays, one group of segments after another, into `cleaned_segment`s; the log swaps each in for its
 group. `log_cleaner_manager` chooses the log and keeps the state; it and the swaps belong to the
-broker loop, the copying to a thread. Only `broker.log_cleaner` knows of both.
+broker loop, the copying to a thread. Only `log_cleaner` knows of both.
 """

@@ -15,10 +15,10 @@ import pytest
 from tests.support.cleaning import stored_pairs, write
 from tests.support.clock import FakeClock
 from tests.support.log_broker import close_abruptly
-from tidelog.broker.log_cleaner import LogCleaner
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.log.cleaner.cleaned_segment import CleanedSegment
+from tidelog.log.cleaner.log_cleaner import LogCleaner
 from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager, Round
 from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog

@@ -7,7 +7,6 @@
     FetchSessionCache, FetchSession            fetch_sessions; replication/follower_session
     ReplicaManager.becomeLeaderOrFollower      leadership_changes
     LogDirFailureHandler                       log_dir_failure_handler
-    LogCleaner                                 log_cleaner, tidelog.log.cleaner
     MetadataCache                              metadata_cache; metadata_answers, encoded
     DynamicBrokerConfig, ConfigAdminManager    dynamic_config, config_resource, broker_loggers
     ZkConfigManager                            config_changes

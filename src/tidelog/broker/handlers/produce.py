@@ -31,7 +31,7 @@ Unlike Kafka
 - Every error has a message, not only those that name records.
 - Timestamps in the future are taken, as by Kafka 3.9: Kafka 4 has another default of
   message.timestamp.after.max.ms.
-- Offset deltas out of order are put right; see `log.validator`.
+- Offset deltas out of order are put right; see `log.log_validator`.
 Checks, in order: transactional id, topic and partition known, with bad acks one whole batch (87,
 76), acks (21), partition hosted and led here, not a topic of the coordinators (17; Kafka's admin
 client, by its client id, may), the transaction, no batch before it refused, enough replicas in
@@ -43,16 +43,14 @@ TRANSACTION_ABORTABLE, v12 adds partitions to the transaction (KIP-890), v13 top
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.context import CloseConnection, RequestContext
+from tidelog.broker.deferred_rows import DeferredRow, DeferredRows, PartOutcome, bytes_of
 from tidelog.broker.metadata_cache import current_leader, leader_endpoints
-from tidelog.broker.rows_put_off import RowPutOff, bytes_of, part_of
 from tidelog.broker.transactions import admit_records
 from tidelog.controller.topic_names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
@@ -96,7 +94,6 @@ Row = tuple[PartitionProduceResponse, Partition]
 ALL: Final = -1
 NOT_BEGUN: Final = -1.0
 ROWS_AT_ONCE: Final = 20  # a request for more partitions looks at the time
-ROWS_A_PART: Final = 200
 FIRST_VERSION_WITH_LEADERS: Final = 10
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 LAST_VERSION_WITHOUT_STORAGE_ERROR: Final = 3
@@ -139,12 +136,12 @@ def _append_all(
     response = ProduceResponse(responses=responses)
     if append.is_part:
         return response
-    if append.put_off:
+    if append.deferred:
         if append.queued:
             context.broker.append_turn.end()
-        return _Rest(context, request, append, response).answer()
+        return _append_deferred(context, request, append, response)
     if append.queued:
-        return _TurnAnswer(context, request, append, response).pending
+        return _QueuedAnswer(context, request, append, response).pending
     return _finish(context, request, append, response)
 
 
@@ -155,7 +152,7 @@ def _finish(
     if append.misdirected and append.version >= FIRST_VERSION_WITH_LEADERS:
         _tell_leaders(context, append.misdirected, response)
     if append.unflushed or append.uncommitted:
-        return _Later(context.broker, append, response).answer(request.timeout_ms)
+        return _CommitWait(context.broker, append, response).answer(request.timeout_ms)
     return append.answer(response)
 
 
@@ -185,93 +182,35 @@ def _append_transactional(
     return written.and_then(added)
 
 
-class _Rest:
-    """What a request leaves for later, because it takes long.
+def _append_deferred(
+    context: RequestContext, request: ProduceRequest, append: _Append, response: ProduceResponse
+) -> Pending[Answer]:
+    """Append the rows that take long, and answer after the last one."""
+    version = append.version
 
-    Part after part of it is checked in a thread if need be, waits for a slice of the loop, and is
-    then handled as a request of its own: leadership, transaction and sequences are those of that
-    moment. The answer comes after the last one.
-    """
+    def handle_part(
+        part: ProduceRequest, rows: Sequence[DeferredRow]
+    ) -> PartOutcome | Pending[PartOutcome]:
+        later = _Append(context, part)
+        later.go_on_from(append, rows)
 
-    def __init__(
-        self,
-        context: RequestContext,
-        request: ProduceRequest,
-        append: _Append,
-        response: ProduceResponse,
-    ) -> None:
-        self._context = context
-        self._request = request
-        self._append = append
-        self._response = response
-        self._rows = deque(append.put_off)
-        self._pending: Pending[Answer] = Pending()
-        self._by_id = append.version >= FIRST_VERSION_WITH_TOPIC_IDS
-        # Where the rows of the answer are: list and position.
-        self._places = {
-            (self._key(topic), row.index): (topic.partition_responses, place)
-            for topic in response.responses
-            for place, row in enumerate(topic.partition_responses)
-        }
-        self._held_bytes = bytes_of(self._rows)
+        def outcome(answer: Answer) -> PartOutcome:
+            assert isinstance(answer, ProduceResponse)
+            return answer, later.deferred
 
-    def _key(self, topic: TopicProduceResponse) -> str | Uuid:
-        return topic.topic_id if self._by_id else topic.name
+        answer = _handle(context, part, later)
+        return answer.map(outcome) if isinstance(answer, Pending) else outcome(answer)
 
-    def answer(self) -> Pending[Answer]:
-        self._context.broker.record_threads.hold(self._held_bytes)
-        self._next_part()
-        return self._pending
-
-    def _next_part(self) -> None:
-        rows = [self._rows.popleft() for _ in range(min(ROWS_A_PART, len(self._rows)))]
-        heavy = [row for row in rows if row.is_heavy and row.checked is None]
-        version = self._append.version
-
-        def check() -> None:
-            for row in heavy:
-                row.check(version)
-
-        if heavy:
-            ready = self._context.broker.record_threads.run(0, check)
-        else:
-            breath = asyncio.ensure_future(self._context.broker.slices.breathe())
-            ready = Pending.of_future(breath)
-        ready.and_then(lambda _: self._handle(rows)).then(self._go_on, self._fail)
-
-    def _handle(self, rows: Sequence[RowPutOff]) -> Pending[None] | None:
-        part = part_of(self._request, rows)
-        append = _Append(self._context, part)
-        append.go_on_from(self._append, rows)
-        answer = _handle(self._context, part, append)
-        if isinstance(answer, Pending):
-            return answer.map(partial(self._handled, append))
-        self._handled(append, answer)
-        return None
-
-    def _handled(self, append: _Append, answer: Answer) -> None:
-        assert isinstance(answer, ProduceResponse)
-        for topic in answer.responses:
-            key = self._key(topic)
-            for row in topic.partition_responses:
-                rows, place = self._places[key, row.index]
-                rows[place] = row
-        self._rows.extendleft(reversed(append.put_off))
-
-    def _go_on(self, _: None) -> None:
-        if self._rows:
-            self._next_part()
-            return
-        self._let_go()
-        self._pending.resolve(_finish(self._context, self._request, self._append, self._response))
-
-    def _fail(self, cause: BaseException) -> None:
-        self._let_go()
-        self._pending.fail(cause)
-
-    def _let_go(self) -> None:
-        held_bytes, self._held_bytes = self._held_bytes, 0
-        self._context.broker.record_threads.let_go(held_bytes)
+    rows = DeferredRows(
+        context.broker,
+        request,
+        response,
+        append.deferred,
+        handle_part,
+        version,
+        by_topic_id=version >= FIRST_VERSION_WITH_TOPIC_IDS,
+    )
+    return rows.append().and_then(lambda _: _finish(context, request, append, response))
 
 
 class _Append:
@@ -288,12 +227,12 @@ class _Append:
         "_session",
         "_topic",
         "acks",
+        "deferred",
         "is_part",
         "is_transactional",
-        "later",
         "misdirected",
-        "put_off",
         "queued",
+        "queued_answer",
         "refusal",
         "refused",
         "uncommitted",
@@ -313,13 +252,13 @@ class _Append:
         # Appended, to be held by all in-sync replicas up to an offset before the answer.
         self.uncommitted: list[tuple[PartitionProduceResponse, Partition, int]] = []
         self.misdirected: list[tuple[str, PartitionProduceResponse]] = []  # led elsewhere
-        self.put_off: list[RowPutOff] = []  # not appended yet
+        self.deferred: list[DeferredRow] = []  # not appended yet
         self.queued = 0  # rows that wait for the end of the turn
         self.unsettled = 0  # rows of them without an outcome
-        self.later: _TurnAnswer | None = None  # to be told when none waits any more
-        self._deadline: float = 0.0  # by perf_counter; what comes after it is put off
+        self.queued_answer: _QueuedAnswer | None = None  # to be told when none waits any more
+        self._deadline: float = 0.0  # by perf_counter; what comes after it is deferred
         self.is_part = False  # of a larger request, whose answer is made elsewhere
-        self._checked: dict[tuple[str, Uuid, int], RowPutOff] = {}  # by a thread
+        self._checked: dict[tuple[str, Uuid, int], DeferredRow] = {}  # by a thread
         self.refusal: ErrorCode | None = None  # applies to every partition
         self.refused: dict[TopicPartition, KafkaError] = {}  # not in the transaction
         transactional, self._inflation = _survey(request, self.version)
@@ -331,8 +270,8 @@ class _Append:
         elif not -1 <= request.acks <= 1:
             self.refusal = ErrorCode.INVALID_REQUIRED_ACKS
 
-    def go_on_from(self, before: _Append, rows: Sequence[RowPutOff]) -> None:
-        """Append rows that were put off; the rest of the request was appended before."""
+    def go_on_from(self, before: _Append, rows: Sequence[DeferredRow]) -> None:
+        """Append rows that were deferred; the rest of the request was appended before."""
         self.is_part = True
         self._may_wait = False
         self.refusal = before.refusal
@@ -380,7 +319,7 @@ class _Append:
     ) -> PartitionProduceResponse:
         index = row.index
         if self._deadline and self._is_late():
-            return self._put_off_again(row)
+            return self._defer_again(row)
         if self.refusal is not None:
             return self._refused(topic, row, unknown, self.refusal)
         partition = self._broker.replicas.get(topic, index)
@@ -487,26 +426,26 @@ class _Append:
     ) -> PartitionProduceResponse:
         assert row.records is not None
         assert self._inflation is not None
-        heavy = next((each for each in self.put_off if each.is_heavy), None)
+        heavy = next((each for each in self.deferred if each.is_heavy), None)
         budget = self._inflation.for_thread() if heavy is None else heavy.budget
-        held_bytes = bytes_of(self.put_off)
+        held_bytes = bytes_of(self.deferred)
         if not self._broker.record_threads.may_hold(held_bytes + len(row.records)):
             self._inflation = budget
             return self._partition(topic, row, None)
-        return self._put_off(row, config, self._broker.clock.time_ms(), budget)
+        return self._defer(row, config, self._broker.clock.time_ms(), budget)
 
-    def _put_off_again(self, row: PartitionProduceData) -> PartitionProduceResponse:
+    def _defer_again(self, row: PartitionProduceData) -> PartitionProduceResponse:
         before = self._checked.get((self._topic.name, self._topic.topic_id, row.index))
         if before is None:
-            return self._put_off(row)
-        self.put_off.append(before)
+            return self._defer(row)
+        self.deferred.append(before)
         return PartitionProduceResponse(index=row.index)
 
-    def _put_off(self, row: PartitionProduceData, *check: Any) -> PartitionProduceResponse:
+    def _defer(self, row: PartitionProduceData, *check: Any) -> PartitionProduceResponse:
         records = row.records
         if records is not None and not self.is_part:  # the frame is gone when `handle` returns
             records = memoryview(bytearray(records))
-        self.put_off.append(RowPutOff(self._topic, row.index, records, *check))
+        self.deferred.append(DeferredRow(self._topic, row.index, records, *check))
         return PartitionProduceResponse(index=row.index)
 
     def _refused(
@@ -679,11 +618,11 @@ class _QueuedRow(QueuedAppend):
         try:
             append.settle(self)
         finally:
-            if not append.queued and append.later is not None:
-                append.later.finish()
+            if not append.queued and append.queued_answer is not None:
+                append.queued_answer.finish()
 
 
-class _TurnAnswer:
+class _QueuedAnswer:
     """An answer that waits for the end of the turn, and then as long as it would have to."""
 
     __slots__ = ("_append", "_context", "_request", "_response", "pending")
@@ -700,10 +639,10 @@ class _TurnAnswer:
         self._append = append
         self._response = response
         self.pending: Pending[Answer] = Pending(lets_others_pass=True)
-        append.later = self
+        append.queued_answer = self
 
     def finish(self) -> None:
-        self._append.later = None  # else the two hold each other
+        self._append.queued_answer = None  # else the two hold each other
         self.pending.guard(self._finish)
 
     def _finish(self) -> None:
@@ -711,7 +650,7 @@ class _TurnAnswer:
         self.pending.resolve(answer)
 
 
-class _Later:
+class _CommitWait:
     """An answer that waits for flushes and for other replicas."""
 
     __slots__ = ("_append", "_broker", "_pending", "_remaining", "_response")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from tests.support.handlers import FakeConnection, HandlerStage
-from tidelog.broker.dispatcher import Authenticate, Authorise, RequestDispatcher
+from tidelog.broker.dispatcher import Authenticate, Authorize, RequestDispatcher
 from tidelog.protocol.header import encode_request_header
 
 
@@ -57,10 +57,10 @@ class Dispatch:
         self,
         stage: HandlerStage,
         authenticate: Authenticate | None = None,
-        authorise: Authorise | None = None,
+        authorize: Authorize | None = None,
     ) -> None:
         self.dispatcher = RequestDispatcher(
-            stage.broker, authenticate=authenticate, authorise=authorise
+            stage.broker, authenticate=authenticate, authorize=authorize
         )
         self.connection = ClosableConnection()
 

@@ -1,6 +1,6 @@
 """The operation bit sets that Metadata, DescribeCluster, DescribeGroups and others report.
 
-Bit n stands for ACL operation n. While no authoriser is configured everything that makes sense
+Bit n stands for ACL operation n. While no authorizer is configured everything that makes sense
 for the resource is allowed, which is what Kafka reports then.
 """
 

@@ -1,17 +1,19 @@
 """From a request frame to a handler and back.
 
-A request takes these steps, in this order; those in brackets are not there unless the broker is
-given them, and cost nothing then:
+A request takes these steps, in this order:
 
     decode          its header, and which API it is for
     (authenticate)  whether this client may ask at all; before its message is decoded
-    recall          a Metadata answer that was kept; not if there is an authoriser
+    recall          a Metadata answer that was kept; not if there is an authorizer
     decode          its message
-    (authorise)     whether its principal may ask this
+    (authorize)     whether its principal may ask this
     handle          the handler of the API
-    (measure)       in `respond`, where request, header and answer are known; nothing yet
-    (throttle)      likewise
     encode          `respond`
+
+The two in brackets are hooks for SASL and for ACLs, which come next. No broker passes them yet, so
+they cost nothing; docs/design/0017-request-edge.md says how their shape has to change. Metrics and
+quotas will hang in `respond`, where request, header and answer are known. Until then every answer's
+throttle_time_ms is 0.
 
 A handler answers at once, or returns a `Pending`, or a coroutine, of which `_run` makes a Pending.
 A request whose answer fails closes its connection, and the cause is logged.
@@ -49,7 +51,7 @@ METADATA: Final = int(ApiKey.METADATA)
 
 # What they return is the answer; None lets the request pass.
 Authenticate: TypeAlias = Callable[[RequestContext], Answer]
-Authorise: TypeAlias = Callable[[RequestContext, Message], Answer]
+Authorize: TypeAlias = Callable[[RequestContext, Message], Answer]
 
 
 class Request(Protocol):
@@ -73,11 +75,11 @@ class RequestDispatcher:
         broker: Broker,
         *,
         authenticate: Authenticate | None = None,
-        authorise: Authorise | None = None,
+        authorize: Authorize | None = None,
     ) -> None:
         self._broker = broker
         self._authenticate = authenticate
-        self._authorise = authorise
+        self._authorize = authorize
         self._apis: dict[int, Api] = {
             int(api.key): api for api in served(in_cluster=broker.cluster is not None)
         }
@@ -112,7 +114,7 @@ class RequestDispatcher:
             self._wait(request, header, self._decode_apart(api, context, bytes(frame)))
             return
         question: Question | None = None
-        if header.api_key == METADATA and self._authorise is None:
+        if header.api_key == METADATA and self._authorize is None:
             body = frame[header.body_position :].tobytes()
             question = (header.api_version, context.session.listener_name, body)
             kept = self._metadata_answers.get(question)
@@ -135,13 +137,13 @@ class RequestDispatcher:
     def _handle(
         self, api: Api, context: RequestContext, message: Message
     ) -> Answer | Pending[Answer]:
-        if self._authorise is not None:
-            refusal = self._authorise(context, message)
+        if self._authorize is not None:
+            refusal = self._authorize(context, message)
             if refusal is not None:
                 return refusal
         answer = api.handle(context, message)
         if isinstance(answer, Message) or type(answer) is Pending:
-            return answer  # most are; the next question is dear
+            return answer  # as most are: the check for a coroutine is slow
         if isinstance(answer, Coroutine):  # a compiled handler's has a type of its own
             return self._run(answer)
         return answer

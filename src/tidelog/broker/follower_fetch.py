@@ -45,7 +45,7 @@ def handle(
     follower = cluster.host.follower(replica_id)
     try:
         if request.replica_state is not None:
-            follower.fetches_in(request.replica_state.replica_epoch)
+            follower.note_fetch(request.replica_state.replica_epoch)
         session = _session(context, request, replica_id, cluster)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)

@@ -8,7 +8,7 @@ all answers go.
 
 Only plain answers are kept: every topic is there, every partition has a leader, nothing was
 created. All others are made anew each time. The dispatcher keeps no answers if it is given an
-authoriser, since they would depend on the principal.
+authorizer, since they would depend on the principal.
 """
 
 from __future__ import annotations

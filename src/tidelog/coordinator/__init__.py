@@ -21,5 +21,6 @@
     TransactionMarkerChannelManager            txn/markers, txn/retries
     AddPartitionsToTxnManager                  txn/admission, tidelog.broker.transactions
 
-A coordinator is found by its internal topic in `registry`; a new kind joins with a row there.
+A coordinator is found by its internal topic in `registry`. A new kind joins where
+`broker/broker.py` makes the registry.
 """

@@ -1,7 +1,8 @@
 """The coordinators of a broker, each by the internal topic that it keeps its state in.
 
 Whoever hosts, leads, loses or deletes partitions asks here who looks after them, and knows no
-coordinator by name: another one joins by a row in `broker/broker.py`.
+coordinator by name: a new one joins where `broker/broker.py` makes
+this registry.
 """
 
 from __future__ import annotations
@@ -26,9 +27,6 @@ class Coordinator(Protocol):
 class Coordinators:
     def __init__(self, *coordinators: Coordinator) -> None:
         self._by_topic = {each.runtime.topic: each for each in coordinators}
-
-    def add(self, coordinator: Coordinator) -> None:
-        self._by_topic[coordinator.runtime.topic] = coordinator
 
     def __iter__(self) -> Iterator[Coordinator]:
         return iter(self._by_topic.values())

@@ -61,12 +61,9 @@ class LogAppendInfo:
 
     __slots__ = (
         "base_offset",
-        "duplicate",
         "last_offset",
-        "leader_epoch",
         "log_append_time_ms",
         "log_start_offset",
-        "records_count",
         "size_bytes",
     )
 
@@ -77,34 +74,21 @@ class LogAppendInfo:
         log_append_time_ms: int,
         log_start_offset: int,
         size_bytes: int,
-        duplicate: bool,
-        leader_epoch: int,
-        records_count: int,
     ) -> None:
         self.base_offset = base_offset
         self.last_offset = last_offset
         self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime
         self.log_start_offset = log_start_offset
         self.size_bytes = size_bytes  # what the log grew by: 0 for a duplicate
-        self.duplicate = duplicate
-        self.leader_epoch = leader_epoch
-        self.records_count = records_count
 
     @classmethod
-    def of_duplicate(
-        cls, first: BatchMetadata, log_start_offset: int, leader_epoch: int
-    ) -> LogAppendInfo:
+    def of_duplicate(cls, first: BatchMetadata, log_start_offset: int) -> LogAppendInfo:
         """For a batch that is in the log already, as `first`."""
-        return cls(
-            first.base_offset,
-            first.last_offset,
-            first.timestamp,
-            log_start_offset,
-            0,
-            True,
-            leader_epoch,
-            first.last_offset - first.base_offset + 1,
-        )
+        return cls(first.base_offset, first.last_offset, first.timestamp, log_start_offset, 0)
+
+    @property
+    def is_duplicate(self) -> bool:
+        return self.size_bytes == 0
 
 
 class PartitionLog:
@@ -262,7 +246,7 @@ class PartitionLog:
             is_client = origin == AppendOrigin.CLIENT
             duplicate = check_producer(batch, self.producers, self.segments, is_client)
             if duplicate is not None:
-                return LogAppendInfo.of_duplicate(duplicate, self.log_start_offset, leader_epoch)
+                return LogAppendInfo.of_duplicate(duplicate, self.log_start_offset)
         if leader_epoch != self._appended_epoch:
             self._enter_epoch(leader_epoch, batch.base_offset)
         segment = self._active
@@ -288,9 +272,6 @@ class PartitionLog:
             batch.log_append_time_ms,
             self.log_start_offset,
             size,
-            False,
-            leader_epoch,
-            batch.records_count,
         )
 
     def append_all_as_leader(self, appends: Sequence[LeaderAppend], leader_epoch: int) -> None:
@@ -358,9 +339,6 @@ class PartitionLog:
                 batch.log_append_time_ms,
                 log_start_offset,
                 batch.size,
-                False,
-                leader_epoch,
-                batch.records_count,
             )
 
     def _append_alone(self, append: LeaderAppend, batch: ValidBatch, leader_epoch: int) -> None:
@@ -428,12 +406,7 @@ class PartitionLog:
             aborted = self.producers.replay(row)
             if aborted is not None:
                 self._index_aborted(segment, aborted)
-        count, epoch, start = (
-            last_offset + 1 - base_offset,
-            self.latest_epoch,
-            self.log_start_offset,
-        )
-        return LogAppendInfo(base_offset, last_offset, -1, start, len(valid), False, epoch, count)
+        return LogAppendInfo(base_offset, last_offset, -1, self.log_start_offset, len(valid))
 
     def _scan_fetched(self, segment: LogSegment, batches: memoryview) -> LogScan:
         return segment.scan_for_append(batches, self.log_end_offset, self.epochs.latest_epoch)

@@ -152,7 +152,7 @@ class FollowerSession:
                     entry.fetch_offset, entry.last_fetched_epoch
                 )
             if entry.divergence is None:
-                partition.follower_fetches(self.follower.broker_id, entry, now_ms)
+                partition.note_follower_fetch(self.follower.broker_id, entry, now_ms)
                 assert partition.leadership is not None
                 entry.remote = partition.leadership.remotes[self.follower.broker_id]
                 entry.remote.listener = entry

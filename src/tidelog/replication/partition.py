@@ -471,7 +471,7 @@ class Partition:
 
     # Followers, where this broker leads
 
-    def follower_fetches(self, replica_id: int, wanted: FollowerPosition, now_ms: int) -> None:
+    def note_follower_fetch(self, replica_id: int, wanted: FollowerPosition, now_ms: int) -> None:
         """A follower asks for an offset, so it holds all below, and the same as this log does."""
         leadership = self.leadership
         remote = None if leadership is None else leadership.remotes.get(replica_id)
@@ -483,7 +483,7 @@ class Partition:
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         offset_before = remote.log_end_offset
-        remote.fetches(offset, wanted.log_start_offset, now_ms, log.log_end_offset)
+        remote.note_fetch(offset, wanted.log_start_offset, now_ms, log.log_end_offset)
         if self._low_watermarks is not None:
             self._settle_low_watermarks()
         if offset != offset_before:

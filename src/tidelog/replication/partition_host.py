@@ -30,7 +30,7 @@ class FollowerBroker:
         # not name stands where it stood, as of now.
         self.last_fetch_ms = 0
 
-    def fetches_in(self, broker_epoch: int) -> None:
+    def note_fetch(self, broker_epoch: int) -> None:
         """One of its fetchers asks, in this life of the broker; KafkaError if that is over."""
         if UNKNOWN_EPOCH < broker_epoch < self.broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)

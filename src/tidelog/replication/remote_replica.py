@@ -58,7 +58,7 @@ class RemoteReplica:
         """A new leader knows nothing of its followers, but gives those in sync their time."""
         self.last_caught_up_ms = now_ms if in_sync else NEVER_MS
 
-    def fetches(
+    def note_fetch(
         self, offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int
     ) -> None:
         if offset >= leader_end_offset:

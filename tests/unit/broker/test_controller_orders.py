@@ -19,6 +19,7 @@ from tests.support.share_coordinator import SHARE_GROUP_STATE, ShareCoordinator
 from tidelog.broker.context import CloseConnection
 from tidelog.broker.handlers import leader_and_isr, stop_replica, update_metadata
 from tidelog.broker.leadership_changes import LeadershipChanges
+from tidelog.coordinator.registry import Coordinators
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log import log_loader
 from tidelog.log.directory.checkpoints import write_partition_metadata
@@ -427,7 +428,7 @@ async def test_coordinators_move_with_their_partitions(tmp_path: Path) -> None:
 async def test_a_coordinator_that_was_added_moves_with_its_partitions(tmp_path: Path) -> None:
     async with cluster_stage(tmp_path) as stage:
         third = ShareCoordinator(stage.broker)
-        stage.broker.coordinators.add(third)
+        stage.broker.coordinators = Coordinators(*stage.broker.coordinators, third)
         await stage.order(leader=0, epoch=0, topic=SHARE_GROUP_STATE)
         assert third.led == [0]
         await stage.order(leader=1, epoch=1, topic=SHARE_GROUP_STATE)

@@ -337,7 +337,7 @@ async def test_nothing_is_kept_where_the_principal_decides(
 ) -> None:
     async with handler_stage(tmp_path) as stage:
         await stage.topic("a")
-        client = Client(stage, monkeypatch, authorise=lambda *_: None)
+        client = Client(stage, monkeypatch, authorize=lambda *_: None)
         client.ask("a")
         client.ask("a")
         assert (client.made, client.kept) == (2, 0)

@@ -109,7 +109,7 @@ def test_resources_of_unknown_type_close_the_connection() -> None:
         assert isinstance(ask(request), CloseConnection)
 
 
-def test_there_are_no_acls_without_an_authoriser() -> None:
+def test_there_are_no_acls_without_an_authorizer() -> None:
     described = ask(describe_acls())
     assert described.error_code == ErrorCode.SECURITY_DISABLED
     assert described.error_message == "No Authorizer is configured on the broker"

@@ -11,13 +11,14 @@ from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.metadata import in_loop
 from tests.support.share_coordinator import SHARE_GROUP_STATE, ShareCoordinator
 from tidelog.broker.log_dir_failure_handler import LogDirFailureHandler
+from tidelog.coordinator.registry import Coordinators
 
 
 @asynccontextmanager
 async def with_third(directory: Path) -> AsyncIterator[tuple[HandlerStage, ShareCoordinator]]:
     async with handler_stage(directory) as stage:
         third = ShareCoordinator(stage.broker)
-        stage.broker.coordinators.add(third)
+        stage.broker.coordinators = Coordinators(*stage.broker.coordinators, third)
         await stage.topic(SHARE_GROUP_STATE, 3)
         yield stage, third
 

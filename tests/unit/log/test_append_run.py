@@ -170,7 +170,7 @@ def test_a_duplicate_of_a_batch_in_the_same_turn_gets_its_offset(tmp_path: Path)
     first, again = append_all(log, [batch, batch])
     assert isinstance(first.outcome, LogAppendInfo)
     assert isinstance(again.outcome, LogAppendInfo)
-    assert (first.outcome.duplicate, again.outcome.duplicate) == (False, True)
+    assert (first.outcome.is_duplicate, again.outcome.is_duplicate) == (False, True)
     assert first.outcome.base_offset == again.outcome.base_offset == 1
     assert log.log_end_offset == 2
 

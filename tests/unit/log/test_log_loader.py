@@ -327,7 +327,7 @@ def test_duplicates_are_recognised_after_a_restart(
             path.write_bytes(b"\0\1garbage")
     log = workshop.load(clean=clean)
     again = produce(log, producer_id=7, producer_epoch=0, sequence=3)
-    assert again.duplicate
+    assert again.is_duplicate
     assert again.base_offset == 3
     with pytest.raises(OutOfOrderSequence):
         produce(log, producer_id=7, producer_epoch=0, sequence=5)

@@ -78,7 +78,7 @@ class LogLife:
                 producer_epoch=0,
                 sequence=sequence,
             )
-            return info.base_offset, info.duplicate
+            return info.base_offset, info.is_duplicate
 
         base_offset, duplicate = send()
         assert not duplicate

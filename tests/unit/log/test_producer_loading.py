@@ -35,7 +35,7 @@ def test_each_of_the_last_five_batches_is_known_after_a_clean_restart(
 
     again = [send(log, sequence) for sequence in range(2, 7)]
 
-    assert [info.duplicate for info in again] == [True] * 5
+    assert [info.is_duplicate for info in again] == [True] * 5
     assert [info.base_offset for info in again] == [info.base_offset for info in first[2:]]
     assert log.log_end_offset == 7
 
@@ -57,7 +57,7 @@ def test_a_gap_is_still_a_gap(workshop: LogWorkshop) -> None:
 
     with pytest.raises(OutOfOrderSequence):
         send(log, 2)
-    assert not send(log, 1).duplicate
+    assert not send(log, 1).is_duplicate
 
 
 def test_batches_of_others_and_of_earlier_epochs_are_not_taken_for_its_own(
@@ -120,4 +120,4 @@ def test_only_the_end_of_the_log_is_looked_through(
 
     with pytest.raises(OutOfOrderSequence):
         send(log, 0, size=1_000)
-    assert send(log, 2, size=1_000).duplicate
+    assert send(log, 2, size=1_000).is_duplicate

@@ -380,7 +380,7 @@ async def test_acks_all_waits_for_the_turn_and_then_for_the_followers(tmp_path: 
         answers.expect("one", send(stage, (0, batch(b"v")), acks=1))
         end_turn(stage)
         assert answers.summary() == [("one", 0, 3)]
-        partition.follower_fetches(own_id + 1, Follower(2), host.now_ms())
+        partition.note_follower_fetch(own_id + 1, Follower(2), host.now_ms())
         assert answers.summary()[1:] == [("a", 0, 0), ("b", 0, 1)]
         stage.clock.advance(ms=1000)
         assert answers.summary()[3:] == [("c", ErrorCode.REQUEST_TIMED_OUT, 2)]

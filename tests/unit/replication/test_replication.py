@@ -370,7 +370,7 @@ async def test_a_retry_after_a_fail_over_is_written_twice_without_idempotence_on
     cluster.tell()
     await cluster.run()
     info = cluster.leader.partition.append(memoryview(bytearray(batch)), 11)
-    assert (info.duplicate, info.base_offset) == ((True, 0) if is_idempotent else (False, 1))
+    assert (info.is_duplicate, info.base_offset) == ((True, 0) if is_idempotent else (False, 1))
     await cluster.run()
     assert values_on(cluster, 3) == [b"once?"] * (1 if is_idempotent else 2)
 
@@ -535,7 +535,7 @@ async def test_a_leader_that_is_out_of_range_without_reason_is_not_asked_over_an
         asked += 1
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
 
-    monkeypatch.setattr(Partition, "follower_fetches", out_of_range)
+    monkeypatch.setattr(Partition, "note_follower_fetch", out_of_range)
     cluster.elect(1)
     cluster.tell()
     await cluster.run(rounds=1_000)
@@ -557,7 +557,7 @@ async def test_a_range_that_was_asked_for_in_an_old_epoch_does_not_stop_the_foll
         return await asked[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "follower_fetches", out_of_range)
+        patch.setattr(Partition, "note_follower_fetch", out_of_range)
         patch.setattr(Link, "call", call_later)
         cluster.elect(1)
         cluster.tell()

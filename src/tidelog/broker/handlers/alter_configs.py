@@ -4,7 +4,7 @@ Behaviour
 - What is not named goes back to its default. validate_only checks and changes nothing.
 - Resources succeed and fail singly; a resource named twice fails in both places.
 Checks: see `broker/config_resource.py`.
-Versions: v1 throttles after the answer, v2 flexible.
+Versions: v1 like v0 (KIP-219, but there are no quotas), v2 flexible.
 Loggers and client metrics cannot be altered so (42).
 """
 

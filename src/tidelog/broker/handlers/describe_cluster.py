@@ -3,7 +3,7 @@
 Behaviour
 - Endpoint type 1 (brokers) is served; 2 (controllers) is MISMATCHED_ENDPOINT_TYPE, any other
   UNSUPPORTED_ENDPOINT_TYPE.
-- Authorised operations are the whole set while no authoriser is configured; the smallest
+- Authorised operations are the whole set while no authorizer is configured; the smallest
   integer when not asked for.
 Versions: v1 endpoint type (KIP-919), v2 fenced brokers.
 """

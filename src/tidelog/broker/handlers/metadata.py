@@ -13,7 +13,7 @@ Behaviour
   is among the offline ones.
 - A leader that does not live is not named: LEADER_NOT_AVAILABLE. Nor is one that lives without
   the listener the client came by: LISTENER_NOT_FOUND (v6+).
-- Authorised operations are the whole set while no authoriser is configured, also of topics that do
+- Authorised operations are the whole set while no authorizer is configured, also of topics that do
   not exist; the smallest integer when not asked for.
 Versions: v1 controller, rack, internal flag; v2 cluster id; v4 auto-creation flag; v5 offline
 replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 topic ids; v12 look-up by

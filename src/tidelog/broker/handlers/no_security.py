@@ -1,4 +1,4 @@
-"""What a broker answers that has no SASL, no authoriser and no quotas, as Kafka 3.9 without them.
+"""What a broker answers that has no SASL, no authorizer and no quotas, as Kafka 3.9 without them.
 
     SaslHandshake v0-v1                 ILLEGAL_SASL_STATE (34): listeners are PLAINTEXT
     DescribeAcls v0-v3                  SECURITY_DISABLED (54)

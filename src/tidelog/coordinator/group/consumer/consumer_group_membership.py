@@ -6,7 +6,7 @@ that is not in the log follow. A refusal is a KafkaError and has changed nothing
 
 A member is removed when it leaves, when it is silent too long, or when it does not give up
 partitions within its rebalance timeout. The last member of the consumer protocol to go may leave a
-classic group behind (`conversion`).
+classic group behind (`group_conversion`).
 """
 
 from __future__ import annotations

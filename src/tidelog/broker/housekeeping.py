@@ -205,7 +205,7 @@ class Housekeeping:
 def write_checkpoints(
     writes: Sequence[PendingWrite], failed: Callable[[str, str, OSError], object]
 ) -> None:
-    """One that fails does not keep the others, which are in other directories."""
+    """Each is in another directory, so write the others even if one fails."""
     for write in writes:
         try:
             write.run()

@@ -51,8 +51,8 @@ class LeadershipChanges:
         self._broker = broker
         self._host = host
         self._fetchers = fetchers
-        # Controlled shutdown has begun: what this broker gave away it does not follow, lest it be
-        # taken for in sync again and waited for after its end.
+        # Controlled shutdown has begun. Partitions that this broker gave away are not followed,
+        # because their new leader would count it in sync again and wait for it after its end.
         self.is_leaving = False
         self._is_stopped = False
 

@@ -1,8 +1,8 @@
 """The rows of an OffsetCommit or TxnOffsetCommit: which offsets are to be written, and the errors.
 
-Where there are many rows, they are looked at in slices and their records encoded along with that;
-all are still written in one append. By then a topic may be gone. All rows are looked at anew then,
-lest offsets outlive their topic.
+Many rows are checked, and their records encoded, in slices; all are still written in one append. A
+topic may be deleted between two slices. All rows are then checked again, because offsets must not
+outlive their topic.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Threads for work on records that would hold the event loop: codecs and conversions.
 
-Records that wait for a thread are copies, for the frame they came in is gone. All copies together
-may take HELD_BYTES_MAX; what does not fit is for the loop to do, however long it takes: a slow
-broker is better than one that dies for want of memory.
+Records that wait for a thread are copies, because the frame they came in is gone. All copies
+together may take HELD_BYTES_MAX. The loop itself does what does not fit, however long it takes: a
+slow broker is better than one that runs out of memory.
 """
 
 from __future__ import annotations

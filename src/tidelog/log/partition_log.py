@@ -682,7 +682,9 @@ class PartitionLog:
         self._end_at(offset, ProducerStateTable())
 
     def _end_at(self, offset: int, producers: ProducerStateTable) -> None:
-        """The files are cut; what cannot be written after that leaves the log as it is to be."""
+        """The files are cut: make memory agree with them first. If a write fails after that, the
+        log is still right, and only the snapshot or the epoch file is missing.
+        """
         self.log_end_offset = offset
         self._sync.truncated(offset)
         self.cleaner_offset = min(self.cleaner_offset, offset)

@@ -309,8 +309,8 @@ class ProducerStateTable:
         return entry is not None and entry.current_txn_first_offset != NO_OFFSET
 
     def markers_of(self, producer_id: int) -> int:
-        """Changes when a transaction of the producer ends. Who has had to wait for leave to begin
-        one can so tell whether it has ended meanwhile (KIP-890's verification guard).
+        """Changes when a transaction of the producer ends. A request that had to wait before it may
+        begin one compares it before and after (KIP-890's verification guard).
         """
         entry = self.producers.get(producer_id)
         return 0 if entry is None else entry.marker_count

@@ -208,7 +208,7 @@ class Connection:
             self._release()
 
     def _release(self) -> None:
-        """What is ready and has nothing owed before it may leave."""
+        """Collect the answers that are ready, up to the first that is still owed."""
         owed = self._owed
         while owed and (outcome := owed[0].outcome) is not None:
             owed.popleft()

@@ -3,8 +3,8 @@ may come.
 
 As Kafka: above the limit of one address a connection is closed as soon as it is accepted; above
 the limit of the broker or of the listener nothing is accepted until a connection closes. The
-inter-broker listener, where it is not the only one, is exempt from the broker's limit; what it
-takes too much is made up for by closing the connection of another listener that was idle longest.
+inter-broker listener, where it is not the only one, is exempt from the broker's limit. If it goes
+above that limit, the broker closes the connection of another listener that was idle longest.
 
 max.connection.creation.rate holds for the broker (the inter-broker listener is exempt as above) and
 for single listeners. As many connections as one second brings may come at once; after that nothing
@@ -70,7 +70,7 @@ class ConnectionQuotas:
         return self._addresses.get(host, frozenset())
 
     def _limiter(self, name: str | None, rate: int) -> RateLimiter:
-        """What has been used up stays used up unless the rate changes."""
+        """The limiter in use goes on as long as its rate does not change."""
         known = self._limiters.get(name)
         if known is not None and known.rate == rate:
             return known

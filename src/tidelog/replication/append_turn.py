@@ -89,7 +89,9 @@ class AppendTurn:
             self._append_queued()
 
     def end(self) -> None:
-        """Also earlier, for who cannot wait that long."""
+        """Append everything queued. The timer calls this at the end of the turn; a request that
+        cannot wait until then calls it earlier.
+        """
         queues = max(len(self._partitions), 1)
         if self._has_begun:
             if self._count < APPENDS_PER_WRITE_MIN * queues:

@@ -43,7 +43,7 @@ class LogFlusher:
         return log in self._waiting
 
     async def drain(self) -> None:
-        """Wait for the flushes under way. A failure that nobody saw would pass for a success."""
+        """Wait for the flushes under way, so that no failure at the stop passes for a success."""
         while self._running:
             await asyncio.wait(list(self._running))
             await asyncio.sleep(0)
@@ -81,7 +81,7 @@ class LogFlusher:
 
 
 def _as_os_error(error: BaseException | None) -> OSError | None:
-    """What is not on disk is not on disk, whatever went wrong."""
+    """Whatever went wrong, the records are not on disk: callers handle it as an I/O error."""
     if error is None or isinstance(error, OSError):
         return error
     logger.error("a flush failed: %r", error, exc_info=error)

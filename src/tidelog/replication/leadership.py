@@ -61,7 +61,7 @@ class Leadership:
     # What the controller says
 
     def enter_epoch(self, replicas: Iterable[int], isr: Collection[int], *, is_new: bool) -> None:
-        """A new leader epoch begins, of this leader anew (`is_new`) or still."""
+        """A new leader epoch begins. `is_new`: this broker did not lead in the one before."""
         host, log = self._host, self._log
         now_ms, end_offset = host.now_ms(), log.log_end_offset
         self.epoch_start_offset = end_offset
@@ -87,7 +87,7 @@ class Leadership:
         self.proposed_isr = None
 
     def withdraw(self) -> None:
-        """The controller has not made the change and says so."""
+        """The controller has refused the change."""
         self.commit_isr(self.isr)
 
     # What is committed
@@ -103,7 +103,9 @@ class Leadership:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether acks=all may be promised: not alone, where another may lead by now."""
+        """Whether acks=all can be promised. A leader alone in its ISR cannot promise it while
+        another may have been elected.
+        """
         if self.is_under_min_isr:
             return False
         return len(self.isr) > 1 or not self._host.may_be_replaced()
@@ -166,7 +168,7 @@ class Leadership:
         }
 
     def maybe_expand_isr(self, remote: RemoteReplica) -> bool:
-        """Whether the follower has come so far that a larger ISR is to be asked for."""
+        """Propose an ISR with the follower if it has caught up; whether there is a proposal."""
         if (
             self.proposed_isr is not None
             or remote.broker_id in self.isr
@@ -188,7 +190,7 @@ class Leadership:
         return True
 
     def maybe_shrink_isr(self) -> bool:
-        """Whether followers have lagged for so long that a smaller ISR is to be asked for."""
+        """Propose an ISR without the followers that lag; whether there is a proposal."""
         if self.proposed_isr is not None or len(self.isr) == 1:
             return False
         host, end_offset = self._host, self._log.log_end_offset

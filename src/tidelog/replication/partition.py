@@ -158,7 +158,7 @@ class Partition:
     # Leadership
 
     def make_leader(self, state: PartitionRegistration, host: PartitionHost) -> bool:
-        """This broker leads from now on, or still; whether that is news."""
+        """This broker leads, as before or from now on. Returns whether it did not lead before."""
         if state.partition_epoch < self.partition_epoch:
             return False  # an answer to AlterPartition has told us more
         self.append_queued()
@@ -187,7 +187,9 @@ class Partition:
         return is_new
 
     def make_follower(self, state: PartitionRegistration) -> bool:
-        """Another broker leads, or none; whether what was fetched before may not go on."""
+        """Another broker leads, or none. Returns whether fetching has to begin anew, because the
+        leader or its epoch is another one.
+        """
         is_new = self.is_leader or state.leader != self.leader_id
         is_new = is_new or state.leader_epoch != self.leader_epoch
         self.append_queued()
@@ -202,14 +204,14 @@ class Partition:
         self.resigned_in = None
 
     def resign(self, broker_epoch: int) -> None:
-        """That life of this broker is over: it may lead again in the next one, in the same leader
-        epoch where the controller has not seen it go.
+        """This broker's session is over. In its next one it may lead again, even in the same leader
+        epoch if the controller never saw it go.
         """
         self.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.resigned_in = broker_epoch
 
     def retire(self, code: ErrorCode) -> None:
-        """This broker leads the partition no more; those who wait are told why."""
+        """This broker no longer leads the partition. Everything that waits fails with `code`."""
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             self._refuse_queued(code)
         else:
@@ -221,8 +223,8 @@ class Partition:
         self.fail_waiting(code)
 
     def suspend(self) -> None:
-        """Another leads by now, who has not made himself known here: serve nobody until then, or
-        until `resume`.
+        """The controller has refused this leader, so another one leads. Serve nobody until an order
+        of the controller says who it is, or until `resume`.
         """
         if self.leadership is not None and self.is_leader:
             self.append_queued()
@@ -255,13 +257,13 @@ class Partition:
         self._give_up_if_under_min_isr()
 
     def others_changed(self) -> None:
-        """Who has gone is not waited for any more, and no fetch may come to find that out."""
+        """Stop waiting for dead followers now, because no fetch may come to trigger it."""
         self.advance_high_watermark()
         if self._low_watermarks is not None:
             self._settle_low_watermarks()
 
     def _give_up_if_under_min_isr(self) -> None:
-        """The high watermark stands still now: those who wait for it hear so at once."""
+        """With too few in sync the high watermark stands still, so refuse those that wait for it."""
         if self._commits is None or self.leadership is None:
             return
         if self.leadership.is_under_min_isr:
@@ -342,7 +344,7 @@ class Partition:
             _settle_appends(queue)
 
     def require_enough_in_sync(self) -> None:
-        """Before records are appended that all in-sync replicas are to hold."""
+        """Call before an append with acks=all; KafkaError if too few replicas are in sync."""
         if self.leadership is not None and not self.leadership.has_enough_in_sync:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -358,8 +360,8 @@ class Partition:
         return self.append(records, LATEST_PRODUCE_VERSION, AppendOrigin.COORDINATOR)
 
     def append_marker(self, marker: memoryview) -> LogAppendInfo:
-        """Append the end of a transaction; what it held may be more than its own bytes, so
-        readers must look again.
+        """Append the end of a transaction. It can free more bytes for readers than it adds, so wake
+        them whatever they wait for.
         """
         info = self.append_as_coordinator(marker)
         self.wake_fetches()
@@ -398,7 +400,7 @@ class Partition:
                 self._settle_commits(offset)
 
     def flushed(self) -> None:
-        """A flush has ended well: what it put on disk may be seen."""
+        """A flush has succeeded, so readers may see what it put on disk."""
         if self.is_leader:
             self.advance_high_watermark(self.log.recovery_point)
 
@@ -423,7 +425,9 @@ class Partition:
             self._tell_waiting(settled, self._commit_outcome())
 
     def _tell_waiting(self, waiting: Sequence[Settle], code: ErrorCode) -> None:
-        """Each belongs to a request of its own, and none to the one that brings the outcome."""
+        """Each belongs to another request, so a failure of one must reach neither the others nor
+        the request that brought the outcome.
+        """
         tell_each(f"telling who waits for {self.topic_partition}", waiting, code)
 
     def _commit_outcome(self) -> ErrorCode:
@@ -472,7 +476,7 @@ class Partition:
     # Followers, where this broker leads
 
     def note_follower_fetch(self, replica_id: int, wanted: FollowerPosition, now_ms: int) -> None:
-        """A follower asks for an offset, so it holds all below, and the same as this log does."""
+        """Note how far a follower has come: it holds everything below what it asks for."""
         leadership = self.leadership
         remote = None if leadership is None else leadership.remotes.get(replica_id)
         if leadership is None or remote is None:
@@ -515,7 +519,7 @@ class Partition:
         return info
 
     def tell_divergence(self, divergence: EpochEndOffset) -> LogReadInfo:
-        """In place of what a follower wanted to read."""
+        """An answer without records that tells a follower where to truncate."""
         log = self.log
         return LogReadInfo(
             log.high_watermark,
@@ -532,7 +536,7 @@ class Partition:
         return self.log.append_as_follower(batches, leader_log_start_offset)
 
     def follow(self, high_watermark: int, log_start_offset: int, size_bytes: int) -> None:
-        """The leader's offsets, after what came with them has been appended."""
+        """Take over the leader's offsets, once the records that came with them are appended."""
         log = self.log
         self._unseen_bytes += size_bytes
         offset = min(high_watermark, log.log_end_offset)

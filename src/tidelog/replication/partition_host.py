@@ -31,7 +31,7 @@ class FollowerBroker:
         self.last_fetch_ms = 0
 
     def note_fetch(self, broker_epoch: int) -> None:
-        """One of its fetchers asks, in this life of the broker; KafkaError if that is over."""
+        """One of its fetchers asks, in the life `broker_epoch`; KafkaError if that life is over."""
         if UNKNOWN_EPOCH < broker_epoch < self.broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.broker_epoch = broker_epoch

@@ -49,13 +49,13 @@ class RemoteReplica:
         self._last_fetch_leader_end_offset = UNKNOWN_OFFSET
 
     def new_epoch(self, now_ms: int, leader_end_offset: int, *, in_sync: bool) -> None:
-        """The same leader goes on with a new epoch; what the follower holds is known still."""
+        """The same leader begins a new epoch; it still knows what the follower holds."""
         self.last_caught_up_ms = self._last_fetch_ms = now_ms if in_sync else NEVER_MS
         self._is_heard = False
         self._last_fetch_leader_end_offset = leader_end_offset
 
     def begin(self, now_ms: int, *, in_sync: bool) -> None:
-        """A new leader knows nothing of its followers, but gives those in sync their time."""
+        """A new leader knows nothing of its followers; those in sync get the whole lag time."""
         self.last_caught_up_ms = now_ms if in_sync else NEVER_MS
 
     def note_fetch(

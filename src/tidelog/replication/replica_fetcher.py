@@ -199,7 +199,7 @@ class ReplicaFetcher:
             self._timer.call_later(IMPATIENCE_MS / 1000, waiting)
 
     def _start_over(self, fetch_count: int) -> None:
-        """Unless the Fetch that was under way has been answered meanwhile."""
+        """Begin a new session, unless the Fetch under way has been answered meanwhile."""
         if self._is_under_way and self._fetch_count == fetch_count and self._connection is not None:
             connection, self._connection = self._connection, None
             self._is_under_way = False
@@ -345,7 +345,7 @@ class ReplicaFetcher:
         self._go_on()
 
     def _take_more(self, rows: deque[Row], fetch_count: int) -> None:
-        """Unless the session has begun anew meanwhile, and what is left is asked for again."""
+        """Drop the rows if the session has begun anew meanwhile, because it asks for them again."""
         if not self._closed and self._fetch_count == fetch_count:
             self._take_slice(rows)
 
@@ -512,7 +512,7 @@ class ReplicaFetcher:
             self._go_on()
 
     def _flush(self, key: Key, followed: FollowedPartition) -> None:
-        """What the leader is told counts as held: it must be on disk where that is demanded."""
+        """The leader counts what it is told as held, so flush first where that is demanded."""
 
         def flushed(error: OSError | None) -> None:
             self._flushing -= 1

@@ -188,7 +188,7 @@ class ReplicaMoves:
                 await self._in_thread(write.run)
 
     async def _copy(self, future: FutureLog) -> bool:
-        """One piece; False when so little is left that the swap may do with it."""
+        """Copy one piece; False when so little is left that the swap can copy it."""
         if not self._is_wanted(future):
             return False
         piece = future.next_piece(
@@ -215,7 +215,7 @@ class ReplicaMoves:
             self._falling_behind.discard(future)
 
     def _swap(self, future: FutureLog) -> bool:
-        """The one part of a move that no append may come between."""
+        """Copy the rest and swap, all in one turn of the loop, so that no append comes between."""
         if not self._is_wanted(future):
             return False
         left_bytes = self._within_rate(SWAP_BYTES_MAX)

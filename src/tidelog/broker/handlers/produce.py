@@ -19,13 +19,13 @@ Behaviour
   before the log is asked: not one batch, or in v3-v6 zstd (76) or an unknown codec (-1).
 - v0-v2: a message set without a whole message is no error and appends nothing (offset -1).
 - An idempotent duplicate is no error: the answer carries the offsets of the first append.
-- Records that take long to check (inflate, compress anew, convert) are checked in a thread, and a
-  request for very many partitions is worked through in slices. Such records are appended as if
-  their request had come then: in order, for further requests of the connection wait for it.
+- A thread checks records that take long (inflate, compress anew, convert), and a request for very
+  many partitions is handled in slices (`broker.deferred_rows`). Such records are appended as if
+  their request had come then. Their order is kept, because the connection's next request waits.
 Unlike Kafka
-- What an idempotent producer sends behind a batch that was just refused because this
-  broker does not lead, or too few replicas are in sync, is refused likewise and is not out of order
-  (45); see `broker.refused_sequences`.
+- When a batch of an idempotent producer is refused because this broker does not lead, or too few
+  replicas are in sync, the batches sent behind it get the same error, and not 45 (out of order);
+  see `broker.refused_sequences`.
 - Null records are INVALID_RECORD; Kafka never answers them.
 - An unknown codec in v3-v6 fails its own partition. Kafka fails all partitions of the request.
 - Every error has a message, not only those that name records.

@@ -1,13 +1,14 @@
 """The active controller: all that a broker does from being elected controller to losing its place.
 
-Events come from watches, from the answers of brokers, from timers and from requests; each is read
-up on in the store, decided by a pure function (the modules that say "decisions") and carried out
-before the next (`controller_event_manager.py`). What an active controller knows ends with it.
+Events come from watches, from the answers of brokers, from timers and from requests. For each, the
+controller reads what it needs from the store, lets a pure function decide (the modules that say
+"decisions"), and carries the decision out before the next event (`controller_event_manager.py`). An
+active controller takes what it knows with it when it loses its place.
 
 `on_failover` is its first decision, once it knows what the store says. All brokers learn of each
 other. Replicas and partitions get their states; brokers that are gone leave the in-sync sets, and
-partitions without a leader get one where there is somebody to elect. Then goes on what the
-controller before may have left half done: reassignments, deletions, elections asked for.
+partitions without a leader get one where there is somebody to elect. Then the controller continues
+what its predecessor may have left half done: reassignments, deletions, elections asked for.
 
 A broker may have died and come back while there was no controller. The zxids tell: a member of an
 in-sync set whose registration is younger than the last write of the set is not the one that was in
@@ -191,7 +192,7 @@ class ActiveController:
                     await self._store.write([node])
 
     async def _drop_old_notifications(self) -> None:
-        """All that they tell of is about to be read."""
+        """The failover reads everything that they announce."""
         for read in (self._reader.isr_change_notifications, self._reader.log_dir_events):
             paths, _ = await read()
             await self._delete(paths)

@@ -1,9 +1,10 @@
-"""What the controller has to say to brokers: to each in order, and again until it answers.
+"""Sends the controller's requests to brokers: to each in order, and again until it answers.
 
-A channel belongs to one life of a broker (its id and epoch) and ends with it; what is left in it
-then is dropped, for the broker's next life is told everything anew. A request is sent when the one
-before has been answered, and sent again after RETRY_BACKOFF_S if the connection fails or the answer
-does not come in time: brokers recognise what they have done by its epochs.
+A channel belongs to one life of a broker (its id and epoch) and ends with it. It drops the requests
+that are left then, because the controller tells the broker's next life everything anew. A channel
+sends a request when the one before has been answered, and again after RETRY_BACKOFF_S if the
+connection fails or the answer does not come in time. Brokers recognise by the epochs what they have
+already done.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ enough again. Kafka has this only in KRaft. Here the eligible replicas are the f
 state node. They are kept only for partitions whose leader announces strict min ISR, and by the
 min.insync.replicas that this leader goes by: one with less than others think commits alone.
 
-A broker whose life before did not end cleanly may have lost what was not flushed. It stops being
-eligible; and if it was the last one in sync while others are eligible, those take its place in the
-set, for they hold what is committed as long as they, too, ended cleanly. That is known of a broker
-that is gone only when it comes back. So the one that lost its place is remembered while nobody
-leads (`last_known_elr`): when no other turns out to be better it has its place again, for it was
-the last to lead. It also is who an unclean election takes first.
+A broker that crashed may have lost what was not flushed. It stops being eligible. If it was the
+last one in sync while others are eligible, those take its place in the set, because they hold what
+is committed as long as they, too, ended cleanly. Whether a dead broker did is known only when it
+comes back. So the controller remembers the one that lost its place while nobody leads
+(`last_known_elr`). It gets its place back if no other turns out to be better, because it was the
+last to lead, and an unclean election takes it first.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class KafkaController:
         self._call_election("give back")
 
     def _call_election(self, why: str) -> None:
-        """One that is yet to begin will do."""
+        """Ask for an election, unless one is queued that has not begun."""
         if self._is_election_called:
             return
 

@@ -284,7 +284,7 @@ class TransactionCoordinator:
                 self._retries.later(shard, transactional_id)
 
         def failed(cause: BaseException) -> None:
-            """What was not expected is tried again."""
+            """Retry after an unexpected error too, because nobody else ends this transaction."""
             shard.marking.discard(transactional_id)
             if isinstance(cause, Exception):  # not when the broker stops
                 logger.error("the markers of %s failed", transactional_id, exc_info=cause)

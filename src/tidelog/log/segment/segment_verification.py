@@ -339,12 +339,12 @@ class SegmentVerification:
         self.has_transactions = self.has_transactions or has_transactions
 
     def truncated(self) -> None:
-        """What was learnt of the batches that are gone does not hold for those that follow."""
+        """The segment was cut: forget what a walk learnt, because other batches may follow."""
         self.walk = None
         self.truncations += 1
 
     def note_no_batch(self, segment: LogSegment, position: int) -> None:
-        """Whoever looked for a batch found something else; not worth a word after others."""
+        """A look-up found no batch there. Only the first problem of a segment is noted."""
         if self._broken_at < 0:
             self.note_broken(segment, position, "no batch")
 

@@ -299,8 +299,8 @@ class MembershipCheck:
     lead what it led: its followers just fetch no more, and producers wait for acknowledgements that
     cannot come. The controller knows. It answers STALE_BROKER_EPOCH to an AlterPartition that names
     no partition if this life of the broker is over. The check asks every broker, because another
-    may be the controller by now; the others answer NOT_CONTROLLER. If ZooKeeper is gone for all, nobody
-    answers STALE_BROKER_EPOCH, and leaders go on.
+    may be the controller by now; the others answer NOT_CONTROLLER. If ZooKeeper is gone for all,
+    nobody answers STALE_BROKER_EPOCH, and leaders go on.
 
     Touched only on the broker loop.
     """

@@ -223,8 +223,8 @@ class Partition:
         self.fail_waiting(code)
 
     def suspend(self) -> None:
-        """The controller has refused this leader, so another one leads. Serve nobody until an order
-        of the controller says who it is, or until `resume`.
+        """The controller no longer counts this broker in, so another may lead. Serve nobody until
+        an order says who leads, or until `resume`.
         """
         if self.leadership is not None and self.is_leader:
             self.append_queued()
@@ -263,7 +263,7 @@ class Partition:
             self._settle_low_watermarks()
 
     def _give_up_if_under_min_isr(self) -> None:
-        """With too few in sync the high watermark stands still, so refuse those that wait for it."""
+        """With too few in sync the high watermark stands still: refuse those that wait for it."""
         if self._commits is None or self.leadership is None:
             return
         if self.leadership.is_under_min_isr:

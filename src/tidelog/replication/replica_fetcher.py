@@ -244,8 +244,8 @@ class ReplicaFetcher:
         self._go_on()
 
     def _start_anew(self) -> None:
-        """After an error that nobody expected: nothing that is known of the session is worth
-        anything.
+        """Begin a new session after an unexpected error, because what is known of the old one may
+        be wrong.
         """
         connection, self._connection = self._connection, None
         self._is_under_way = False

@@ -69,6 +69,7 @@ MODULES: Final = frozenset(
         "network.request_channel",
         "network.session",
         "pending",
+        "protocol.fetch_metadata",
         "protocol.header",
         "protocol.messages.fetch",
         "protocol.messages.heartbeat",

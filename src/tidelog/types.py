@@ -54,6 +54,8 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 
+INT64_MAX: Final = (1 << 63) - 1
+
 # Where there is none, Kafka says -1.
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1

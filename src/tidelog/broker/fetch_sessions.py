@@ -22,6 +22,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidelog.errors import ErrorCode
+from tidelog.protocol.fetch_metadata import (
+    FINAL_EPOCH,
+    FIRST_FETCH_WITH_TOPIC_IDS,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    SESSION_ID_MAX,
+    next_epoch,
+)
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -31,11 +39,7 @@ from tidelog.protocol.messages.fetch import (
 )
 from tidelog.types import ZERO_UUID, Uuid
 
-FINAL_EPOCH: Final = -1
-INITIAL_EPOCH: Final = 0
-NO_SESSION: Final = 0
 EVICTION_MS: Final = 120_000
-FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 
 Key = tuple[str | Uuid, int]
 
@@ -170,7 +174,7 @@ class FetchSessions:
 
     def resolve(self, request: FetchRequest, version: int, now_ms: int) -> FetchPlan:
         self._now_ms = now_ms
-        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        by_id = version >= FIRST_FETCH_WITH_TOPIC_IDS
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             partitions = list(_named(request, by_id).values())
@@ -187,7 +191,7 @@ class FetchSessions:
         if not session.partitions:
             del self._sessions[session.session_id]
             return FetchPlan(self, [], uses_topic_ids=by_id)
-        session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
+        session.epoch = next_epoch(session.epoch)
         session.last_used_ms = now_ms
         partitions = list(session.partitions.values())
         return FetchPlan(self, partitions, uses_topic_ids=by_id, session=session)
@@ -218,9 +222,9 @@ class FetchSessions:
             wanted.tell(row)
         if not self._try_evict(len(partitions)):
             return NO_SESSION
-        session_id = random.randrange(1, 2**31)
+        session_id = random.randint(1, SESSION_ID_MAX)
         while session_id in self._sessions:
-            session_id = random.randrange(1, 2**31)
+            session_id = random.randint(1, SESSION_ID_MAX)
         by_key = {_key(wanted, uses_topic_ids): wanted for wanted in partitions}
         self._sessions[session_id] = FetchSession(session_id, by_key, uses_topic_ids, self._now_ms)
         return session_id

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
+from tidelog.protocol.fetch_metadata import FINAL_EPOCH, INITIAL_EPOCH, next_epoch
 from tidelog.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from tidelog.broker.context import ClientConnection, RequestContext
     from tidelog.clock import TimerHandle
 
-FINAL_EPOCH = -1
-INITIAL_EPOCH = 0
-EPOCH_MAX = 2**31 - 1
 LATE_S = 0.001  # to the deadline: not worth waiting for
 
 
@@ -84,7 +82,7 @@ def _session(
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     if known.epoch != request.session_epoch:
         raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-    known.epoch = 1 if known.epoch == EPOCH_MAX else known.epoch + 1
+    known.epoch = next_epoch(known.epoch)
     return known
 
 

@@ -65,13 +65,12 @@ from tidelog.log.segment.time_index import TimeIndex
 from tidelog.log.transaction_index_check import TransactionIndexCheck
 from tidelog.record import kernel
 from tidelog.record.errors import CorruptRecords
-from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+from tidelog.types import INT64_MAX, ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
 
 OFFSET_DIGITS: Final = 20
-INT64_MAX: Final = (1 << 63) - 1
 
 
 class LogLoader:

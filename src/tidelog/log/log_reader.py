@@ -18,10 +18,10 @@ from tidelog.log.segment.segment_verification import has_last_offset_only
 from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record.errors import CorruptRecords
 from tidelog.record.file_records import FileRecords
+from tidelog.types import INT64_MAX
 
 HINTS_MAX: Final = 16
 FIRST_READ_BYTES_MAX: Final = 4 << 20  # of old bytes, which are checked on the event loop
-INT64_MAX: Final = (1 << 63) - 1
 
 
 class ReadResult:

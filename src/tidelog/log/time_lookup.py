@@ -21,8 +21,8 @@ from tidelog.record import kernel
 from tidelog.record.batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, TimestampType
 from tidelog.record.errors import CorruptRecords
 from tidelog.record.inflation import LOOP_NS_MAX, HeavyRecords, InflationBudget
+from tidelog.types import INT64_MAX
 
-_INT64_MAX: Final = (1 << 63) - 1
 ANY_TIMESTAMP: Final = -(1 << 63)
 WRAPPER_NS: Final = LOOP_NS_MAX + 1  # old messages are looked at one by one: not on the loop
 
@@ -79,7 +79,7 @@ class BatchLookups:
         made = self._made.get(key)
         if made is None:
             if self._inflation is None:
-                self._inflation = InflationBudget(_INT64_MAX, LOOP_NS_MAX)
+                self._inflation = InflationBudget(INT64_MAX, LOOP_NS_MAX)
             try:
                 return _first_in_batch(segment, batch, timestamp, start_offset, self._inflation)
             except HeavyRecords:
@@ -153,7 +153,7 @@ def _require_good(
     assert segment.verification is not None
     end = segment.size if batch is None else batch.position + batch.size
     length = end - position
-    limit_offset = _INT64_MAX if end_offset is None else end_offset
+    limit_offset = INT64_MAX if end_offset is None else end_offset
     if segment.verification.good_length(segment, position, length, limit_offset) < length:
         raise segment.no_batch_at(position)
 

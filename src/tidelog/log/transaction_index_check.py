@@ -24,7 +24,7 @@ import logging
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tidelog.log.log_environment import LogEnvironment
 from tidelog.log.producer_loading import producers_at
@@ -38,6 +38,7 @@ from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tidelog.record.errors import CorruptRecords
 from tidelog.record.kernel import ProducerBatch
+from tidelog.types import INT64_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -196,9 +197,6 @@ class SegmentWalk(Walk):
             verification.note_whole(
                 self.end, self.next_offset, has_transactions=self._has_transactions
             )
-
-
-INT64_MAX: Final = (1 << 63) - 1
 
 
 class TransactionIndexCheck:

@@ -13,8 +13,9 @@ The high watermark comes with every answer. It follows the leader's as far as th
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from tidelog.log.leader_epoch_cache import UNDEFINED_EPOCH, UNDEFINED_OFFSET
 from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.log.truncation_walk import TruncationWalk
 from tidelog.protocol.messages.fetch import EpochEndOffset, PartitionData
@@ -22,8 +23,6 @@ from tidelog.record.batch import holds_whole_batch
 from tidelog.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
-
-UNDEFINED: Final = -1
 
 
 class Position(NamedTuple):
@@ -64,7 +63,7 @@ class FollowedPartition:
         log = self.partition.log
         if self._is_prepared:
             return
-        if log.latest_epoch == UNDEFINED and log.log_end_offset > log.high_watermark:
+        if log.latest_epoch == UNDEFINED_EPOCH and log.log_end_offset > log.high_watermark:
             self._truncate_to(log.high_watermark, "it has no epochs")
         self._is_prepared = True
 
@@ -87,13 +86,13 @@ class FollowedPartition:
     def truncate(self, divergence: EpochEndOffset) -> None:
         """Cut the log where the leader's parts from it; a further cut may be needed."""
         log = self.partition.log
-        if divergence.end_offset == UNDEFINED:
+        if divergence.end_offset == UNDEFINED_OFFSET:
             self._truncate_to(log.high_watermark, "the leader knows none of its epochs")
             return
         offset = min(divergence.end_offset, log.log_end_offset)
-        if divergence.epoch != UNDEFINED:
+        if divergence.epoch != UNDEFINED_EPOCH:
             _, end_offset = log.epoch_end_offset(divergence.epoch)
-            if end_offset != UNDEFINED:
+            if end_offset != UNDEFINED_OFFSET:
                 offset = min(offset, end_offset)
         self._truncate_to(offset, f"the leader's epoch {divergence.epoch} ends there")
 

@@ -23,9 +23,14 @@ A session ends with its connection. A fetcher that has lost its session begins a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.fetch_metadata import (
+    FIRST_FETCH_WITH_TOPIC_IDS,
+    NO_SESSION,
+    SESSION_ID_MAX,
+)
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest
 from tidelog.types import ZERO_UUID, Uuid
 
@@ -34,10 +39,6 @@ if TYPE_CHECKING:
     from tidelog.replication.partition_host import AlterPartition, FollowerBroker
     from tidelog.replication.remote_replica import RemoteReplica
     from tidelog.replication.replication_throttle import ReplicationThrottle
-
-FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
-EPOCH_MAX: Final = 2**31 - 1
-NO_SESSION: Final = 0
 
 Key = tuple[str, Uuid, int]
 FollowerRow = tuple[Key, "LogReadInfo | ErrorCode"]  # what a follower is told of a partition
@@ -120,7 +121,7 @@ class FollowerSession:
 
     def update(self, request: FetchRequest, version: int) -> list[SessionPartition]:
         """What the request names, in its order."""
-        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        by_id = version >= FIRST_FETCH_WITH_TOPIC_IDS
         named = []
         for topic in request.topics:
             name, topic_id = ("", topic.topic_id) if by_id else (topic.topic, ZERO_UUID)
@@ -320,9 +321,9 @@ class FollowerSessions:
         return self._sessions.get(session_id)
 
     def open(self, follower: FollowerBroker) -> FollowerSession:
-        session_id = 1 + self._random_below(EPOCH_MAX - 1)
+        session_id = 1 + self._random_below(SESSION_ID_MAX - 1)
         while session_id in self._sessions:
-            session_id = 1 + self._random_below(EPOCH_MAX - 1)
+            session_id = 1 + self._random_below(SESSION_ID_MAX - 1)
         session = self._sessions[session_id] = FollowerSession(session_id, follower, self._throttle)
         return session
 

@@ -23,6 +23,7 @@ from itertools import count
 from typing import Final, NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.log.leader_epoch_cache import UNDEFINED_EPOCH, UNDEFINED_OFFSET
 from tidelog.log.log_validator import AppendOrigin, ValidBatch
 from tidelog.log.partition_log import LogAppendInfo, PartitionLog
 from tidelog.log.segment.transaction_index import AbortedTxn
@@ -39,8 +40,6 @@ from tidelog.types import TopicPartition, Uuid
 CONSUMER_REPLICA_ID: Final = -1
 DEBUGGING_REPLICA_ID: Final = -2
 DELETE_TO_HIGH_WATERMARK: Final = -1
-UNDEFINED_EPOCH: Final = -1
-UNDEFINED_OFFSET: Final = -1
 LATEST_PRODUCE_VERSION: Final = 13
 
 Waiting = tuple[int, int, Settle]  # from which offset on; in the order they came

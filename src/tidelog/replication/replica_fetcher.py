@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment.segment_walk import WalkDue
+from tidelog.protocol.fetch_metadata import INITIAL_EPOCH, NO_SESSION, next_epoch
 from tidelog.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -75,9 +76,6 @@ FETCH_VERSION: Final = 17
 LIST_OFFSETS_VERSION: Final = 9
 LATEST: Final = -1
 EARLIEST: Final = -2
-NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-EPOCH_MAX: Final = 2**31 - 1
 RETRY_MS: Final = 10
 IMPATIENCE_MS: Final = 10
 THROTTLED_PAUSE_S: Final = (0.05, 1.0)  # at least and at most
@@ -386,7 +384,7 @@ class ReplicaFetcher:
             self._session_id = session_id
         if self._session_id == NO_SESSION:
             return
-        self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
+        self._session_epoch = next_epoch(self._session_epoch)
 
     def _end_session(self) -> None:
         self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH

@@ -20,7 +20,6 @@ from tests.support.replica_cluster import (
     ReplicaCluster,
     values_in,
 )
-from tidelog.broker.follower_fetch import FINAL_EPOCH
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError
@@ -28,6 +27,7 @@ from tidelog.log import truncation_walk
 from tidelog.log.log_errors import UnexpectedAppendOffset
 from tidelog.log.producer_snapshots import SnapshotFiles
 from tidelog.log.segment.segment_scan import SegmentScan
+from tidelog.protocol.fetch_metadata import FINAL_EPOCH
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,

@@ -44,6 +44,7 @@ from tidelog.broker.metadata_cache import current_leader, leader_endpoints
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.pending import Pending
+from tidelog.protocol.fetch_metadata import FIRST_FETCH_WITH_TOPIC_IDS
 from tidelog.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -73,7 +74,6 @@ FIRST_VERSION_WITH_MAX_BYTES: Final = 3
 FIRST_VERSION_WITH_ZSTD: Final = 10
 CONVERTED_BYTES_MAX: Final = 1 << 20  # in one answer, beyond the first batch of each partition
 FIRST_VERSION_FROM_FOLLOWERS: Final = 11
-FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_WITH_LEADERS: Final = 16
 _LEADER_HAS_MOVED: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
@@ -104,7 +104,7 @@ def _refuse(request: FetchRequest, version: int) -> FetchResponse:
     """As Kafka answers what it did not expect: v13+ without rows."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     response = FetchResponse(error_code=code, session_id=request.session_id)
-    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+    if version < FIRST_FETCH_WITH_TOPIC_IDS:
         response.responses = [
             FetchableTopicResponse(
                 topic=topic.topic,
@@ -159,7 +159,7 @@ class _Fetch:
         self.request = request
         self.version = version = context.api_version
         self.plan = plan
-        self._by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        self._by_id = version >= FIRST_FETCH_WITH_TOPIC_IDS
         self._replica_id = _replica_id(request)
         self._reads_committed = request.isolation_level == READ_COMMITTED
         self._selects_replicas = (

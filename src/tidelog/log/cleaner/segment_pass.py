@@ -41,6 +41,7 @@ from tidelog.record.batch import (
     size_at,
 )
 from tidelog.record.kernel import KeyOffsets, TransactionalBatch
+from tidelog.types import INT64_MAX
 
 if TYPE_CHECKING:
     from tidelog.log.cleaner.inflated_batch import InflatedBatch
@@ -271,9 +272,6 @@ class MapPass(SegmentPass):
         return mapped
 
 
-_INT64_MAX: Final = (1 << 63) - 1
-
-
 class FilterPass(SegmentPass):
     def __init__(
         self,
@@ -360,7 +358,7 @@ class FilterPass(SegmentPass):
         walk = kernel.BatchWalk(content, self._verdicts, 0, len(content), 0, verify_crc=False)
         retention = kernel.Retention(self._kept_offsets, self._now_ms, self._horizon_ms, False)
         if inflated.is_old:  # it has neither empty batches nor delete horizons
-            retention = kernel.Retention(b"", _INT64_MAX, -1, False)
+            retention = kernel.Retention(b"", INT64_MAX, -1, False)
         return kernel.filter_batches(walk, self._map.key_offsets(), retention, output)
 
     def _count(self, filtered: kernel.Filtered) -> None:

@@ -9,7 +9,7 @@
     GroupMetadataManager, consumer part        group/consumer/
       CurrentAssignmentBuilder                 group/consumer/reconciliation
       convertToConsumerGroup and back          group/consumer/group_conversion
-      regular expressions (RE2/J)              patterns
+      regular expressions (RE2/J)              re2
     OffsetMetadataManager                      group/offsets, group/coordinator
       cleanupExpiredOffsets                    group/offset_removal
     TransactionCoordinator                     txn/coordinator

@@ -2,7 +2,7 @@
 
 Behaviour
 - Filters by state, producer id, duration (v1: running longer than so many ms) and a pattern that
-  the whole id matches (v2, see `coordinator.patterns`). Empty filters let everything through;
+  the whole id matches (v2, see `coordinator.re2`). Empty filters let everything through;
   states that do not exist are named in the answer.
 Checks, in order: loading (14), pattern (128).
 Versions: v1 duration, v2 pattern (KIP-1152).
@@ -15,7 +15,7 @@ from typing import Final
 
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.patterns import InvalidPattern, Pattern
+from tidelog.coordinator.re2 import InvalidPattern, Pattern
 from tidelog.coordinator.txn.states import BY_NAME
 from tidelog.coordinator.txn.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError

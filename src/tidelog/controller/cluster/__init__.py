@@ -15,7 +15,7 @@
     onBrokerStartup, onBrokerFailure           broker_changes
     onPartitionReassignment                    partition_reassignment
     processAlterPartition                      alter_partition
-    KafkaZkClient, as far as it reads          cluster_reader, controller_store
+    KafkaZkClient, as far as it reads          cluster_reader, settings_reader, controller_store
 
 See docs/design/0014-controller.md for the decisions behind it.
 """

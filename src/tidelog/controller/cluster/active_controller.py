@@ -36,12 +36,7 @@ from tidelog.controller.cluster import (
     topic_changes,
     topic_deletion,
 )
-from tidelog.controller.cluster.cluster_reader import (
-    ClusterReader,
-    Settings,
-    SettingsReader,
-    Watchers,
-)
+from tidelog.controller.cluster.cluster_reader import ClusterReader, Watchers
 from tidelog.controller.cluster.controller_broker_request_batch import Request, Sender
 from tidelog.controller.cluster.controller_channel_manager import (
     ControllerChannelManager,
@@ -56,6 +51,7 @@ from tidelog.controller.cluster.controller_store import (
 )
 from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.decision_executor import DecisionExecutor
+from tidelog.controller.cluster.settings_reader import Settings, SettingsReader
 from tidelog.controller.metadata_store import (
     Create,
     Delete,

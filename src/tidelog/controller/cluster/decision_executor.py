@@ -26,6 +26,7 @@ from tidelog.controller.cluster.controller_store import Conflict, ControllerStor
 from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 from tidelog.controller.cluster.partition_state_machine import PartitionState
+from tidelog.controller.metadata_store import Delete, Operation
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ class DecisionExecutor:
 
     async def _remove_topics(self, topics: Collection[str]) -> None:
         for name in sorted(topics):
-            await cluster_reader.remove_topic(self._store, name)
+            await _remove_topic(self._store, name)
             self._context.remove_topic(name)
             logger.info("topic deleted", extra={"topic": name})
 
@@ -144,3 +145,34 @@ class DecisionExecutor:
             }
             assignments = {**stored.assignments, **known}
             self._context.put_topic(name, stored.topic_id, stored.version, assignments)
+
+
+async def _remove_topic(store: ControllerStore, name: str) -> None:
+    """The topic, its configuration, and the wish to delete it."""
+    while True:
+        try:
+            await store.write(await _deletions_of(store, name))
+        except Conflict:
+            continue
+        return
+
+
+async def _deletions_of(store: ControllerStore, name: str) -> list[Operation]:
+    partitions = await store.children(znodes.partitions_path(name))
+    below = await asyncio.gather(
+        *(store.children(f"{znodes.partitions_path(name)}/{each}") for each in partitions)
+    )
+    paths = []
+    for partition, nodes in zip(partitions, below, strict=True):
+        path = f"{znodes.partitions_path(name)}/{partition}"
+        paths += [f"{path}/{node}" for node in nodes]
+        paths.append(path)
+    for path in (
+        znodes.partitions_path(name),
+        znodes.topic_path(name),
+        znodes.config_path("topics", name),
+        znodes.delete_topic_path(name),
+    ):
+        if await store.exists(path):
+            paths.append(path)
+    return [Delete(path) for path in paths]

@@ -21,7 +21,6 @@ from tidelog.clock import Clock, Timer, pause
 from tidelog.controller import znodes
 from tidelog.controller.cluster import controller_apis
 from tidelog.controller.cluster.active_controller import ActiveController
-from tidelog.controller.cluster.cluster_reader import Settings
 from tidelog.controller.cluster.controller_channel_manager import PeerDirectory
 from tidelog.controller.cluster.controller_event_manager import ControllerEventManager, Event
 from tidelog.controller.cluster.controller_store import (
@@ -29,6 +28,7 @@ from tidelog.controller.cluster.controller_store import (
     ControllerRegistration,
     register_controller,
 )
+from tidelog.controller.cluster.settings_reader import Settings
 from tidelog.controller.metadata_store import (
     Check,
     Delete,

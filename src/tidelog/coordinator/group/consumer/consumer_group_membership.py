@@ -39,7 +39,7 @@ from tidelog.coordinator.group.consumer.group_conversion import downgrade_record
 from tidelog.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinator.group.results import ConsumerGroupHeartbeatResult
 from tidelog.coordinator.group.settings import MigrationPolicy
-from tidelog.coordinator.patterns import InvalidPattern, Pattern, PatternResolution, Resolved
+from tidelog.coordinator.re2 import InvalidPattern, Pattern, PatternResolution, Resolved
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.clock import FakeClock
 from tests.support.consumer_scenario import ConsumerScenario
-from tidelog.coordinator.patterns import InvalidPattern, Pattern, PatternResolution
+from tidelog.coordinator.re2 import InvalidPattern, Pattern, PatternResolution
 
 names = st.text("ab._-1A", min_size=1, max_size=5)
 atoms = st.sampled_from(

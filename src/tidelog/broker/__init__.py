@@ -2,6 +2,7 @@
 
     in Kafka                                   here
     KafkaApis                                  dispatcher, api_table, handlers/<API>
+    Kafka (its main)                           process: loop, signals, exit code
     BrokerServer, KafkaServer                  server; cluster_server, cluster_member in a cluster
     BrokerLifecycleManager                     broker_lifecycle: registration, controlled shutdown
     FetchSessionCache, FetchSession            fetch_sessions; replication/follower_session

@@ -6,7 +6,7 @@ import sys
 
 def test_a_broker_without_zookeeper_does_not_import_its_client() -> None:
     script = (
-        "import sys, tidelog.broker.server;"
+        "import sys, tidelog.broker.process;"
         "print([name for name in sys.modules if 'controller.zookeeper' in name])"
     )
     told = subprocess.run(

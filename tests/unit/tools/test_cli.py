@@ -30,7 +30,7 @@ def broker_runs(monkeypatch: pytest.MonkeyPatch) -> Callable[[RunBroker], None]:
     """Puts a function in the place of the broker."""
 
     def install(run: RunBroker) -> None:
-        module = ModuleType("tidelog.broker.server")
+        module = ModuleType("tidelog.broker.process")
         module.run = run  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
 

@@ -72,6 +72,6 @@ def command(
     loaded = load_broker_config(config, [*short, *override], strict=strict)
     set_up_logging(log_format, log_level)
 
-    from tidelog.broker.server import run as run_broker
+    from tidelog.broker.process import run as run_broker
 
     return run_broker(loaded)

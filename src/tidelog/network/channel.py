@@ -1,8 +1,8 @@
 """The socket half of a connection: receives, queues and sends, mutes and unmutes, closes.
 
 A channel belongs to one processor and is touched on its loop only. It receives into its frame
-reader, passes the turn to the request half (connection.py, which explains the turn) and takes
-answers and turn back by `take_answers`.
+reader, lends the reader to the request half (connection.py explains how) and gets it back, with
+answers, by `take_answers`.
 
 Muting is lazy: the socket stays watched, and is unwatched only when it turns readable while it
 may not be read. The processor's sweep finds out whether a peer has gone meanwhile. A peer that only
@@ -12,7 +12,7 @@ Answers that are ready together leave in one write. A file part leaves by the tr
 `send_file`, its header held back so that both share a segment; if all that is to be sent is small,
 file parts are read and leave with the rest in one write. Sending is tried at once; only when the
 socket is full is it watched for room. While unsent answers exceed `connection_bytes_in_flight_max`
-the turn is not passed: a slow reader is not read.
+the reader is not lent: a client that reads slowly is not read.
 
 Not here: SASL, quotas on bytes and requests.
 """
@@ -110,9 +110,9 @@ class Channel:
         self._fd = transport.fileno()
         self._recv_into = transport.recv_into
         self._send = transport.send
-        self._has_turn = True  # the channel may touch the reader and pass the turn
-        self._owes = False  # an answer will come, whoever has the turn
-        self._frames_wait = False  # _pass_turn_again will be called; nothing is received before
+        self._has_reader = True  # this half may touch the reader and lend it
+        self._owes = False  # an answer will come, whoever has the reader
+        self._frames_wait = False  # _lend_reader_again will be called; nothing is received before
         self._reader_watched = False
         self._writer_watched = False
         self._out: list[Outgoing] = []
@@ -156,7 +156,7 @@ class Channel:
 
     def _receive(self) -> None:
         if (
-            not self._has_turn
+            not self._has_reader
             or self._frames_wait
             or self._out_bytes > self._out_bytes_max
             or self._closing is not None
@@ -192,16 +192,16 @@ class Channel:
         reader.received(count)
         processor.counters.bytes_in += count
         self.last_active = self.received_at = now
-        self._pass_turn()
+        self._lend_reader()
 
-    def _pass_turn(self) -> None:
-        self._has_turn = False
+    def _lend_reader(self) -> None:
+        self._has_reader = False
         self.connection.serve()
 
     def send_ahead(self, answers: list[Outgoing], answer_bytes: int) -> bool:
-        """From the request half while it has the turn: sends answers from memory before the others.
+        """From the request half while it has the reader: sends answers from memory first.
 
-        False: earlier ones have not left yet, and these have to wait for their turn.
+        False: earlier ones have not left yet, and these have to wait behind them.
         """
         if self._out:
             return False
@@ -215,19 +215,19 @@ class Channel:
         answers: list[Outgoing],
         answer_bytes: int,
         file_bytes: int,
-        turn: bool,
+        reader_returns: bool,
         owes: bool,
         close_reason: CloseReason | None,
     ) -> None:
-        """From the request half: answers to send and, if `turn`, the turn."""
+        """From the request half: answers to send and, if `reader_returns`, the reader."""
         self._owes = owes
-        if turn:
-            self._has_turn = True
+        if reader_returns:
+            self._has_reader = True
         if not self.open:
-            if self._has_turn:
+            if self._has_reader:
                 self.reader.clear()
             return
-        if self._has_turn:
+        if self._has_reader:
             self.reader.leave_shared_buffer()
         if close_reason is not None:
             self._closing = close_reason
@@ -245,15 +245,15 @@ class Channel:
             return
         if self._transport.unsent:
             self._watch_writer()
-        elif self._closing is not None and self._has_turn and not self._owes and not self._out:
+        elif self._closing is not None and self._has_reader and not self._owes and not self._out:
             self.close(self._closing)
             return
         self._account()
-        if self._has_turn and self._closing is None and self._out_bytes <= self._out_bytes_max:
+        if self._has_reader and self._closing is None and self._out_bytes <= self._out_bytes_max:
             if self.reader.end and self.reader.has_frame():
                 if not self._frames_wait:
                     self._frames_wait = True
-                    self._processor.loop.call_soon(self._pass_turn_again)
+                    self._processor.loop.call_soon(self._lend_reader_again)
                 return
             if not self._reader_watched:
                 self._watch_reader()
@@ -265,10 +265,10 @@ class Channel:
         if held_bytes != self.held_bytes:
             self._processor.pool.hold(self, held_bytes, self._processor.clock.monotonic())
 
-    def _pass_turn_again(self) -> None:
+    def _lend_reader_again(self) -> None:
         self._frames_wait = False
-        if self.open and self._has_turn and self._closing is None:
-            self._pass_turn()
+        if self.open and self._has_reader and self._closing is None:
+            self._lend_reader()
 
     def _receive_buffered(self) -> None:
         if self.open:
@@ -412,7 +412,7 @@ class Channel:
 
     def waits_for_peer(self) -> bool:
         return bool(self._out) or (
-            self._has_turn and not self._owes and not self._frames_wait and not self._parked
+            self._has_reader and not self._owes and not self._frames_wait and not self._parked
         )
 
     def evict(self) -> None:
@@ -426,7 +426,7 @@ class Channel:
 
     def is_unread(self) -> bool:
         """It may not be received from, so only the sweep can see that the peer ends its stream."""
-        return not self._has_turn or self._parked
+        return not self._has_reader or self._parked
 
     def is_beyond_completion(self) -> bool:
         """Of a connection whose peer has ended its stream: no request is left to be answered.
@@ -434,7 +434,10 @@ class Channel:
         A parked one holds a part of a frame. The rest may lie in the socket, or nowhere.
         """
         return (
-            self._parked and self._has_turn and not self._owes and not self._transport.has_arrived()
+            self._parked
+            and self._has_reader
+            and not self._owes
+            and not self._transport.has_arrived()
         )
 
     def is_idle(self, since: float) -> bool:
@@ -474,7 +477,7 @@ class Channel:
         self._unwatch_reader()
         self._unwatch_writer()
         self._transport.close()
-        if self._has_turn:
+        if self._has_reader:
             self.reader.clear()
         self._out.clear()
         self._out_bytes = self._out_file_bytes = 0

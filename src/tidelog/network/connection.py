@@ -3,17 +3,18 @@
 A connection has two halves. This one runs on the broker loop. The channel (channel.py) runs on its
 processor's loop, which is the broker loop too when there is one processor.
 
-The *turn* says which half may touch the frame reader. The channel receives, then passes the turn
-(`Channel._pass_turn`, `Connection.serve`); this half handles complete frames one after another and
-gives the turn back with the answers collected (`Connection._deliver`, `Channel.take_answers`):
+One half at a time has the frame reader, and only that one may touch it. The channel receives, then
+lends the reader (`Channel._lend_reader`, `Connection.serve`); this half handles complete frames one
+after another and returns it with the answers collected (`Connection._deliver`,
+`Channel.take_answers`):
 
-| the request half stops because            | turn is then | what happens next                   |
-|-------------------------------------------|--------------|-------------------------------------|
-| no complete frame is left                 | channel      | receive                             |
-| a request is not answered yet (muted)     | request half | its answer brings the turn back     |
-| a frame may not pass one that is in hand  | request half | the last answer owed brings it back |
-| REQUESTS_PER_TURN, or enough answer bytes | channel      | send, then the turn is passed again |
-| the connection is to close                | channel      | send what is queued, then close     |
+| the request half stops because            | reader is with | what happens next                   |
+|-------------------------------------------|----------------|-------------------------------------|
+| no complete frame is left                 | channel        | receive                             |
+| a request is not answered yet (muted)     | request half   | its answer returns the reader       |
+| a frame may not pass one that is in hand  | request half   | the last answer owed returns it     |
+| REQUESTS_AT_ONCE, or enough answer bytes  | channel        | send, then lend the reader again    |
+| the connection is to close                | channel        | send what is queued, then close     |
 
 An answer that comes later is sent at once, but further frames are handled from the loop and not
 from inside that call: handlers that complete each other's requests would nest without end.
@@ -22,7 +23,7 @@ So one request is in hand at a time and nothing is received until it is answered
 is one exception: a request that only waits to be answered, its place in the order being certain (a
 Produce, for the log or for other replicas), may let others of its api key pass. They are handled,
 up to OWED_MAX of them, and their answers kept: answers leave in the order of the requests, those
-that became ready in one turn of the loop together. The first answer of a turn leaves at once if
+that became ready in one turn of the loop together. The first answer of a `serve` leaves at once if
 more frames wait.
 """
 
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_PER_TURN: Final = 128
-TURN_ANSWER_BYTES: Final = 64 * KIB  # answers of a turn are sent when they reach this
+REQUESTS_AT_ONCE: Final = 128
+ANSWER_BYTES_AT_ONCE: Final = 64 * KIB  # then answers are sent before more is handled
 OWED_MAX: Final = 128  # requests in hand that let others pass
 API_KEY_BYTES: Final = 2  # a frame begins with the api key of its request
 
@@ -125,13 +126,13 @@ class Connection:
         self._handle = processor.handler.handle
         self._close_callbacks: list[Callable[[Connection], object]] = []
 
-        self._has_turn = False  # this half may touch the reader and give the turn back
+        self._has_reader = False  # this half may touch the reader, and returns it
         self._request: IncomingRequest | None = None  # in hand, and nothing passes it
         self._owed: deque[IncomingRequest] = deque()  # handled, not answered; or behind such
         self._is_blocked = False  # the next frame waits until nothing is owed
         self._delivers_soon = False
         self._serving = False  # inside `serve`, which will notice an answer by itself
-        self._answers: list[Outgoing] = []  # of this turn, each after its length
+        self._answers: list[Outgoing] = []  # not handed over yet, each after its length
         self._answer_bytes = 0
         self._answer_file_bytes = 0
         self._close_after_answers: CloseReason | None = None
@@ -166,7 +167,7 @@ class Connection:
         size += LENGTH_BYTES
         owed = self._owed
         if owed and owed[0] is not request:
-            self._answer_in_turn(request, Outcome(answer, size, file_bytes))
+            self._answer_in_order(request, Outcome(answer, size, file_bytes))
             return
         if self._request is request:
             self._request = None
@@ -181,7 +182,7 @@ class Connection:
         if self._request is not request and request not in self._owed:
             self._refuse_answer()
         elif self._owed:
-            self._answer_in_turn(request, NOTHING)
+            self._answer_in_order(request, NOTHING)
         else:
             self._request = None
 
@@ -192,11 +193,11 @@ class Connection:
         self._processor.log_closing(self.id, reason)
         self._close_after_answers = CloseReason.BAD_REQUEST
         if self._owed:
-            self._answer_in_turn(request, CLOSE)
+            self._answer_in_order(request, CLOSE)
         else:
             self._request = None
 
-    def _answer_in_turn(self, request: IncomingRequest, outcome: Outcome) -> None:
+    def _answer_in_order(self, request: IncomingRequest, outcome: Outcome) -> None:
         """Others may have to be answered before it."""
         owed = self._owed
         if self._request is request:
@@ -238,14 +239,14 @@ class Connection:
         assert not self.open, f"a request of {self.id} was answered twice"
 
     def serve(self) -> None:
-        """The turn has come. A handler may close this very connection."""
+        """The channel has lent the reader. A handler may close this very connection."""
         channel = self.channel
         reader = channel.reader
         handle = self._handle
         received_at = channel.received_at
         owed = self._owed
         count = 0
-        self._serving = self._has_turn = True
+        self._serving = self._has_reader = True
         self._is_blocked = False
         try:
             while self._close_after_answers is None:
@@ -264,7 +265,7 @@ class Connection:
                     if request.passed_by is None:
                         break
                     self._request = None
-                if count >= REQUESTS_PER_TURN or self._answer_bytes > TURN_ANSWER_BYTES:
+                if count >= REQUESTS_AT_ONCE or self._answer_bytes > ANSWER_BYTES_AT_ONCE:
                     break
                 if count == 1 and reader.has_frame():
                     self._send_first()
@@ -303,7 +304,7 @@ class Connection:
             self._answers, self._answer_bytes = [], 0
 
     def _deliver(self) -> None:
-        """Hands the answers, and the turn if it is here and may go, to the channel."""
+        """Hands the answers to the channel, and the reader if it is here and may go."""
         # The list itself is handed over; this half must not keep it, empty or not.
         answers, self._answers = self._answers, []
         answer_bytes = self._answer_bytes
@@ -312,37 +313,37 @@ class Connection:
         self._delivers_soon = False
         owes = bool(self._owed)
         waits = self._request is not None or (self._is_blocked and owes)
-        gives_turn = self._has_turn and not waits
-        if gives_turn:
-            self._has_turn = False
+        returns_reader = self._has_reader and not waits
+        if returns_reader:
+            self._has_reader = False
         close_reason = None if owes else self._close_after_answers
-        self._hand_over(answers, answer_bytes, file_bytes, gives_turn, owes, close_reason)
+        self._hand_over(answers, answer_bytes, file_bytes, returns_reader, owes, close_reason)
 
     def _hand_over(
         self,
         answers: list[Outgoing],
         answer_bytes: int,
         file_bytes: int,
-        turn: bool,
+        reader_returns: bool,
         owes: bool,
         close_reason: CloseReason | None,
     ) -> None:
         channel = self.channel
         if channel.open:
             channel.reader.leave_shared_buffer()  # others receive while this one waits
-        channel.take_answers(answers, answer_bytes, file_bytes, turn, owes, close_reason)
+        channel.take_answers(answers, answer_bytes, file_bytes, reader_returns, owes, close_reason)
 
     # What the channel and the socket server say.
 
     def stop_serving(self, reason: CloseReason) -> None:
-        """No further frame is handled; may be called while this half has the turn, or inside it."""
+        """No further frame is handled; may be called at any time, also from a handler."""
         self._close_after_answers = reason
 
     def run_close_callbacks(self) -> None:
         """From the socket server, on the broker loop, once the connection has closed."""
         self._owed.clear()
-        if self._has_turn and not self._serving:
+        if self._has_reader and not self._serving:
             self._request = None
-            self._deliver()  # the turn, so that the reader lets its memory go
+            self._deliver()  # returns the reader, so that it lets its memory go
         callbacks, self._close_callbacks = self._close_callbacks, []
         tell_each(f"telling that {self.id} has closed", callbacks, self)

@@ -2,14 +2,15 @@
 
     processor thread                            broker loop
     receive, frame  --RequestChannel.offer-->   handle
-                    (at most queued.max.requests turns wait)
-    queue, send     <--Mailbox.post----------   answers, turn
+                    (at most queued.max.requests readers wait)
+    queue, send     <--Mailbox.post----------   answers, reader
 
 `Mailbox` carries calls to another loop, and wakes that loop once for all calls that are waiting.
 `RequestChannel` is the bounded way to the broker loop: a connection that finds it full waits on
 its processor, unread, until the broker loop has caught up; the processor goes on sending
 meanwhile, so the two cannot wait for each other. `QueuedChannel` and `QueuedConnection` are the two
-halves of a connection on two threads; they pass the turn (see connection.py), not single requests.
+halves of a connection on two threads; what goes between them is the reader (see connection.py), not
+single requests.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Mailbox:
 
 
 class RequestChannel:
-    """Connections whose turn it is on the broker loop."""
+    """Connections that wait to be served on the broker loop."""
 
     def __init__(self, mailbox: Mailbox, queued_max_requests: int) -> None:
         self._mailbox = mailbox
@@ -103,23 +104,23 @@ class RequestChannel:
 
 
 class QueuedChannel(Channel):
-    """The socket half on its processor's thread; it passes the turn through the request channel."""
+    """The socket half, on its processor's thread; lends its reader through the request channel."""
 
     def __init__(self, transport: Transport, processor: ProcessorThread, channel_id: str) -> None:
         super().__init__(transport, processor, channel_id)
         self._request_channel = processor.channel
         self._mailbox = processor.mailbox
 
-    def _pass_turn(self) -> None:
+    def _lend_reader(self) -> None:
         self.reader.leave_shared_buffer()
         if not self.reader.has_frame():
             self._go_on()
             return
         self._account()
-        self._has_turn = False
-        retry = partial(self._mailbox.post, self._pass_turn_again)
+        self._has_reader = False
+        retry = partial(self._mailbox.post, self._lend_reader_again)
         if not self._request_channel.offer(self.connection.serve, retry):
-            self._has_turn = True
+            self._has_reader = True
             self._frames_wait = True
 
 
@@ -133,11 +134,11 @@ class QueuedConnection(Connection):
         self._mailbox = processor.mailbox
 
     def serve(self) -> None:
-        """The turn has come, perhaps after the end."""
+        """The reader has come, perhaps after the end."""
         if self.open:
             super().serve()
         else:
-            self._has_turn = True
+            self._has_reader = True
             self._deliver()
 
     def _send_first(self) -> None:
@@ -152,7 +153,7 @@ class QueuedConnection(Connection):
         answers: list[Outgoing],
         answer_bytes: int,
         file_bytes: int,
-        turn: bool,
+        reader_returns: bool,
         owes: bool,
         close_reason: CloseReason | None,
     ) -> None:
@@ -162,7 +163,7 @@ class QueuedConnection(Connection):
                 answers,
                 answer_bytes,
                 file_bytes,
-                turn,
+                reader_returns,
                 owes,
                 close_reason,
             )

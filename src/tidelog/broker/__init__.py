@@ -9,7 +9,8 @@
     ReplicaManager.becomeLeaderOrFollower      leadership_changes
     LogDirFailureHandler                       log_dir_failure_handler
     MetadataCache                              metadata_cache; metadata_answers, encoded
-    DynamicBrokerConfig, ConfigAdminManager    dynamic_config, config_resource, broker_loggers
+    DynamicBrokerConfig, ConfigAdminManager    dynamic_config, broker_config_checks,
+                                               config_resource, broker_loggers
     ZkConfigManager                            config_changes
     AddPartitionsToTxnManager                  transactions
     AutoTopicCreationManager                   tidelog.controller.topics, auto_create

@@ -35,7 +35,12 @@ from tidelog.log.segment.log_segment import LogSegment
 from tidelog.log.segment.segment_scan import SegmentScan
 from tidelog.log.segment.segment_walk import LOOP_BYTES_MAX, Walk, WalkDue, WalkedFile
 from tidelog.log.segment.transaction_index import AbortedTxn
-from tidelog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from tidelog.record.batch import (
+    CONTROL_BIT,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_BIT,
+    base_offset_at,
+)
 from tidelog.record.errors import CorruptRecords
 from tidelog.record.kernel import ProducerBatch
 from tidelog.types import INT64_MAX
@@ -173,8 +178,10 @@ class SegmentWalk(Walk):
 
     def _look_over(self) -> bool:
         file = self._file
-        head = os.pread(file.descriptor, 8, 0)
-        first_offset = int.from_bytes(head, "big", signed=True)
+        head = os.pread(file.descriptor, LOG_OVERHEAD, 0)
+        if len(head) < LOG_OVERHEAD:
+            return False
+        first_offset = base_offset_at(head)
         if first_offset != file.base_offset and not (
             self._gaps_allowed and first_offset > file.base_offset
         ):

@@ -1,5 +1,8 @@
 """From one generation of a group to the next: waiting for joins, then for the assignment.
 
+Members come and go here too, because each that comes, falls silent or leaves makes its group
+rebalance. `classic_group_membership` has what members ask, and the rules by which it is refused.
+
     prepare         members are told (by heartbeats) to rejoin; the wait for them begins
     complete_join   all have rejoined, or time is up: a new generation, its leader gets the members
     store_assignment  the leader's assignment is written; then every member gets its own

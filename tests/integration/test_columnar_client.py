@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import StartBroker
-from tests.support.column_writer import ColumnWriter, close_writers
+from tests.support.column_writer import ColumnCluster, ColumnWriter, close_writers
 from tests.support.foreign_clients import (
     CODECS,
     ConfluentKafka,
@@ -26,18 +26,16 @@ from tests.support.foreign_clients import (
 )
 from tests.support.raw_batch import batch as raw_batch
 from tests.support.raw_client import RawClient, create_topic, produce
-from tidelog.client.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, NO_OFFSET
-from tidelog.client.cluster import Cluster
+from tidelog.client.admin.offsets import EARLIEST, LATEST, NO_OFFSET
 from tidelog.client.columns.arrow import SCHEMA_WITH_HEADERS
+from tidelog.client.columns.range_reader import FetchRange, RangeReader
 from tidelog.client.errors import (
     MessageTooLarge,
     OffsetOutOfRange,
     UnknownTopic,
     UnsupportedByBroker,
 )
-from tidelog.client.fetcher import Fetcher, FetchRange
-from tidelog.client.groups import commit_offsets
-from tidelog.client.offsets import earliest_offsets, latest_offsets, list_offsets
+from tidelog.client.network.versions import BrokerVersions
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.types import TopicPartition
 
@@ -104,25 +102,27 @@ def as_arrow(rows: list[Message], **columns: Any) -> pa.RecordBatch:
 
 
 def read(
-    cluster: Cluster, topic: str, partition: int = 0, start: int = 0, end: int | None = None
+    cluster: ColumnCluster, topic: str, partition: int = 0, start: int = 0, end: int | None = None
 ) -> list[Message]:
     where = TopicPartition(topic, partition)
     if end is None:
-        end = latest_offsets(cluster, [where])[where]
-    return as_messages(list(Fetcher(cluster, with_headers=True).fetch_columns(where, start, end)))
+        end = cluster.latest_offsets([where])[where]
+    return as_messages(
+        list(RangeReader(cluster, with_headers=True).fetch_columns(where, start, end))
+    )
 
 
-def offsets_read(cluster: Cluster, ranges: list[FetchRange]) -> list[tuple[int, int]]:
+def offsets_read(cluster: ColumnCluster, ranges: list[FetchRange]) -> list[tuple[int, int]]:
     return [
         (row["partition"], row["offset"])
-        for batch in Fetcher(cluster).fetch_ranges(ranges)
+        for batch in RangeReader(cluster).fetch_ranges(ranges)
         for row in batch.select(["partition", "offset"]).to_pylist()
     ]
 
 
 @pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster({"bootstrap.servers": bootstrap}) as connected:
+def cluster(bootstrap: str) -> Iterator[ColumnCluster]:
+    with ColumnCluster({"bootstrap.servers": bootstrap}) as connected:
         yield connected
 
 
@@ -130,7 +130,7 @@ class TestReadingWhatOthersWrote:
     @pytest.mark.parametrize("codec", CODECS)
     @pytest.mark.parametrize("writer", [ConfluentKafka(), KafkaPython()], ids=lambda w: w.name)
     def test_records_come_out_equal(
-        self, bootstrap: str, cluster: Cluster, topic: str, writer: ForeignClient, codec: str
+        self, bootstrap: str, cluster: ColumnCluster, topic: str, writer: ForeignClient, codec: str
     ) -> None:
         written = messages(500, null_headers=writer.writes_null_headers)
         writer.produce(bootstrap, topic, 0, codec, written)
@@ -140,7 +140,7 @@ class TestReadingWhatOthersWrote:
 
     @pytest.mark.parametrize("release", [(0, 9), (0, 10)], ids=str)
     def test_old_producers_are_read(
-        self, bootstrap: str, cluster: Cluster, topic: str, release: tuple[int, ...]
+        self, bootstrap: str, cluster: ColumnCluster, topic: str, release: tuple[int, ...]
     ) -> None:
         if not offers_old_formats(cluster):
             pytest.skip("the broker takes no old formats")
@@ -153,7 +153,7 @@ class TestReadingWhatOthersWrote:
         before_ms = time.time_ns() // 1_000_000 - 1
         produce(client, topic_name, raw_batch(b"a", b"b"))
         host, port = client.socket.getpeername()[:2]
-        with Cluster({"bootstrap.servers": f"{host}:{port}"}) as cluster:
+        with ColumnCluster({"bootstrap.servers": f"{host}:{port}"}) as cluster:
             found = read(cluster, topic_name)
         assert [row.append_time for row in found] == [True, True]
         assert all((row.timestamp_ms or 0) > before_ms for row in found)
@@ -163,16 +163,22 @@ class TestReadingWhatOthersWrote:
     ) -> None:
         produce(client, topic, raw_batch(b"x" * 500_000))
         produce(client, topic, raw_batch(b"y" * 900_000))
-        with Cluster({"bootstrap.servers": bootstrap, "max.partition.fetch.bytes": 1000}) as small:
+        with ColumnCluster(
+            {"bootstrap.servers": bootstrap, "max.partition.fetch.bytes": 1000}
+        ) as small:
             assert [len(row.value or b"") for row in read(small, topic)] == [500_000, 900_000]
 
 
-def offers_old_formats(cluster: Cluster) -> bool:
-    def ask(connection: Any) -> bool:
-        low: int = connection.versions.ranges[ApiKey.PRODUCE][0]
-        return low == 0 and connection.versions.ranges[ApiKey.FETCH][0] == 0
+def offers_old_formats(cluster: ColumnCluster) -> bool:
+    ranges = versions_of(cluster).ranges
+    return ranges[ApiKey.PRODUCE][0] == 0 and ranges[ApiKey.FETCH][0] == 0
 
-    return cluster.ask_any("versions", ask)
+
+def versions_of(cluster: ColumnCluster) -> BrokerVersions:
+    async def ask() -> BrokerVersions:
+        return await cluster.network.versions(await cluster.network.any_node())
+
+    return cluster.run(ask())
 
 
 class TestRanges:
@@ -185,13 +191,15 @@ class TestRanges:
                 produce(client, topic_name, raw_batch(*[b"v" * size] * size), partition=partition)
         return topic_name
 
-    def test_every_range_gives_exactly_its_offsets(self, cluster: Cluster, filled: str) -> None:
+    def test_every_range_gives_exactly_its_offsets(
+        self, cluster: ColumnCluster, filled: str
+    ) -> None:
         where = TopicPartition(filled, 0)
         for start, end in ((0, 300), (0, 1), (299, 300), (17, 18), (100, 250), (7, 7), (9, 3)):
             found = offsets_read(cluster, [FetchRange(where, start, end)])
             assert found == [(0, offset) for offset in range(start, end)]
 
-    def test_split_ranges_make_up_the_whole(self, cluster: Cluster, filled: str) -> None:
+    def test_split_ranges_make_up_the_whole(self, cluster: ColumnCluster, filled: str) -> None:
         where = TopicPartition(filled, 0)
         cuts = [0, 13, 14, 99, 100, 101, 250, 300]
         found = []
@@ -200,7 +208,7 @@ class TestRanges:
         assert found == [(0, offset) for offset in range(300)]
 
     def test_ranges_of_several_partitions_share_requests(
-        self, cluster: Cluster, filled: str
+        self, cluster: ColumnCluster, filled: str
     ) -> None:
         ranges = [
             FetchRange(TopicPartition(filled, 0), 10, 200),
@@ -210,59 +218,60 @@ class TestRanges:
         assert [row for row in found if row[0] == 0] == [(0, offset) for offset in range(10, 200)]
         assert [row for row in found if row[0] == 1] == [(1, offset) for offset in range(50, 300)]
 
-    def test_batches_have_the_size_asked_for(self, cluster: Cluster, filled: str) -> None:
-        fetcher = Fetcher(cluster, rows_max=40)
-        sizes = [b.num_rows for b in fetcher.fetch_columns(TopicPartition(filled, 0), 0, 300)]
+    def test_batches_have_the_size_asked_for(self, cluster: ColumnCluster, filled: str) -> None:
+        reader = RangeReader(cluster, rows_max=40)
+        sizes = [b.num_rows for b in reader.fetch_columns(TopicPartition(filled, 0), 0, 300)]
         assert sum(sizes) == 300
         assert max(sizes) <= 40
 
     def test_reading_to_the_end_does_not_wait_there(self, bootstrap: str, filled: str) -> None:
-        with Cluster({"bootstrap.servers": bootstrap, "fetch.max.wait.ms": 50_000}) as patient:
+        with ColumnCluster(
+            {"bootstrap.servers": bootstrap, "fetch.max.wait.ms": 50_000}
+        ) as patient:
             started = time.monotonic()
             assert len(read(patient, filled)) == 300
             assert time.monotonic() - started < 40
 
     def test_a_start_outside_the_log_says_what_the_log_holds(
-        self, cluster: Cluster, filled: str
+        self, cluster: ColumnCluster, filled: str
     ) -> None:
         where = TopicPartition(filled, 0)
         with pytest.raises(OffsetOutOfRange, match=r"from offset 5000.*holds offsets 0 to 300"):
-            list(Fetcher(cluster).fetch_columns(where, 5000, 5001))
+            list(RangeReader(cluster).fetch_columns(where, 5000, 5001))
 
     def test_an_unknown_topic_is_an_error_and_is_not_made(
-        self, cluster: Cluster, topic_name: str
+        self, cluster: ColumnCluster, topic_name: str
     ) -> None:
         where = TopicPartition(topic_name, 0)
         with pytest.raises(UnknownTopic, match=topic_name):
-            list(Fetcher(cluster).fetch_columns(where, 0, 1))
+            list(RangeReader(cluster).fetch_columns(where, 0, 1))
         with pytest.raises(UnknownTopic, match=topic_name):
-            latest_offsets(cluster, [where])
+            cluster.latest_offsets([where])
         assert topic_name not in cluster.topics(None)
 
 
 class TestOffsets:
     def test_earliest_latest_and_timestamps_of_many_partitions(
-        self, cluster: Cluster, client: RawClient, topic_name: str
+        self, cluster: ColumnCluster, client: RawClient, topic_name: str
     ) -> None:
         create_topic(client, topic_name, partitions=3)
         rows = [Message(b"v", timestamp_ms=NOW + 10 * row) for row in range(5)]
         with ColumnWriter(cluster, topic=topic_name) as producer:
             producer.write(as_arrow(rows, partition=pa.array([1] * 5, pa.int32())))
         where = [TopicPartition(topic_name, index) for index in range(3)]
-        assert earliest_offsets(cluster, where) == dict.fromkeys(where, 0)
-        assert list(latest_offsets(cluster, where).values()) == [0, 5, 0]
+        assert cluster.earliest_offsets(where) == dict.fromkeys(where, 0)
+        assert list(cluster.latest_offsets(where).values()) == [0, 5, 0]
         asked = {where[0]: LATEST, where[1]: NOW + 11, where[2]: EARLIEST}
-        found = list_offsets(cluster, asked)
+        found = cluster.list_offsets(asked)
         assert (found[where[1]].offset, found[where[1]].timestamp) == (2, NOW + 20)
-        assert list_offsets(cluster, {where[1]: NOW + 999})[where[1]].offset == NO_OFFSET
-        assert list_offsets(cluster, {where[1]: MAX_TIMESTAMP})[where[1]].offset == 4
+        assert cluster.list_offsets({where[1]: NOW + 999})[where[1]].offset == NO_OFFSET
 
 
 class TestWriting:
     @pytest.mark.parametrize("codec", CODECS)
     def test_others_read_what_was_written(self, bootstrap: str, topic: str, codec: str) -> None:
         written = messages(500)
-        with Cluster({"bootstrap.servers": bootstrap, "compression.type": codec}) as cluster:
+        with ColumnCluster({"bootstrap.servers": bootstrap, "compression.type": codec}) as cluster:
             with ColumnWriter(cluster, topic=topic) as producer:
                 producer.write(as_arrow(written[:200]))
                 producer.write(as_arrow(written[200:]))
@@ -274,7 +283,7 @@ class TestWriting:
         assert ours == theirs
 
     def test_keys_go_to_the_partitions_of_javas_producer(
-        self, bootstrap: str, cluster: Cluster, client: RawClient, topic_name: str
+        self, bootstrap: str, cluster: ColumnCluster, client: RawClient, topic_name: str
     ) -> None:
         create_topic(client, topic_name, partitions=10)
         keys = [b"key-%d" % row for row in range(1000)]
@@ -289,18 +298,18 @@ class TestWriting:
         for key in keys:
             theirs.produce(topic_name, b"", key=key, on_delivery=delivered)
         assert theirs.flush(30) == 0
-        ends = latest_offsets(cluster, [TopicPartition(topic_name, index) for index in range(10)])
+        ends = cluster.latest_offsets([TopicPartition(topic_name, index) for index in range(10)])
         with ColumnWriter(cluster, topic=topic_name) as producer:
             producer.write(pa.record_batch({"key": pa.array(keys), "value": pa.array(keys)}))
             last = producer.flush()
         ranges = [FetchRange(where, ends[where], offset + 1) for where, offset in last.items()]
-        found = pa.Table.from_batches(list(Fetcher(cluster).fetch_ranges(ranges)))
+        found = pa.Table.from_batches(list(RangeReader(cluster).fetch_ranges(ranges)))
         assert found.num_rows == 1000
         ours = dict(zip(found["key"].to_pylist(), found["partition"].to_pylist(), strict=True))
         assert ours == chosen
 
     def test_topics_and_partitions_may_be_columns(
-        self, cluster: Cluster, client: RawClient, topic_name: str
+        self, cluster: ColumnCluster, client: RawClient, topic_name: str
     ) -> None:
         names = [f"{topic_name}-a", f"{topic_name}-b"]
         for name in names:
@@ -320,7 +329,7 @@ class TestWriting:
             assert [int(m.value or b"") for m in found] == list(range(row, 300, 6))
 
     def test_a_record_that_the_topic_does_not_take_is_a_typed_error(
-        self, cluster: Cluster, client: RawClient, topic_name: str
+        self, cluster: ColumnCluster, client: RawClient, topic_name: str
     ) -> None:
         create_topic(client, topic_name, configs={"max.message.bytes": "1000"})
         producer = ColumnWriter(cluster, topic=topic_name)
@@ -332,7 +341,7 @@ class TestWriting:
             write_and_flush(producer, large)
         assert len(read(cluster, topic_name)) == 50
 
-    def test_a_table_of_many_chunks_is_written(self, cluster: Cluster, topic: str) -> None:
+    def test_a_table_of_many_chunks_is_written(self, cluster: ColumnCluster, topic: str) -> None:
         chunks = [as_arrow(messages(100)) for _ in range(5)]
         with ColumnWriter(cluster, topic=topic) as producer:
             producer.write(pa.Table.from_batches(chunks))
@@ -346,9 +355,9 @@ def write_and_flush(producer: ColumnWriter, batch: pa.RecordBatch) -> None:
 
 class TestTransactions:
     def test_read_committed_leaves_out_what_was_aborted(
-        self, bootstrap: str, cluster: Cluster, topic: str
+        self, bootstrap: str, cluster: ColumnCluster, topic: str
     ) -> None:
-        if not cluster.ask_any("versions", lambda c: c.versions.offers(ApiKey.END_TXN)):
+        if not versions_of(cluster).offers(ApiKey.END_TXN):
             pytest.skip("the broker has no transactions")
         theirs = confluent_kafka.Producer(
             {"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 5}
@@ -362,10 +371,10 @@ class TestTransactions:
             (theirs.abort_transaction if transaction % 2 else theirs.commit_transaction)(30)
         where = TopicPartition(topic, 0)
         deadline = time.monotonic() + 20
-        while latest_offsets(cluster, [where])[where] < 606 and time.monotonic() < deadline:
+        while cluster.latest_offsets([where])[where] < 606 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert len(read(cluster, topic)) == 600
-        with Cluster(
+        with ColumnCluster(
             {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
         ) as committed:
             found = [row.value for row in read(committed, topic)]
@@ -377,14 +386,14 @@ class TestTransactions:
 
 class TestGroups:
     def test_a_commit_reaches_the_group_or_says_why_not(
-        self, bootstrap: str, cluster: Cluster, topic: str
+        self, bootstrap: str, cluster: ColumnCluster, topic: str
     ) -> None:
         where = TopicPartition(topic, 0)
-        if not cluster.ask_any("versions", lambda c: c.versions.offers(ApiKey.FIND_COORDINATOR)):
+        if not versions_of(cluster).offers(ApiKey.FIND_COORDINATOR):
             with pytest.raises(UnsupportedByBroker, match="no group coordinator"):
-                commit_offsets(cluster, f"group-{topic}", {where: 7})
+                cluster.commit_offsets(f"group-{topic}", {where: 7})
             return
-        commit_offsets(cluster, f"group-{topic}", {where: 7})
+        cluster.commit_offsets(f"group-{topic}", {where: 7})
         reader = confluent_kafka.Consumer(
             {"bootstrap.servers": bootstrap, "group.id": f"group-{topic}"}
         )
@@ -409,7 +418,7 @@ class TestRestarts:
             "batch.size": 4000,
             "reconnect.backoff.max.ms": 100,
         }
-        with Cluster(options) as cluster:
+        with ColumnCluster(options) as cluster:
             with ColumnWriter(cluster, topic=topic_name) as producer:
                 for start in range(0, self.ROWS, self.PIECE):
                     if start in (20_000, 40_000):
@@ -426,8 +435,8 @@ class TestRestarts:
                     )
             for partition in range(3):
                 where = TopicPartition(topic_name, partition)
-                end = latest_offsets(cluster, [where])[where]
-                batches = Fetcher(cluster).fetch_columns(where, 0, end)
+                end = cluster.latest_offsets([where])[where]
+                batches = RangeReader(cluster).fetch_columns(where, 0, end)
                 found = [int(value) for b in batches for value in b.column("value").to_pylist()]
                 assert found == list(range(partition, self.ROWS, 3))
 
@@ -444,14 +453,14 @@ class TestRestarts:
             "max.partition.fetch.bytes": 50_000,
             "reconnect.backoff.max.ms": 100,
         }
-        with Cluster(options) as cluster:
+        with ColumnCluster(options) as cluster:
             with ColumnWriter(cluster, topic=topic_name) as producer:
                 values = pa.array([str(row) for row in range(self.ROWS)])
                 producer.write(pa.record_batch({"value": values}))
             where = TopicPartition(topic_name, 0)
             found: list[int] = []
             restarts = 0
-            for batch in Fetcher(cluster).fetch_columns(where, 0, self.ROWS):
+            for batch in RangeReader(cluster).fetch_columns(where, 0, self.ROWS):
                 found += batch.column("offset").to_pylist()
                 if len(found) > (restarts + 1) * self.ROWS // 3 and restarts < 2:
                     restarts += 1

@@ -1,16 +1,28 @@
-"""Writes record batches for tests of the columnar client, with the settings of its cluster."""
+"""A cluster for tests of columns: ranges are read from it, and writers have its settings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.client.blocking.cluster import BlockingCluster
 from tidelog.client.blocking.producer import Producer
-from tidelog.config.client import ProducerConfig
+from tidelog.config.client import ConsumerConfig, ProducerConfig
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
+    from collections.abc import Mapping
+
     from tidelog.client.producer.delivery import ArrowDelivery
+    from tidelog.clock import Clock
     from tidelog.types import TopicPartition
+
+
+class ColumnCluster(BlockingCluster):
+    """Options of both kinds of client; each takes those that it knows."""
+
+    def __init__(self, options: Mapping[str, object], clock: Clock | None = None) -> None:
+        self.options = dict(options)
+        known = {name: value for name, value in options.items() if ConsumerConfig.TABLE.get(name)}
+        super().__init__(known, clock)
 
 
 _made: list[ColumnWriter] = []
@@ -23,9 +35,9 @@ def close_writers() -> None:
 
 
 class ColumnWriter:
-    def __init__(self, cluster: Cluster, *, topic: str | None = None) -> None:
-        given = cluster.config.given
-        known = {name: text for name, text in given.items() if ProducerConfig.TABLE.get(name)}
+    def __init__(self, cluster: ColumnCluster, *, topic: str | None = None) -> None:
+        given = cluster.options
+        known = {name: value for name, value in given.items() if ProducerConfig.TABLE.get(name)}
         self.producer = Producer(known)
         self._topic = topic
         _made.append(self)

@@ -31,10 +31,9 @@ import pyarrow as pa
 
 from tests.support.broker_process import BrokerProcess, dies_with_us
 from tests.support.raw_client import RawClient, create_topic
+from tidelog.client.blocking.cluster import BlockingCluster
 from tidelog.client.blocking.producer import Producer
-from tidelog.client.cluster import Cluster
-from tidelog.client.fetcher import Fetcher
-from tidelog.client.offsets import latest_offsets
+from tidelog.client.columns.range_reader import RangeReader
 from tidelog.types import TopicPartition
 
 PARTITIONS = 4
@@ -144,8 +143,8 @@ class PipelineKillHarness:
         with Producer({"bootstrap.servers": self._broker.bootstrap}) as producer:
             producer.send_arrow(batch, "sales").result()
 
-    def _cluster(self) -> Cluster:
-        return Cluster({"bootstrap.servers": self._broker.bootstrap})
+    def _cluster(self) -> BlockingCluster:
+        return BlockingCluster({"bootstrap.servers": self._broker.bootstrap})
 
     def _run_once(self) -> int:
         """One run of the pipeline to its end, whatever that is; kills when it is time to."""
@@ -246,8 +245,8 @@ class PipelineKillHarness:
     def _values(self, topic: str, partitions: int) -> Iterator[bytes]:
         with self._cluster() as cluster:
             wanted = [TopicPartition(topic, number) for number in range(partitions)]
-            for partition, end in latest_offsets(cluster, wanted).items():
-                for batch in Fetcher(cluster).fetch_columns(partition, 0, end):
+            for partition, end in cluster.latest_offsets(wanted).items():
+                for batch in RangeReader(cluster).fetch_columns(partition, 0, end):
                     yield from batch.column(1).to_pylist()
 
 

@@ -16,9 +16,10 @@ import pytest
 from tests.support.network import Client, FileSlice, Network, frame, running_network
 from tests.support.peer import PeerStage
 from tests.support.tls_transport import TlsTransport, anonymous_context
-from tidelog.client.connection import Connection as ClientConnection
+from tidelog.client.network.connection import Surroundings, open_connection
+from tidelog.client.network.frames import FrameMemory
 from tidelog.clock import SystemClock
-from tidelog.config.client import Address, ClientConfig
+from tidelog.config.client import Address, ConsumerConfig
 from tidelog.network.channel import CloseReason
 from tidelog.network.peer_connection import connect
 from tidelog.protocol.api_keys import ApiKey
@@ -336,8 +337,19 @@ def test_calls_of_another_broker_over_tls(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_client_over_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.client.connection.PlainTransport", new_client_transport)
+    monkeypatch.setattr("tidelog.client.network.connection.PlainTransport", new_client_transport)
     rows = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in ApiKey]
+
+    async def ask(address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        config = ConsumerConfig({"bootstrap.servers": str(address)})
+        around = Surroundings(config, loop, SystemClock(), loop, FrameMemory())
+        connection = await open_connection("b", address, around, 60)
+        request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+        answers = [connection.send(request, 3) for _ in range(2)]
+        for answer in answers:
+            assert await answer == ApiVersionsResponse(api_keys=rows)
+        connection.close()
 
     def answer_of(correlation_id: int) -> bytes:
         body = ApiVersionsResponse(api_keys=rows).encode(3)
@@ -347,23 +359,15 @@ def test_a_client_over_tls(monkeypatch: pytest.MonkeyPatch) -> None:
         sock, _ = server.accept()
         with anonymous_context(server_side=True).wrap_socket(sock, server_side=True) as tls:
             tls.recv(MIB)
-            tls.sendall(answer_of(1))
+            tls.sendall(answer_of(0))
             tls.recv(MIB)
             tls.recv(MIB)
-            tls.sendall(answer_of(2) + answer_of(3))
+            tls.sendall(answer_of(1) + answer_of(2))
             tls.recv(1)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=serve, args=(server,))
         thread.start()
         address = Address("127.0.0.1", server.getsockname()[1])
-        config = ClientConfig({"bootstrap.servers": str(address)})
-        connection = ClientConnection.open(address, config, SystemClock())
-        request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
-        connection.send(request, 3)
-        connection.send(request, 3)
-        assert connection.receive().response == ApiVersionsResponse(api_keys=rows)
-        assert connection.is_readable(0), "the answer is decrypted already"
-        assert connection.receive().response == ApiVersionsResponse(api_keys=rows)
-        connection.close()
+        asyncio.run(ask(address))
         thread.join()

@@ -14,8 +14,6 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import earliest_offsets, latest_offsets
 from tidelog.pipeline.dataframes import HEADER_PREFIX, build_dataframes
 from tidelog.types import TopicPartition
 
@@ -112,15 +110,16 @@ class LedgerCheck:
 
 def read_all(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     """Every record of a topic, as the client gives them; none if the topic is not there."""
-    from tidelog.client.fetcher import Fetcher, FetchRange
+    from tidelog.client.blocking.cluster import BlockingCluster
+    from tidelog.client.columns.range_reader import FetchRange, RangeReader
 
-    with Cluster({"bootstrap.servers": bootstrap}) as cluster:
+    with BlockingCluster({"bootstrap.servers": bootstrap}) as cluster:
         view = cluster.topics([topic])[topic]
         partitions = [TopicPartition(topic, index) for index in view.partitions]
-        starts, ends = earliest_offsets(cluster, partitions), latest_offsets(cluster, partitions)
+        starts, ends = cluster.earliest_offsets(partitions), cluster.latest_offsets(partitions)
         ranges = [FetchRange(row, starts[row], ends[row]) for row in partitions]
-        fetcher = Fetcher(cluster, with_headers=True)
-        return [row for batch in fetcher.fetch_ranges(ranges) for row in batch.to_pylist()]
+        reader = RangeReader(cluster, with_headers=True)
+        return [row for batch in reader.fetch_ranges(ranges) for row in batch.to_pylist()]
 
 
 def _collected(frame: DataFrame) -> list[dict[str, Any]]:

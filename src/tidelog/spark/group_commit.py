@@ -5,40 +5,35 @@ to without being joined, so it must have no members. The offsets of a batch are 
 next trigger begins, after Spark has recorded the batch as done.
 
     the broker has no groups, or the group does not take offsets    the query fails, with the reason
-    no answer for now                                               a warning, tried next time
+    no answer for now, or a topic that is gone                      a warning, tried next time
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.client.errors import (
-    CommitRefused,
+    BrokerRefused,
     ConnectionFailed,
+    NotAuthorized,
     RequestTimedOut,
+    UnknownTopic,
     UnsupportedByBroker,
 )
-from tidelog.client.groups import commit_offsets
 from tidelog.spark.options import InvalidOption
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
+    from tidelog.client.blocking.cluster import BlockingCluster
     from tidelog.spark.offsets import PartitionOffsets
 
 logger = logging.getLogger(__name__)
 
-CommitOffsets = Callable[["Cluster", str, "PartitionOffsets"], None]
-
 
 class GroupCommitter:
-    def __init__(
-        self, cluster: Cluster, group_id: str, commit: CommitOffsets = commit_offsets
-    ) -> None:
+    def __init__(self, cluster: BlockingCluster, group_id: str) -> None:
         self._cluster = cluster
         self._group_id = group_id
-        self._commit = commit
         self._committed: PartitionOffsets = {}  # what the group is known to hold
 
     def commit(self, offsets: PartitionOffsets) -> None:
@@ -50,10 +45,12 @@ class GroupCommitter:
         if not moved:
             return
         try:
-            self._commit(self._cluster, self._group_id, moved)
-        except (UnsupportedByBroker, CommitRefused) as problem:
-            raise InvalidOption("commitGroupId", str(problem)) from problem
-        except (ConnectionFailed, RequestTimedOut) as problem:
+            self._cluster.commit_offsets(self._group_id, moved)
+        except (ConnectionFailed, RequestTimedOut, UnknownTopic) as problem:
             logger.warning("%s; the offsets are committed with those of the next batch", problem)
             return
+        except NotAuthorized:
+            raise
+        except (UnsupportedByBroker, BrokerRefused) as problem:
+            raise InvalidOption("commitGroupId", str(problem)) from problem
         self._committed.update(moved)

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.client.admin.offsets import NO_OFFSET
-from tidelog.client.cluster import Cluster
+from tidelog.client.blocking.cluster import BlockingCluster
+from tidelog.client.consumer.offset_lookup import NO_OFFSET
 from tidelog.client.errors import BrokerRefused, UnknownTopic, refused
-from tidelog.client.offsets import earliest_offsets, latest_offsets, list_offsets
 from tidelog.spark.offset_ranges import require_all
 from tidelog.spark.offsets import (
     EARLIEST_OFFSET,
@@ -48,11 +47,11 @@ class OffsetLookup:
     def __init__(
         self,
         options: SourceOptions,
-        cluster: Cluster | None = None,
+        cluster: BlockingCluster | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.options = options
-        self.cluster = Cluster(options.driver_config()) if cluster is None else cluster
+        self.cluster = BlockingCluster(options.driver_config()) if cluster is None else cluster
         self._sleep = sleep
 
     def close(self) -> None:
@@ -80,15 +79,15 @@ class OffsetLookup:
         """Of the topics that metadata has told of, as it was last asked."""
         return {
             view.name: view.topic_id
-            for view in self.cluster.view.topics.values()
+            for view in self.cluster.known_topics()
             if view.exists and view.topic_id != ZERO_UUID
         }
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
-        return earliest_offsets(self.cluster, partitions)
+        return self.cluster.earliest_offsets(partitions)
 
     def latest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
-        return latest_offsets(self.cluster, partitions)
+        return self.cluster.latest_offsets(partitions)
 
     def still_there(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Those of them that fresh metadata shows."""
@@ -148,7 +147,7 @@ class OffsetLookup:
         else:
             assert isinstance(limit, GlobalTimestamp), limit
             wanted = dict.fromkeys(partitions, limit.timestamp_ms)
-        return {row: found.offset for row, found in list_offsets(self.cluster, wanted).items()}
+        return {row: found.offset for row, found in self.cluster.list_offsets(wanted).items()}
 
     def _with_retries(self, ask: Callable[[bool], Answer]) -> Answer:
         tries = self.options.fetch_offset_tries

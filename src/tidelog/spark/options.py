@@ -33,7 +33,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from tidelog.config.client import ClientConfig, ProducerConfig
+from tidelog.config.client import AdminConfig, ConsumerConfig, ProducerConfig
 from tidelog.config.definition import ConfigError, InvalidValue, UnknownKey
 from tidelog.spark.offsets import (
     EARLIEST_OFFSET,
@@ -90,6 +90,7 @@ REFUSED_BY_SOURCE: Final = {
     "value.deserializer": "values come as binary; cast or decode the column",
     "enable.auto.commit": "Spark's checkpoint holds the offsets; see the option commitGroupId",
     "interceptor.classes": "there are no interceptors",
+    "transactional.id": "a source writes nothing",
 }
 REFUSED_BY_SINK: Final = {
     "key.serializer": "the key column is written as it is",
@@ -257,16 +258,16 @@ class SourceOptions:
                 raise InvalidOption(name, "a streaming query has no end")
         return Word.LATEST if self.start is None else self.start
 
-    def driver_config(self) -> ClientConfig:
-        return ClientConfig(self.client)
+    def driver_config(self) -> ConsumerConfig:
+        return ConsumerConfig(self.client)
 
-    def executor_config(self) -> ClientConfig:
+    def executor_config(self) -> ConsumerConfig:
         """kafkaConsumer.pollTimeoutMs is how long an executor waits for records it knows of."""
         defaults = {
             "default.api.timeout.ms": self.poll_timeout_ms,
             "max.partition.fetch.bytes": FETCH_BYTES,
         }
-        return ClientConfig({**defaults, **self.client})
+        return ConsumerConfig({**defaults, **self.client})
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -323,7 +324,7 @@ def client_options(
     refused: Mapping[str, str],
     *,
     needs_broker: bool = True,
-    kind: type[ClientConfig] | type[ProducerConfig] = ClientConfig,
+    kind: type[ConsumerConfig] | type[ProducerConfig] = ConsumerConfig,
 ) -> dict[str, str]:
     """The kafka.* options, checked, without their prefix."""
     options = texts.kafka()
@@ -336,6 +337,8 @@ def client_options(
         hint = "" if texts else _HINT_WITHOUT_OPTIONS
         raise InvalidOption("kafka.bootstrap.servers", f"must be set{hint}")
     try:
+        if kind is ConsumerConfig:
+            options = _without_writers_keys(options)
         config = kind(options)
     except UnknownKey as problem:
         hint = f"; did you mean kafka.{problem.nearest}?" if problem.nearest else ""
@@ -348,6 +351,20 @@ def client_options(
     for warning in config.warnings:
         logger.debug("kafka option: %s", warning)
     return options
+
+
+def _without_writers_keys(options: dict[str, str]) -> dict[str, str]:
+    """Source and sink are often given the same options; Kafka's consumer passes over those that are
+    the producer's alone. They are checked all the same."""
+    kept = {}
+    for name, text in options.items():
+        key = ProducerConfig.TABLE.get(name) or AdminConfig.TABLE.get(name)
+        if key is None or ConsumerConfig.TABLE.get(name) is not None:
+            kept[name] = text
+        else:
+            key.parse(text)
+            logger.debug("kafka option: %s has no effect on a source", name)
+    return kept
 
 
 _HINT_WITHOUT_OPTIONS = (

@@ -8,11 +8,13 @@ import pytest
 
 from tidelog.config.client import (
     READ_COMMITTED,
+    Address,
     AdminConfig,
     ConsumerConfig,
     KafkaConfig,
     OffsetResetPolicy,
     ProducerConfig,
+    parse_address,
 )
 from tidelog.config.definition import ConfigError
 
@@ -73,7 +75,13 @@ def test_an_unknown_key_is_refused_with_the_nearest_of_that_client(
     ("kind", "options", "match"),
     [
         (ProducerConfig, {}, r"bootstrap\.servers is not set"),
+        (ConsumerConfig, {"bootstrap.servers": ""}, r"bootstrap\.servers is not set"),
         (ProducerConfig, {"bootstrap.servers": "a"}, "must be host:port"),
+        (ConsumerConfig, {"bootstrap.servers": "a:70000"}, "a:70000"),
+        (ConsumerConfig, {**BOOTSTRAP, "isolation.level": "serializable"}, r"isolation\.level"),
+        (ConsumerConfig, {**BOOTSTRAP, "request.timeout.ms": "soon"}, r"request\.timeout\.ms"),
+        (ProducerConfig, {**BOOTSTRAP, "acks": "2"}, "acks"),
+        (ProducerConfig, {**BOOTSTRAP, "compression.type": "brotli"}, r"compression\.type"),
         (AdminConfig, {**BOOTSTRAP, "security.protocol": "SSL"}, r"security\.protocol.*PLAINTEXT"),
         (AdminConfig, {**BOOTSTRAP, "bootstrap.controllers": "c:1"}, "asks brokers"),
         (ConsumerConfig, {**BOOTSTRAP, "interceptor.classes": "x.Y"}, "no Java classes"),
@@ -154,3 +162,28 @@ def test_a_configuration_survives_pickling() -> None:
     assert (type(again), again.values) == (ConsumerConfig, config.values)
     assert again.isolation_level == READ_COMMITTED
     assert again.auto_commits
+
+
+def test_values_may_be_numbers_and_booleans() -> None:
+    producer = ProducerConfig({**BOOTSTRAP, "batch.size": 100, "retries": " 7 "})
+    assert (producer.integer("batch.size"), producer.integer("retries")) == (100, 7)
+    assert ConsumerConfig({**BOOTSTRAP, "check.crcs": False}).flag("check.crcs") is False
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("org.apache.kafka.clients.producer.RoundRobinPartitioner", "round-robin"),
+        ("org.apache.kafka.clients.producer.UniformStickyPartitioner", "sticky"),
+        ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", "default"),
+    ],
+)
+def test_kafkas_partitioners_are_known_by_class_name(name: str, chosen: str) -> None:
+    assert ProducerConfig({**BOOTSTRAP, "partitioner.class": name}).partitioner == chosen
+
+
+def test_an_address_may_be_of_ipv6_and_carry_a_protocol() -> None:
+    servers = ConsumerConfig({"bootstrap.servers": "a:9092, [::1]:9093"}).bootstrap_servers
+    assert servers == [Address("a", 9092), Address("::1", 9093)]
+    assert parse_address("PLAINTEXT://h:1") == Address("h", 1)
+    assert str(Address("::1", 5)) == "[::1]:5"

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from tidelog.client.errors import ClientError, CommitRefused, RequestTimedOut, UnsupportedByBroker
+from tidelog.client.errors import (
+    ClientError,
+    CommitRefused,
+    NotAuthorized,
+    RequestTimedOut,
+    UnknownTopic,
+    UnsupportedByBroker,
+)
 from tidelog.spark.group_commit import GroupCommitter
 from tidelog.spark.offsets import PartitionOffsets
 from tidelog.spark.options import InvalidOption
@@ -20,15 +27,15 @@ class Group:
         self.commits: list[PartitionOffsets] = []
         self.problem: ClientError | None = None
 
-    def commit(self, cluster: object, group_id: str, offsets: PartitionOffsets) -> None:
+    def commit_offsets(self, group_id: str, offsets: PartitionOffsets) -> None:
         if self.problem is not None:
             raise self.problem
         self.commits.append(offsets)
 
 
 def committer(group: Group) -> GroupCommitter:
-    cluster: Any = None
-    return GroupCommitter(cluster, "lag", group.commit)
+    cluster: Any = group
+    return GroupCommitter(cluster, "lag")
 
 
 def test_only_what_moved_is_committed() -> None:
@@ -48,10 +55,18 @@ def test_a_group_that_cannot_be_committed_to_fails_the_query(problem: ClientErro
         committer(group).commit({T0: 1})
 
 
-def test_a_coordinator_that_is_away_is_committed_to_later() -> None:
+def test_a_group_that_may_not_be_committed_to_is_told_as_such() -> None:
+    group = Group()
+    group.problem = NotAuthorized("no right", 30)
+    with pytest.raises(NotAuthorized, match="no right"):
+        committer(group).commit({T0: 1})
+
+
+@pytest.mark.parametrize("problem", [RequestTimedOut("away"), UnknownTopic("topic t", 3)])
+def test_what_cannot_be_committed_for_now_is_committed_later(problem: ClientError) -> None:
     group = Group()
     made = committer(group)
-    group.problem = RequestTimedOut("away")
+    group.problem = problem
     made.commit({T0: 1})
     group.problem = None
     made.commit({T0: 1})

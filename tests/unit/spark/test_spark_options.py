@@ -123,6 +123,7 @@ def test_options_that_do_not_go_together_are_refused(given: dict[str, str], name
         "value.deserializer",
         "enable.auto.commit",
         "interceptor.classes",
+        "transactional.id",
     ],
 )
 def test_client_keys_that_spark_decides_are_refused(name: str) -> None:
@@ -139,6 +140,13 @@ def test_the_sink_refuses_serializers(name: str) -> None:
 def test_other_client_keys_are_handed_on() -> None:
     options = parsed(**{"kafka.isolation.level": "read_committed", "kafka.group.id": "g"})
     assert options.driver_config().text("isolation.level") == "read_committed"
+
+
+def test_a_source_passes_over_keys_of_the_producer_and_checks_them() -> None:
+    options = parsed(**{"kafka.linger.ms": "5", "kafka.acks": "1", "kafka.client.id": "me"})
+    assert options.client == {"bootstrap.servers": "127.0.0.1:9092", "client.id": "me"}
+    with pytest.raises(InvalidOption, match=r"kafka\.acks"):
+        parsed(**{"kafka.acks": "2"})
 
 
 def test_executors_wait_for_the_poll_timeout_unless_the_client_is_told() -> None:

@@ -22,13 +22,13 @@ from tidelog.client.errors import (
     refused,
 )
 from tidelog.client.network.backoff import Patience, may_pass
-from tidelog.client.network.cluster import Cluster, Purpose
+from tidelog.client.network.cluster import Cluster, Purpose, must_be_led
 from tidelog.client.network.coordinators import CoordinatorKind
 from tidelog.config.client import AdminConfig
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.message import Message
-from tidelog.types import NO_CONTROLLER, NO_LEADER, TopicPartition
+from tidelog.types import NO_CONTROLLER, TopicPartition
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -285,16 +285,7 @@ class Asking:
             raise refused(f"topic {partition.topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not topic.exists:
             raise refused(f"topic {partition.topic}", topic.error_code)
-        view = topic.partitions.get(partition.partition)
-        if view is None:
-            raise refused(
-                f"partition {partition}",
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic.name} has {len(topic.partitions)} partitions.",
-            )
-        if view.leader_id == NO_LEADER:
-            raise refused(f"partition {partition}", ErrorCode.LEADER_NOT_AVAILABLE)
-        return view.leader_id
+        return must_be_led(topic, partition)
 
     async def of_coordinators(
         self,

@@ -28,7 +28,7 @@ class TopicPartitioner:
     __slots__ = ("_bytes_in_run", "_kind", "_next", "_run_bytes")
 
     def __init__(self, kind: str, run_bytes: int) -> None:
-        """`kind` as ClientConfig.partitioner says."""
+        """`kind` as ProducerConfig.partitioner says."""
         self._kind = kind
         self._run_bytes = max(1, run_bytes)
         self._next = random.randrange(1 << 16)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.client.errors import (
     ClientError,
     ConnectionFailed,
+    OffsetOutOfRange,
     RequestTimedOut,
     UnknownTopic,
 )
@@ -103,7 +104,7 @@ class Patience:
             raise self.given_up(problem) from problem
 
     def given_up(self, problem: ClientError) -> ClientError:
-        if isinstance(problem, UnknownTopic):
+        if isinstance(problem, UnknownTopic | OffsetOutOfRange):
             return problem
         error = RequestTimedOut(
             f"{self._what}: gave up after {round(self._limit_s * 1000)} ms ({self._limit}): "

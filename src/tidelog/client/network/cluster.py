@@ -25,6 +25,7 @@ from tidelog.client.errors import (
     RequestTimedOut,
     UnknownTopic,
     UnreadableAnswer,
+    UnsupportedByBroker,
     refused,
 )
 from tidelog.client.network.backoff import Backoff, Patience, may_pass
@@ -49,6 +50,7 @@ from tidelog.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tidelog.types import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.client import KafkaConfig
     from tidelog.protocol.message import Message
+    from tidelog.types import TopicPartition
 
 T = TypeVar("T")
 
@@ -186,6 +189,11 @@ class Cluster:
 
     async def versions(self, node_id: int, purpose: Purpose = Purpose.DATA) -> BrokerVersions:
         return (await self.connect(node_id, purpose)).versions
+
+    def connection_or_none(self, node_id: int) -> Connection | None:
+        """The one that is open now."""
+        connection = self._peer(node_id, Purpose.DATA).connection
+        return connection if connection is not None and connection.is_open else None
 
     async def call_any(
         self, request: Message, *, at_most: int | None = None, at_least: int = 0
@@ -458,6 +466,11 @@ class Cluster:
         if not wanted:
             return {}
         connection = await self.connect(await self.any_node())
+        if not connection.versions.offers(ApiKey.FIND_COORDINATOR):
+            raise UnsupportedByBroker(
+                f"broker {connection.broker} has no {kind.name.lower()} coordinator (it does not "
+                f"offer FIND_COORDINATOR) for {kind.text} {wanted[0]}"
+            )
         version = connection.versions.version(ApiKey.FIND_COORDINATOR)
         steps = [wanted] if version >= 4 else [[key] for key in wanted]
         found: dict[str, FoundCoordinator] = {}
@@ -493,6 +506,24 @@ class Cluster:
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)
+
+
+def must_be_led(topic: TopicView, partition: TopicPartition) -> int:
+    """The leader; raises UnknownTopic, or a BrokerRefused that may pass where there is none."""
+    view = topic.partitions.get(partition.partition)
+    if view is None:
+        raise unknown_partition(partition, topic)
+    if view.leader_id == NO_LEADER:
+        raise refused(f"partition {partition}", ErrorCode.LEADER_NOT_AVAILABLE)
+    return view.leader_id
+
+
+def unknown_partition(partition: TopicPartition, topic: TopicView) -> BrokerRefused:
+    return refused(
+        f"partition {partition}",
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"topic {topic.name} has {len(topic.partitions)} partitions.",
+    )
 
 
 def _retrieve(task: asyncio.Task[FoundCoordinator]) -> None:

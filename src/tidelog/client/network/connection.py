@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
+import time
 from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
@@ -47,7 +49,7 @@ from tidelog.protocol.registry import response_class
 from tidelog.transport import PlainTransport, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tidelog.client.network.frames import FrameMemory
     from tidelog.clock import Clock, Timer, TimerHandle
@@ -63,6 +65,7 @@ FRAME_SLACK_BYTES: Final = 256 << 20
 
 # A turn of the event loop receives so much at most from one connection.
 _TURN_BYTES: Final = 4 << 20
+_PIECE_WAIT_MS: Final = 5
 # The kernel refuses longer vectors (UIO_MAXIOV).
 _SEND_PARTS_MAX: Final = 1024
 _JOINED_BYTES: Final = 16 * 1024
@@ -388,6 +391,31 @@ class Connection:
         for future in (*(each.future for each in waiting), *(asked.future for asked in held)):
             _fail(future, problem)
         self.on_closed(problem)
+
+
+def receive_here(
+    connections: Collection[Connection], is_over: Callable[[], bool], limit_s: float
+) -> None:
+    """Receives in the caller's turn of the loop until `is_over`, or `limit_s` seconds pass, or
+    nothing comes for a moment.
+
+    A large answer comes in many pieces, and a turn of the loop costs more than taking one. Only for
+    a caller who has the loop to himself, because everything else waits.
+    """
+    poll = select.poll()
+    by_descriptor = {connection._fd: connection for connection in connections}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    until = time.monotonic() + limit_s
+    while not is_over() and time.monotonic() < until:
+        ready = poll.poll(_PIECE_WAIT_MS)
+        if not ready:
+            return
+        for descriptor, _ in ready:
+            connection = by_descriptor[descriptor]
+            connection._on_readable()
+            if not connection.is_open:
+                return
 
 
 def _nobody_listens(_: ClientError) -> None:

@@ -5,8 +5,6 @@ topics are replaced one by one, and one that was asked for and is not there is k
 code, so that "unknown" and "never asked" differ. A broker that lags behind may tell of a leader
 that has been replaced; so a partition never goes back to an older leader epoch, unless its topic
 was made anew (KIP-320).
-
-`ClusterView` is the columnar client's.
 """
 
 from __future__ import annotations
@@ -165,28 +163,6 @@ def later_of(known: PartitionView | None, told: PartitionView) -> PartitionView:
     if known is None or told.leader_epoch == NO_LEADER_EPOCH:
         return told
     return known if known.leader_epoch > told.leader_epoch else told
-
-
-class ClusterView:
-    __slots__ = ("brokers", "cluster_id", "controller_id", "topics")
-
-    def __init__(self) -> None:
-        self.brokers: dict[int, Address] = {}
-        self.topics: dict[str, TopicView] = {}
-        self.cluster_id: str | None = None
-        self.controller_id = -1
-
-    def merge(self, response: MetadataResponse) -> dict[str, TopicView]:
-        """Takes in an answer; gives the topics it spoke of."""
-        self.cluster_id = response.cluster_id
-        self.controller_id = response.controller_id
-        self.brokers = {row.node_id: Address(row.host, row.port) for row in response.brokers}
-        told = {row.name: topic_view(row) for row in response.topics if row.name is not None}
-        self.topics.update(told)
-        return told
-
-    def forget(self, topic: str) -> None:
-        self.topics.pop(topic, None)
 
 
 def topic_view(row: MetadataResponseTopic) -> TopicView:

@@ -8,7 +8,13 @@ import pytest
 
 from tests.support.clock import FakeClock
 from tests.support.scripted_broker import run
-from tidelog.client.errors import ConnectionFailed, RequestTimedOut, UnknownTopic, refused
+from tidelog.client.errors import (
+    ConnectionFailed,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    UnknownTopic,
+    refused,
+)
 from tidelog.client.network.backoff import JITTER, Backoff, Patience
 from tidelog.client.network.cluster import Cluster
 from tidelog.config.client import AdminConfig, ConsumerConfig, ProducerConfig
@@ -57,6 +63,8 @@ def test_the_last_error_is_told_when_the_time_is_up() -> None:
         assert waiting.is_exhausted
         with pytest.raises(UnknownTopic):
             await waiting.wait_after(refused("topic t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        with pytest.raises(OffsetOutOfRange):
+            await waiting.wait_after(refused("fetch of t-0", ErrorCode.OFFSET_OUT_OF_RANGE))
 
     run(story)
 
@@ -68,6 +76,10 @@ def test_progress_begins_the_time_anew() -> None:
         clock.advance(ms=900)
         waiting.progressed()
         assert waiting.left_s == pytest.approx(1.0)
+        for _ in range(20):
+            clock.advance(ms=700)
+            waiting.progressed()
+            assert await wait_ms(clock, waiting) <= 100 * (1 + JITTER) + 1
 
     run(story)
 

@@ -1,14 +1,14 @@
 """Reading ranges of offsets as Arrow record batches.
 
-    with Cluster(config) as cluster:
-        for batch in Fetcher(cluster).fetch_columns(TopicPartition("orders", 0), 0, 1_000_000):
+    with BlockingCluster(config) as cluster:
+        for batch in RangeReader(cluster).fetch_columns(TopicPartition("orders", 0), 0, 1_000_000):
             ...
 
-The end of a range is known, so nothing ever waits at it. The ranges of one leader share requests:
-each answer is taken from the socket into one buffer, its batch headers are read, the next request
-goes out, and only then is the answer decoded, with one call of the kernel for about `rows_max` rows
-over all partitions, and handed to the caller. So the broker works, and the operating system
-receives, while the caller consumes; there are no threads.
+The end of a range is known, so nothing ever waits at it. The ranges of one leader share requests,
+and all leaders are asked at once. The batch headers of an answer are read, the next request goes
+out, and only then is the answer decoded, with one call of the kernel for about `rows_max` rows over
+all partitions, and handed to the caller. So the broker works, and the operating system receives,
+while the caller consumes; there are no threads.
 
 What can happen to a partition in an answer
     records                      taken; the range advances over whole batches
@@ -17,6 +17,7 @@ What can happen to a partition in an answer
                                  after default.api.timeout.ms OffsetOutOfRange: the range reaches
                                  beyond the log
     a cut batch only             asked for again with its size
+    a diverging epoch            LogTruncation: records that were read are gone from the log
     OFFSET_OUT_OF_RANGE          OffsetOutOfRange, saying what the log holds
     unknown topic or id          metadata is asked again for some seconds, then UnknownTopic; at
                                  once if a new topic has the name
@@ -25,11 +26,13 @@ What can happen to a partition in an answer
 A lost connection is treated as the last of these; what was read stays read, nothing comes twice.
 
 How many bytes to ask for is guessed from a range's own records, so that a short range does not
-bring megabytes from beyond its end.
+bring megabytes from beyond its end. Unless max.partition.fetch.bytes is set, it is 8 MiB at most:
+rows come a column at a time, and small answers would cost more in calls than in work.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -45,13 +48,15 @@ from tidelog.client.columns.batch_selection import (
 from tidelog.client.errors import (
     ClientError,
     CorruptRecordsFetched,
+    LogTruncation,
     OffsetOutOfRange,
     UnknownTopic,
     refused,
 )
 from tidelog.client.network.backoff import may_pass
+from tidelog.client.network.cluster import must_be_led
+from tidelog.client.network.connection import receive_here
 from tidelog.client.network.versions import LAST_BY_NAME
-from tidelog.client.offsets import earliest_offsets, latest_offsets
 from tidelog.config.client import READ_COMMITTED
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
@@ -62,25 +67,31 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tidelog.types import ZERO_UUID, TopicPartition, Uuid
+from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tidelog.client.backoff import Patience
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.connection import Connection
+    from tidelog.client.blocking.cluster import BlockingCluster
+    from tidelog.client.network.backoff import Patience
+    from tidelog.client.network.versions import BrokerVersions
+    from tidelog.protocol.message import Message
     from tidelog.record.kernel import RecordsPart
 
 ROWS_MAX: Final = 50_000
 BYTES_MAX: Final = 8 * 1024 * 1024
+PARTITION_BYTES_MAX: Final = 8 * 1024 * 1024
 FIRST_GUESS_BYTES_PER_OFFSET: Final = 1024
 REQUEST_BYTES_MIN: Final = 64 * 1024
 
+# After so long the loop gets a turn: there may be time limits that have passed.
+TURN_S: Final = 0.1
 # How long a topic that was there may be missing from metadata, as it may be after a restart.
 MISSING_TOPIC_PATIENCE_S: Final = 3.0
 
-_UNKNOWN_TOPIC_CODES = frozenset(
+_LEADER_EPOCH_VERSION: Final = 9
+_LAST_EPOCH_VERSION: Final = 12
+_UNKNOWN_TOPIC_CODES: Final = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -108,12 +119,21 @@ class RangeProgress:
     the range is done when it reaches the end, wherever the last record lies.
     """
 
-    __slots__ = ("_bytes_read", "_offsets_read", "end_offset", "partition", "position", "size_min")
+    __slots__ = (
+        "_bytes_read",
+        "_offsets_read",
+        "end_offset",
+        "last_epoch",
+        "partition",
+        "position",
+        "size_min",
+    )
 
     def __init__(self, wanted: FetchRange) -> None:
         self.partition = wanted.partition
         self.position = wanted.start_offset
         self.end_offset = wanted.end_offset
+        self.last_epoch = NO_LEADER_EPOCH  # of the last batch below position
         # What the broker must be allowed to send for its next batch to be whole.
         self.size_min = 0
         self._bytes_read = 0
@@ -132,16 +152,17 @@ class RangeProgress:
             expected = left * FIRST_GUESS_BYTES_PER_OFFSET
         return max(self.size_min, min(limit_bytes, max(expected, REQUEST_BYTES_MIN)))
 
-    def advance(self, position: int, bytes_read: int) -> None:
+    def advance(self, position: int, bytes_read: int, last_epoch: int = NO_LEADER_EPOCH) -> None:
         """All offsets below `position` came, or are known not to be there."""
         assert position > self.position, (position, self.position)
         self._offsets_read += position - self.position
         self._bytes_read += bytes_read
         self.position = position
+        self.last_epoch = last_epoch
         self.size_min = 0
 
 
-class Fetcher:
+class RangeReader:
     """Reads ranges; the options hold for all of them. For one thread, as the cluster is.
 
     rows_max, bytes_max: about how large a record batch gets (a batch of records is never split
@@ -151,7 +172,7 @@ class Fetcher:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: BlockingCluster,
         *,
         with_headers: bool = False,
         rows_max: int = ROWS_MAX,
@@ -161,11 +182,11 @@ class Fetcher:
         self.cluster = cluster
         self.rows_max = rows_max
         self.bytes_max = bytes_max
-        self._assembler = assembler or BatchAssembler(with_headers=with_headers)
+        self.assembler = assembler or BatchAssembler(with_headers=with_headers)
 
     @property
     def schema(self) -> pa.Schema:
-        return self._assembler.schema
+        return self.assembler.schema
 
     def fetch_columns(
         self, partition: TopicPartition, start_offset: int, end_offset: int
@@ -175,7 +196,7 @@ class Fetcher:
 
     def fetch_ranges(self, ranges: Iterable[FetchRange]) -> Iterator[pa.RecordBatch]:
         """Several ranges at once: in order within each, mixed in the batches among them."""
-        return _RangesReader(self, ranges).read()
+        return _RangesRead(self, ranges).read()
 
     def record_batches(
         self, answered: list[tuple[RangeProgress, int, Selection]]
@@ -194,10 +215,10 @@ class Fetcher:
 class _Group:
     """Parts collected for one call of the kernel."""
 
-    __slots__ = ("_fetcher", "_parts", "_runs", "bytes", "rows")
+    __slots__ = ("_parts", "_reader", "_runs", "bytes", "rows")
 
-    def __init__(self, fetcher: Fetcher) -> None:
-        self._fetcher = fetcher
+    def __init__(self, reader: RangeReader) -> None:
+        self._reader = reader
         self._parts: list[RecordsPart] = []
         self._runs: list[Run] = []
         self.rows = 0
@@ -205,7 +226,7 @@ class _Group:
 
     def has_room_for(self, part: Part) -> bool:
         rows = self.rows + part.records[1]
-        return rows <= self._fetcher.rows_max and self.bytes < self._fetcher.bytes_max
+        return rows <= self._reader.rows_max and self.bytes < self._reader.bytes_max
 
     def add(self, progress: RangeProgress, position: int, part: Part) -> None:
         rows = part.records[1]
@@ -225,10 +246,10 @@ class _Group:
             return
         parts, runs = self._parts, self._runs
         self._parts, self._runs, self.rows, self.bytes = [], [], 0, 0
-        fetcher = self._fetcher
+        assembler = self._reader.assembler
         try:
-            columns = fetcher._assembler.decode(parts)
-            batches = fetcher._assembler.assemble(columns, runs, fetcher.rows_max)
+            columns = assembler.decode(parts)
+            batches = list(assembler.assemble(columns, runs, self._reader.rows_max))
         except (ValueError, pa.ArrowInvalid) as problem:
             raise unreadable(runs[0].partition, parts[0][2], problem) from problem
         yield from batches
@@ -237,45 +258,108 @@ class _Group:
 class _LeaderFetch:
     """One request in flight to one leader."""
 
-    __slots__ = ("asked", "connection", "leader_id", "topic_names")
+    __slots__ = ("answer", "asked", "leader_id", "topic_names")
 
-    def __init__(self, leader_id: int, connection: Connection) -> None:
+    def __init__(self, leader_id: int, asked: list[RangeProgress]) -> None:
         self.leader_id = leader_id
-        self.connection = connection
-        self.asked: dict[TopicPartition, RangeProgress] = {}
+        self.asked = {progress.partition: progress for progress in asked}
         self.topic_names: dict[Uuid, str] = {}
+        self.answer: asyncio.Future[Message]
 
 
-class _RangesReader:
+class _RangesRead:
     """The state of one call of fetch_ranges.
 
     Every unfinished range is either in `_idle` or in exactly one request of `_fetches`.
     """
 
-    def __init__(self, fetcher: Fetcher, ranges: Iterable[FetchRange]) -> None:
-        self._fetcher = fetcher
-        self._cluster = fetcher.cluster
-        self._config = fetcher.cluster.config
-        wanted = [row for row in ranges if row.start_offset < row.end_offset]
-        self._idle = [RangeProgress(row) for row in wanted]
+    def __init__(self, reader: RangeReader, ranges: Iterable[FetchRange]) -> None:
+        self._reader = reader
+        self._cluster = reader.cluster
+        self._network = reader.cluster.network
+        config = reader.cluster.config
+        self._max_wait_ms = config.integer("fetch.max.wait.ms")
+        self._bytes_max = max(config.integer("fetch.max.bytes"), 1)
+        self._partition_bytes_max = PARTITION_BYTES_MAX
+        if "max.partition.fetch.bytes" in config.given:
+            self._partition_bytes_max = config.integer("max.partition.fetch.bytes")
+        self._isolation_level = config.isolation_level
+        self._wanted = [row for row in ranges if row.start_offset < row.end_offset]
+        self._idle = [RangeProgress(row) for row in self._wanted]
         self._fetches: dict[int, _LeaderFetch] = {}
-        self._connections: dict[int, Connection] = {}
         self._topic_ids: dict[str, Uuid] = {}
         self._missing_since: dict[str, float] = {}
-        self._patience: Patience = self._cluster.patience(f"fetch of {_ranges_text(wanted)}")
+        self._given_patience: Patience | None = None
+
+    @property
+    def _patience(self) -> Patience:
+        if self._given_patience is None:
+            what = f"fetch of {_ranges_text(self._wanted)}"
+            self._given_patience = self._network.patience(what)
+        return self._given_patience
 
     def read(self) -> Iterator[pa.RecordBatch]:
         try:
             while self._idle or self._fetches:
-                self._send_idle()
-                for fetch in list(self._fetches.values()):
-                    yield from self._receive(fetch)
+                answered = self._cluster.run(self._next_answer())
+                if answered:
+                    yield from self._reader.record_batches(answered)
+                    # However long the caller took, it was not for want of an answer.
+                    self._patience.progressed()
+                    answered.clear()
         finally:
-            for connection in self._connections.values():
-                self._cluster.give_back(connection)
+            for fetch in self._fetches.values():
+                fetch.answer.cancel()
 
-    def _send_idle(self) -> None:
+    async def _next_answer(self) -> list[tuple[RangeProgress, int, Selection]]:
+        """What an answer brought, once the next request is on its way; nothing after a failure."""
+        await self._send_idle()
+        if not self._fetches:
+            return []
+        fetch = await self._first_answered()
+        del self._fetches[fetch.leader_id]
+        try:
+            response = fetch.answer.result()
+        except ClientError as failed:
+            ranges = list(fetch.asked.values())
+            self._idle += ranges
+            self._forget(ranges)
+            await self._patience.wait_after(self._must_pass(failed, ranges[0]))
+            return []
+        assert isinstance(response, FetchResponse), response
+        if response.error_code:
+            await self._note_refusal(fetch, response.error_code)
+            return []
+        answered, problem = await self._advance(fetch, response)
+        self._idle += [progress for progress in fetch.asked.values() if not progress.is_done]
+        if answered:
+            self._patience.progressed()
+        elif problem is not None:
+            await self._patience.wait_after(problem)
+        await self._send_idle()
+        return answered
+
+    async def _first_answered(self) -> _LeaderFetch:
+        fetches = list(self._fetches.values())
+        connections = [self._network.connection_or_none(each.leader_id) for each in fetches]
+        there = [connection for connection in connections if connection is not None]
+        if len(there) == len(fetches):
+            answers = [fetch.answer for fetch in fetches]
+            receive_here(there, lambda: any(answer.done() for answer in answers), TURN_S)
+        while True:
+            for fetch in fetches:
+                if fetch.answer.done():
+                    return fetch
+            await asyncio.wait(
+                [fetch.answer for fetch in fetches], return_when=asyncio.FIRST_COMPLETED
+            )
+
+    # Asking
+
+    async def _send_idle(self) -> None:
         """Requests for all ranges that are in none; those that cannot be asked for stay idle."""
+        if not self._idle:
+            return
         by_leader: dict[int, list[RangeProgress]] = {}
         idle, self._idle = self._idle, []
         problem: ClientError | None = None
@@ -287,40 +371,36 @@ class _RangesReader:
                 continue
             asked.add(progress.partition)
             try:
-                by_leader.setdefault(self._leader_of(progress.partition), []).append(progress)
+                leader_id = await self._leader_of(progress.partition)
+                by_leader.setdefault(leader_id, []).append(progress)
             except ClientError as failed:
                 problem = self._must_pass(failed, progress)
                 self._idle.append(progress)
         for leader_id, ranges in by_leader.items():
             if leader_id in self._fetches:
                 self._idle += ranges
-                continue
-            try:
-                self._send(leader_id, ranges)
-            except ClientError as failed:
-                problem = self._must_pass(failed, ranges[0])
-                self._idle += ranges
-                self._drop(leader_id, ranges)
+            else:
+                self._fetches[leader_id] = self._begin(leader_id, ranges)
         if problem is not None and not self._fetches:
-            self._patience.wait_after(problem)
+            await self._patience.wait_after(problem)
 
-    def _leader_of(self, partition: TopicPartition) -> int:
-        leader_id = self._cluster.leader_of(partition).leader_id
-        topic_id = self._cluster.topic(partition.topic).topic_id
-        known = self._topic_ids.setdefault(partition.topic, topic_id)
-        if known != topic_id:
+    async def _leader_of(self, partition: TopicPartition) -> int:
+        name = partition.topic
+        view = self._network.metadata.topic_or_none(name) or await self._network.topic(name)
+        leader_id = must_be_led(view, partition)
+        if self._topic_ids.setdefault(name, view.topic_id) != view.topic_id:
             raise UnknownTopic(
-                f"topic {partition.topic} was deleted and made anew while it was read",
+                f"topic {name} was deleted and made anew while it was read",
                 ErrorCode.INCONSISTENT_TOPIC_ID,
             )
-        self._missing_since.pop(partition.topic, None)
+        self._missing_since.pop(name, None)
         return leader_id
 
     def _must_pass(self, problem: ClientError, progress: RangeProgress) -> ClientError:
         """The problem, if the fetch may go on in spite of it; else raises it."""
         topic = progress.partition.topic
         if isinstance(problem, UnknownTopic):
-            now = self._cluster.clock.monotonic()
+            now = self._network.clock.monotonic()
             missing_since = self._missing_since.setdefault(topic, now)
             is_known = topic in self._topic_ids
             is_replaced = problem.code == ErrorCode.INCONSISTENT_TOPIC_ID
@@ -329,87 +409,69 @@ class _RangesReader:
                 raise problem
         elif not may_pass(problem):
             raise problem
-        self._cluster.refresh([topic])
+        self._forget([progress])
         return problem
 
-    def _drop(self, leader_id: int, ranges: Iterable[RangeProgress]) -> None:
-        connection = self._connections.pop(leader_id, None)
+    def _forget(self, ranges: Iterable[RangeProgress]) -> None:
+        self._cluster.forget({progress.partition.topic for progress in ranges})
+
+    def _begin(self, leader_id: int, ranges: list[RangeProgress]) -> _LeaderFetch:
+        """On its way at once where there is a connection; otherwise once there is one."""
+        fetch = _LeaderFetch(leader_id, ranges)
+        connection = self._network.connection_or_none(leader_id)
         if connection is not None:
-            connection.close()
-        self._cluster.refresh({progress.partition.topic for progress in ranges})
+            fetch.answer = self._send(fetch, connection.versions)
+        else:
+            fetch.answer = asyncio.get_running_loop().create_task(self._connect_and_send(fetch))
+        return fetch
 
-    def _send(self, leader_id: int, ranges: list[RangeProgress]) -> None:
-        connection = self._connections.get(leader_id)
-        if connection is None or not connection.is_open:
-            connection = self._connections[leader_id] = self._cluster.take(leader_id)
-        fetch = _LeaderFetch(leader_id, connection)
-        fetch.asked = {progress.partition: progress for progress in ranges}
-        topics: dict[str, FetchTopic] = {}
-        limit_bytes = self._config.integer("max.partition.fetch.bytes")
-        for progress in ranges:
-            name, partition = progress.partition
-            if name not in topics:
-                topics[name] = FetchTopic(topic=name, topic_id=self._topic_ids[name], partitions=[])
-                fetch.topic_names[self._topic_ids[name]] = name
-            topics[name].partitions.append(
-                FetchPartition(
-                    partition=partition,
-                    fetch_offset=progress.position,
-                    partition_max_bytes=progress.request_bytes(limit_bytes),
-                )
-            )
+    async def _connect_and_send(self, fetch: _LeaderFetch) -> Message:
+        return await self._send(fetch, await self._network.versions(fetch.leader_id))
+
+    def _send(self, fetch: _LeaderFetch, versions: BrokerVersions) -> asyncio.Future[Message]:
+        fetch.topic_names = {self._topic_ids[row.topic]: row.topic for row in fetch.asked}
+        at_most = LAST_BY_NAME[ApiKey.FETCH] if ZERO_UUID in fetch.topic_names else None
+        version = versions.version(ApiKey.FETCH, at_most)
         request = FetchRequest(
-            max_wait_ms=self._config.integer("fetch.max.wait.ms"),
+            max_wait_ms=self._max_wait_ms,
             min_bytes=1,
-            max_bytes=max(self._config.integer("fetch.max.bytes"), 1),
-            isolation_level=self._config.isolation_level,
-            topics=list(topics.values()),
+            max_bytes=self._bytes_max,
+            isolation_level=self._isolation_level,
+            topics=self._topics(fetch, version),
         )
-        connection.send(request, self._version(connection, fetch))
-        self._fetches[leader_id] = fetch
+        return self._network.send(fetch.leader_id, request, at_most=version)
 
-    def _version(self, connection: Connection, fetch: _LeaderFetch) -> int:
-        by_name = LAST_BY_NAME[ApiKey.FETCH] if ZERO_UUID in fetch.topic_names else None
-        return connection.versions.version(ApiKey.FETCH, by_name, at_least=4)
+    def _topics(self, fetch: _LeaderFetch, version: int) -> list[FetchTopic]:
+        topics: dict[str, FetchTopic] = {}
+        for partition, progress in fetch.asked.items():
+            name = partition.topic
+            topic = topics.get(name)
+            if topic is None:
+                topic = FetchTopic(topic=name, topic_id=self._topic_ids[name], partitions=[])
+                topics[name] = topic
+            row = FetchPartition(
+                partition=partition.partition,
+                fetch_offset=progress.position,
+                partition_max_bytes=progress.request_bytes(self._partition_bytes_max),
+            )
+            leader = self._network.metadata.leader_or_none(partition)
+            if version >= _LEADER_EPOCH_VERSION and leader is not None:
+                row.current_leader_epoch = leader.leader_epoch
+            if version >= _LAST_EPOCH_VERSION:
+                row.last_fetched_epoch = progress.last_epoch
+            topic.partitions.append(row)
+        return list(topics.values())
 
-    def _receive(self, fetch: _LeaderFetch) -> Iterator[pa.RecordBatch]:
-        del self._fetches[fetch.leader_id]
-        try:
-            answer = fetch.connection.receive()
-        except ClientError as failed:
-            ranges = list(fetch.asked.values())
-            self._idle += ranges
-            self._drop(fetch.leader_id, ranges)
-            self._patience.wait_after(self._must_pass(failed, ranges[0]))
-            return
-        response = answer.response
-        assert isinstance(response, FetchResponse), response
-        if response.error_code:
-            self._note_refusal(fetch, response.error_code)
-            return
-        answered, problem = self._advance(fetch, response)
-        self._idle += [progress for progress in fetch.asked.values() if not progress.is_done]
-        if answered:
-            self._patience.progressed()
-        elif problem is not None:
-            self._patience.wait_after(problem)
-        self._send_idle()
-        if answered:
-            yield from self._fetcher.record_batches(answered)
-            # However long the caller took, it was not for want of an answer.
-            self._patience.progressed()
-            answered.clear()
-        del response
-        fetch.connection.give_back(answer.frame)
+    # Answers
 
-    def _note_refusal(self, fetch: _LeaderFetch, error_code: int) -> None:
+    async def _note_refusal(self, fetch: _LeaderFetch, error_code: int) -> None:
         """An error of the whole request."""
         ranges = list(fetch.asked.values())
         self._idle += ranges
         problem = refused(f"fetch of {ranges[0].partition} and others", error_code)
-        self._patience.wait_after(self._must_pass(problem, ranges[0]))
+        await self._patience.wait_after(self._must_pass(problem, ranges[0]))
 
-    def _advance(
+    async def _advance(
         self, fetch: _LeaderFetch, response: FetchResponse
     ) -> tuple[list[tuple[RangeProgress, int, Selection]], ClientError | None]:
         """Moves the ranges on; what they got, and an error that may pass if there was one."""
@@ -422,8 +484,10 @@ class _RangesReader:
                 if progress is None:
                     continue
                 if row.error_code:
-                    problem = self._must_pass(self._refusal(progress, row.error_code), progress)
+                    refusal = await self._refusal(progress, row.error_code)
+                    problem = self._must_pass(refusal, progress)
                     continue
+                _refuse_truncation(progress, row)
                 position = progress.position
                 selection = self._select(progress, row)
                 if selection is None:
@@ -439,7 +503,7 @@ class _RangesReader:
         if not row.records:
             return None
         aborted = None
-        if self._config.isolation_level == READ_COMMITTED:
+        if self._isolation_level == READ_COMMITTED:
             aborted = row.aborted_transactions or ()
         selection = select_batches(
             progress.partition, row.records, progress.position, progress.end_offset, aborted
@@ -452,38 +516,42 @@ class _RangesReader:
                 f"partition {progress.partition}: a fetch from offset {progress.position} brought "
                 f"only batches that end before it"
             )
-        progress.advance(selection.next_offset, len(row.records))
+        progress.advance(selection.next_offset, len(row.records), selection.last_epoch)
         return selection
 
     def _at_log_end(self, progress: RangeProgress, row: PartitionData) -> ClientError | None:
         """The problem of a range that reaches beyond what can be read now, if that is so."""
         readable_end = row.high_watermark
-        if self._config.isolation_level == READ_COMMITTED and row.last_stable_offset >= 0:
+        if self._isolation_level == READ_COMMITTED and row.last_stable_offset >= 0:
             readable_end = row.last_stable_offset
         if row.records or progress.position < readable_end:
             return None
-        problem = OffsetOutOfRange(
+        return OffsetOutOfRange(
             f"partition {progress.partition} cannot be read beyond offset {readable_end}, but was "
             f"asked for up to {progress.end_offset}",
             ErrorCode.OFFSET_OUT_OF_RANGE,
         )
-        if self._patience.is_exhausted:
-            raise problem
-        return problem
 
-    def _refusal(self, progress: RangeProgress, error_code: int) -> ClientError:
+    async def _refusal(self, progress: RangeProgress, error_code: int) -> ClientError:
         partition = progress.partition
         if error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
             if error_code in _UNKNOWN_TOPIC_CODES:
                 # Whether the topic is gone or another has its name, fresh metadata will tell.
                 error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return refused(f"fetch of partition {partition}", error_code)
-        earliest = earliest_offsets(self._cluster, [partition])[partition]
-        latest = latest_offsets(self._cluster, [partition])[partition]
+        earliest, latest = await self._cluster.bounds_of(partition)
         return refused(
             f"fetch of partition {partition} from offset {progress.position}",
             error_code,
             f"The log holds offsets {earliest} to {latest}.",
+        )
+
+
+def _refuse_truncation(progress: RangeProgress, row: PartitionData) -> None:
+    if row.diverging_epoch is not None and row.diverging_epoch.end_offset >= 0:
+        raise LogTruncation(
+            f"partition {progress.partition} was read up to offset {progress.position}, but its "
+            f"log was truncated to offset {row.diverging_epoch.end_offset} meanwhile"
         )
 
 

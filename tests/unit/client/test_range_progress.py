@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.client.fetcher import REQUEST_BYTES_MIN, FetchRange, RangeProgress
+from tidelog.client.columns.range_reader import REQUEST_BYTES_MIN, FetchRange, RangeProgress
 from tidelog.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -44,3 +44,12 @@ def test_a_batch_that_was_cut_is_asked_for_in_its_full_size() -> None:
     assert progress.request_bytes(8 * MIB) == 9 * MIB
     progress.advance(1, 9 * MIB)
     assert progress.request_bytes(8 * MIB) == 8 * MIB
+
+
+def test_the_epoch_of_the_last_batch_goes_with_the_position() -> None:
+    progress = RangeProgress(FetchRange(TP, 0, 20))
+    assert progress.last_epoch == -1
+    progress.advance(5, 100, 3)
+    assert progress.last_epoch == 3
+    progress.advance(9, 100)
+    assert progress.last_epoch == -1, "messages of old formats have none"

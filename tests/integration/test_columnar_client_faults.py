@@ -6,9 +6,10 @@ Small loopback model (tests/support/scripted_cluster.py), no broker process.
 from __future__ import annotations
 
 import gc
+import gzip
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pytest
 
 from tests.support.clock import FakeClock
 from tests.support.column_writer import ColumnCluster, ColumnWriter, close_writers
+from tests.support.raw_batch import batch as raw_batch
 from tests.support.scripted_cluster import (
     CLOSE,
     CLOSE_AFTER,
@@ -28,14 +30,19 @@ from tidelog.client.columns.range_reader import FetchRange, RangeReader
 from tidelog.client.errors import (
     BrokerRefused,
     ClientError,
+    CorruptRecordsFetched,
+    LogTruncation,
     MessageTooLarge,
     OffsetOutOfRange,
     RequestTimedOut,
     UnknownTopic,
+    UnreadableAnswer,
     UnsupportedByBroker,
 )
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.header import decode_request_header
+from tidelog.protocol.messages.fetch import EpochEndOffset
 from tidelog.types import TopicPartition
 
 QUICK = {
@@ -450,6 +457,115 @@ class TestFetching:
             )
             for one, other in zip(first, second, strict=True):
                 assert one.column("offset").to_pylist() == other.column("offset").to_pylist()
+
+
+class LyingCluster(ScriptedCluster):
+    """What it answers to a fetch may be altered: each partition's row, or the bytes of all."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.alter_row: Callable[[Any, Any], None] = lambda asked, row: None
+        self.alter_frame: Callable[[bytes], bytes] = lambda frame: frame
+        self.create_topic("t", 1)
+
+    def _fetch_row(self, found: Any, row: Any) -> Any:
+        answer = super()._fetch_row(found, row)
+        self.alter_row(row, answer)
+        return answer
+
+    def _handle(self, broker_id: int, frame: memoryview) -> bytes | None:
+        answer = super()._handle(broker_id, frame)
+        is_fetch = decode_request_header(frame).api_key == ApiKey.FETCH
+        return self.alter_frame(answer) if answer and is_fetch else answer
+
+
+class TestLies:
+    @pytest.fixture
+    def liar(self) -> Iterator[LyingCluster]:
+        with LyingCluster() as cluster:
+            with (
+                connect(cluster, batch_size=300) as connected,
+                ColumnWriter(connected, topic="t") as producer,
+            ):
+                producer.write(rows(0, 200, 1))
+            yield cluster
+
+    def read(self, liar: LyingCluster, **options: Any) -> list[int]:
+        with connect(liar, max_partition_fetch_bytes=1, **options) as cluster:
+            return read_all(cluster, "t", 1)[0]
+
+    def test_a_batch_that_fails_its_checksum_is_told_with_its_offset(
+        self, liar: LyingCluster
+    ) -> None:
+        def flip(asked: Any, row: Any) -> None:
+            row.records = row.records[:-1] + bytes([row.records[-1] ^ 1])
+
+        liar.alter_row = flip
+        told = r"t-0, batch at offset 0 cannot be read: it fails its checksum"
+        with pytest.raises(CorruptRecordsFetched, match=told):
+            self.read(liar)
+
+    def test_batches_out_of_order_are_refused(self, liar: LyingCluster) -> None:
+        first, second = liar.topics["t"][0].batches[:2]
+        liar.alter_row = lambda asked, row: setattr(row, "records", second + first)
+        with pytest.raises(CorruptRecordsFetched, match="comes after offset"):
+            self.read(liar)
+
+    def test_batches_from_before_the_offset_asked_for_are_refused(self, liar: LyingCluster) -> None:
+        first = liar.topics["t"][0].batches[0]
+        liar.alter_row = lambda asked, row: setattr(row, "records", first)
+        with pytest.raises(CorruptRecordsFetched, match="only batches that end before it"):
+            self.read(liar)
+
+    def test_bytes_that_are_no_batch_are_refused(self, liar: LyingCluster) -> None:
+        liar.alter_row = lambda asked, row: setattr(row, "records", b"\xff" * 200)
+        with pytest.raises(CorruptRecordsFetched, match="no batch"):
+            self.read(liar)
+
+    def test_a_batch_that_inflates_without_end_is_refused(self, liar: LyingCluster) -> None:
+        bomb = gzip.compress(bytes(200 << 20), 9)
+        batch = raw_batch(records=bomb, attributes=1, count=1)
+        liar.alter_row = lambda asked, row: setattr(row, "records", batch)
+        with pytest.raises(CorruptRecordsFetched, match=r"t-0, batch at offset 0 cannot be read"):
+            self.read(liar)
+
+    @pytest.mark.parametrize(
+        ("told", "alter"),
+        [
+            ("correlation id", lambda frame: bytes(4) + frame[4:]),
+            ("no such answer", lambda frame: frame[:-20]),
+        ],
+    )
+    def test_an_answer_to_something_else_is_told_as_such(
+        self, liar: LyingCluster, told: str, alter: Callable[[bytes], bytes]
+    ) -> None:
+        liar.alter_frame = alter
+        with pytest.raises(UnreadableAnswer, match=told):
+            self.read(liar)
+
+    def test_a_log_that_was_truncated_below_what_was_read_is_told(self, liar: LyingCluster) -> None:
+        def diverge(asked: Any, row: Any) -> None:
+            if asked.last_fetched_epoch == 0 and asked.fetch_offset >= 50:
+                row.diverging_epoch = EpochEndOffset(epoch=0, end_offset=40)
+
+        liar.alter_row = diverge
+        told = r"t-0 was read up to offset \d+, but its log was truncated to offset 40 meanwhile"
+        with pytest.raises(LogTruncation, match=told):
+            self.read(liar)
+
+    def test_memory_for_answers_does_not_grow_with_their_number(self, liar: LyingCluster) -> None:
+        liar.create_topic("large", 1)
+        with connect(liar, max_partition_fetch_bytes=1, batch_size=200_000) as cluster:
+            with ColumnWriter(cluster, topic="large") as producer:
+                values = pa.array([b"x" * 10_000] * 1000)
+                producer.write(pa.record_batch({"value": values}))
+            found = 0
+            for batch in RangeReader(cluster).fetch_columns(TopicPartition("large", 0), 0, 1000):
+                found += batch.num_rows
+                kept = cluster.network._memory._kept
+                assert sum(map(len, kept)) <= 2 << 20
+            assert found == 1000
+        assert liar.count(ApiKey.FETCH) > 40
 
 
 class TestCluster:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 NO_TIMESTAMP_TYPE: Final = -1  # of magic 0, which knows no timestamps
 
 _BATCHES_MAX = 1 << 31
+_NO_INDEX = (1 << 31) - 1  # entries, batches and bytes beyond any answer's
 # Plain numbers, because rows show them.
 _CREATE_TIME = int(TimestampType.CREATE_TIME)
 _LOG_APPEND_TIME = int(TimestampType.LOG_APPEND_TIME)
@@ -135,8 +136,20 @@ def parts_of(
     partition: TopicPartition, selection: Selection, *, check_crcs: bool
 ) -> Iterator[Part]:
     """One part after the other, so that not all batches are decompressed at once."""
+    check_crcs = check_crcs and not checksums_hold(selection)
     for row in selection.batches:
         yield from parts_of_batch(partition, selection.records, row, check_crcs=check_crcs)
+
+
+def checksums_hold(selection: Selection) -> bool:
+    """Of all batches, found with one call; False may also mean that it cannot be told so."""
+    if not selection.batches:
+        return True
+    first, last = selection.batches[0], selection.batches[-1]
+    records = selection.records[first.position : last.position + last.size]
+    state = kernel.ScanState.at_start(first.base_offset, _NO_INDEX)
+    scan = kernel.scan_log(records, len(records), state, 1, _NO_INDEX, _NO_INDEX)
+    return scan.why in (kernel.AT_END, kernel.INCOMPLETE)
 
 
 def parts_of_batch(

@@ -55,7 +55,6 @@ from tidelog.client.errors import (
 )
 from tidelog.client.network.backoff import may_pass
 from tidelog.client.network.cluster import must_be_led
-from tidelog.client.network.connection import receive_here
 from tidelog.client.network.versions import LAST_BY_NAME
 from tidelog.config.client import READ_COMMITTED
 from tidelog.errors import ErrorCode
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
 
     from tidelog.client.blocking.cluster import BlockingCluster
     from tidelog.client.network.backoff import Patience
+    from tidelog.client.network.connection import Connection
     from tidelog.client.network.versions import BrokerVersions
     from tidelog.protocol.message import Message
     from tidelog.record.kernel import RecordsPart
@@ -289,6 +289,7 @@ class _RangesRead:
         self._fetches: dict[int, _LeaderFetch] = {}
         self._topic_ids: dict[str, Uuid] = {}
         self._missing_since: dict[str, float] = {}
+        self._connection: Connection | None = None  # the one that is received from here
         self._given_patience: Patience | None = None
 
     @property
@@ -308,6 +309,7 @@ class _RangesRead:
                     self._patience.progressed()
                     answered.clear()
         finally:
+            self._leave_to_loop()
             for fetch in self._fetches.values():
                 fetch.answer.cancel()
 
@@ -340,19 +342,29 @@ class _RangesRead:
         return answered
 
     async def _first_answered(self) -> _LeaderFetch:
+        """The loop does not receive while an answer is decoded: the next one would need memory of
+        its own, and two in turn are more than the processor's cache holds."""
         fetches = list(self._fetches.values())
-        connections = [self._network.connection_or_none(each.leader_id) for each in fetches]
-        there = [connection for connection in connections if connection is not None]
-        if len(there) == len(fetches):
-            answers = [fetch.answer for fetch in fetches]
-            receive_here(there, lambda: any(answer.done() for answer in answers), TURN_S)
+        if len(fetches) == 1:
+            connection = self._network.connection_or_none(fetches[0].leader_id)
+            if connection is not self._connection:
+                self._leave_to_loop()
+                self._connection = connection
+            if connection is not None:
+                connection.receive_here(fetches[0].answer, TURN_S)
         while True:
             for fetch in fetches:
                 if fetch.answer.done():
                     return fetch
+            self._leave_to_loop()
             await asyncio.wait(
                 [fetch.answer for fetch in fetches], return_when=asyncio.FIRST_COMPLETED
             )
+
+    def _leave_to_loop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.receive_in_loop()
 
     # Asking
 

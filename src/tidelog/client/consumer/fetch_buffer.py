@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.client.columns.batch_selection import parts_of_batch, unreadable
+from tidelog.client.columns.batch_selection import checksums_hold, parts_of_batch, unreadable
 from tidelog.client.consumer.subscription_state import FetchState, Position
 from tidelog.client.errors import CorruptRecordsFetched
 from tidelog.record import kernel
@@ -157,18 +157,12 @@ class FetchedPartition:
         """Checks the checksums of all batches with one call. Where one fails they are checked one
         by one, so that what is before it is given out."""
         self._is_scanned = True
-        records, batches = self._selection.records, self._selection.batches
         self._is_plain = all(
             row.magic == 2 and not row.attributes & (CODEC_MASK | APPEND_TIME_BIT)
-            for row in batches
+            for row in self._selection.batches
         )
-        if self._check_crcs and batches:
-            state = kernel.ScanState.at_start(batches[0].base_offset, _NO_INDEX)
-            first = batches[0].position
-            scan = kernel.scan_log(
-                records[first:], len(records) - first, state, 1, _NO_INDEX, _NO_INDEX
-            )
-            self._check_crcs = scan.why not in (kernel.AT_END, kernel.INCOMPLETE)
+        if self._check_crcs:
+            self._check_crcs = not checksums_hold(self._selection)
         self._is_plain = self._is_plain and not self._check_crcs
 
     def parts_of(self, row: BatchRow) -> list[Part]:

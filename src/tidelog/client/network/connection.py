@@ -49,7 +49,7 @@ from tidelog.protocol.registry import response_class
 from tidelog.transport import PlainTransport, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from tidelog.client.network.frames import FrameMemory
     from tidelog.clock import Clock, Timer, TimerHandle
@@ -152,6 +152,7 @@ class Connection:
         self._release: TimerHandle | None = None
         self._timeout: TimerHandle | None = None
         self._timeout_at = 0.0  # not after the earliest deadline, while `_timeout` is set
+        self._is_in_loop = True  # whether it waits for bytes
         self._loop.add_reader(self._fd, self._on_readable)
 
     def __repr__(self) -> str:
@@ -261,6 +262,54 @@ class Connection:
             self._loop.remove_writer(self._fd)
 
     # Receiving
+
+    def receive_here(self, answer: asyncio.Future[Message], limit_s: float) -> None:
+        """Receives in the caller's turn of the loop until the answer is there, `limit_s` seconds
+        pass, or nothing comes for a moment. From then on the loop leaves the socket alone, until
+        `receive_in_loop`.
+
+        A large answer comes in many pieces, and a turn of the loop costs more than taking one. Only
+        for a caller who has the loop to himself, because everything else waits.
+        """
+        if self.is_open and self._is_in_loop:
+            self._is_in_loop = False
+            self._loop.remove_reader(self._fd)
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        until = time.monotonic() + limit_s
+        while self.is_open and not answer.done() and poll.poll(_PIECE_WAIT_MS):
+            if self._reader.is_within_large_frame:
+                self._receive_large(poll, until)
+            else:
+                self._on_readable()
+            if time.monotonic() >= until:
+                return
+
+    def _receive_large(self, poll: select.poll, until: float) -> None:
+        """The rest of a large frame, as far as it comes without a pause."""
+        rest = self._reader.buffer()
+        receive_into, wait, clock = self._transport.recv_into, poll.poll, time.monotonic
+        size, have = len(rest), 0
+        try:
+            while True:
+                count = receive_into(rest[have:])
+                if count == 0:
+                    raise ConnectionResetError("closed by the broker")
+                have += count
+                if have == size or not wait(_PIECE_WAIT_MS) or clock() >= until:
+                    break
+        except BlockingIOError:
+            pass
+        except OSError as problem:
+            self._lost(problem)
+            return
+        for frame in self._reader.received(have):
+            self._take(frame)
+
+    def receive_in_loop(self) -> None:
+        if self.is_open and not self._is_in_loop:
+            self._is_in_loop = True
+            self._loop.add_reader(self._fd, self._on_readable)
 
     def _on_readable(self) -> None:
         received = 0
@@ -391,31 +440,6 @@ class Connection:
         for future in (*(each.future for each in waiting), *(asked.future for asked in held)):
             _fail(future, problem)
         self.on_closed(problem)
-
-
-def receive_here(
-    connections: Collection[Connection], is_over: Callable[[], bool], limit_s: float
-) -> None:
-    """Receives in the caller's turn of the loop until `is_over`, or `limit_s` seconds pass, or
-    nothing comes for a moment.
-
-    A large answer comes in many pieces, and a turn of the loop costs more than taking one. Only for
-    a caller who has the loop to himself, because everything else waits.
-    """
-    poll = select.poll()
-    by_descriptor = {connection._fd: connection for connection in connections}
-    for descriptor in by_descriptor:
-        poll.register(descriptor, select.POLLIN)
-    until = time.monotonic() + limit_s
-    while not is_over() and time.monotonic() < until:
-        ready = poll.poll(_PIECE_WAIT_MS)
-        if not ready:
-            return
-        for descriptor, _ in ready:
-            connection = by_descriptor[descriptor]
-            connection._on_readable()
-            if not connection.is_open:
-                return
 
 
 def _nobody_listens(_: ClientError) -> None:

@@ -24,6 +24,8 @@ FRAME_BYTES_LIMIT: Final = (1 << 31) - 1
 
 _KEPT_MAPPINGS: Final = 4
 _STEP: Final = 1 << 20
+# Shared memory, which mmap gives unless told, is slower to receive into.
+_PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _unpack_length: Final = Struct(">i").unpack_from
 _LENGTH_BYTES: Final = 4
 # What a mapping that nobody has a view of is referred to by: the list, the loop and the call.
@@ -49,7 +51,7 @@ class FrameMemory:
                 return memoryview(mapping)[:size]
         self._drop_smallest()
         # Answers differ a little in size; rounded up, a mapping suits the next ones too.
-        made = mmap.mmap(-1, -(-size // _STEP) * _STEP)
+        made = mmap.mmap(-1, -(-size // _STEP) * _STEP, _PRIVATE)
         self._kept.append(made)
         return memoryview(made)[:size]
 
@@ -81,6 +83,10 @@ class FrameReader:
     @property
     def is_within_frame(self) -> bool:
         return self._frame is not None or self._end > 0
+
+    @property
+    def is_within_large_frame(self) -> bool:
+        return self._frame is not None
 
     def received(self, count: int) -> Iterator[memoryview]:
         """The frames that are whole now, without their length. Raises InvalidFrame."""

@@ -2,7 +2,7 @@
 
 Three modules carry Kafka's protocol over TCP and none of them touches a socket: network/channel.py
 (clients of this broker), network/peer_connection.py (this broker as a client of another) and
-client/connection.py. Each is given a transport. `PlainTransport` is the socket itself. The
+client/network/connection.py. Each is given a transport. `PlainTransport` is the socket itself. The
 interface leaves room for TLS, whose needs a plain socket does not have:
 
 - `handshake` is called until it wants nothing more, before anything else is sent or received.

@@ -346,6 +346,16 @@ class TestFetching:
         with connect(filled, max_partition_fetch_bytes=1) as cluster:
             assert read_all(cluster) == expected(600)
 
+    def test_a_broker_of_0_10_is_read(self, filled: ScriptedCluster) -> None:
+        filled.versions = {
+            **VERSIONS_OF_0_11,
+            ApiKey.FETCH: (0, 2),
+            ApiKey.LIST_OFFSETS: (0, 1),
+            ApiKey.METADATA: (0, 1),
+        }
+        with connect(filled, isolation_level="read_committed") as cluster:
+            assert read_all(cluster) == expected(600)
+
     def test_leaders_may_move_in_the_middle(self, filled: ScriptedCluster) -> None:
         chance = random.Random(1)
 

@@ -492,7 +492,8 @@ class LyingCluster(ScriptedCluster):
 class TestLies:
     @pytest.fixture
     def liar(self) -> Iterator[LyingCluster]:
-        with LyingCluster() as cluster:
+        cluster = LyingCluster()
+        with cluster:
             with (
                 connect(cluster, batch_size=300) as connected,
                 ColumnWriter(connected, topic="t") as producer,

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import gzip
 import random
+import socket
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -474,9 +476,18 @@ class LyingCluster(ScriptedCluster):
 
     def __init__(self) -> None:
         super().__init__(1)
+        self.pause_s = 0.0  # in the middle of each answer
         self.alter_row: Callable[[Any, Any], None] = lambda asked, row: None
         self.alter_frame: Callable[[bytes], bytes] = lambda frame: frame
         self.create_topic("t", 1)
+
+    def _send(self, sock: socket.socket, frame: bytes) -> None:
+        if self.pause_s:
+            middle = len(frame) // 2
+            sock.sendall(frame[:middle])
+            time.sleep(self.pause_s)
+            frame = frame[middle:]
+        super()._send(sock, frame)
 
     def _fetch_row(self, found: Any, row: Any) -> Any:
         answer = super()._fetch_row(found, row)
@@ -563,6 +574,10 @@ class TestLies:
         told = r"t-0 was read up to offset \d+, but its log was truncated to offset 40 meanwhile"
         with pytest.raises(LogTruncation, match=told):
             self.read(liar)
+
+    def test_an_answer_that_comes_with_pauses_is_waited_for(self, liar: LyingCluster) -> None:
+        liar.pause_s = 0.02
+        assert self.read(liar) == list(range(200))
 
     def test_memory_for_answers_does_not_grow_with_their_number(self, liar: LyingCluster) -> None:
         liar.create_topic("large", 1)

@@ -182,11 +182,14 @@ class ScriptedCluster:
                 if answer is None:
                     break
                 if answer:
-                    sock.sendall(struct.pack(">i", len(answer)) + answer)
+                    self._send(sock, struct.pack(">i", len(answer)) + answer)
         except OSError:
             pass
         finally:
             close(sock)
+
+    def _send(self, sock: socket.socket, frame: bytes) -> None:
+        sock.sendall(frame)
 
     def _handle(self, broker_id: int, frame: memoryview) -> bytes | None:
         """The answer, b"" for none at all, None to close."""

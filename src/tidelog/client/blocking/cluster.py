@@ -12,7 +12,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tidelog.client.errors import ClientError
+from tidelog.client.errors import ClientError, Closed
 from tidelog.client.network.backoff import may_pass
 from tidelog.client.network.cluster import Cluster, unknown_partition
 from tidelog.client.network.metadata import TopicView
@@ -38,6 +38,7 @@ class BlockingCluster:
     ) -> None:
         self.config = ConsumerConfig.of(config)
         self.network = Cluster(self.config, clock=clock)
+        self._is_closed = False
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
 
     def __enter__(self) -> Self:
@@ -47,12 +48,14 @@ class BlockingCluster:
         self.close()
 
     def close(self) -> None:
-        if not self.network.is_closed:
+        if not self._is_closed:
             self.run(self.network.close())
             self._runner.close()
+            self._is_closed = True
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns or raises; whoever is interrupted (Ctrl-C) cancels it."""
+        self._must_be_open(work)
         loop = self._runner.get_loop()
         task = loop.create_task(work)
         try:
@@ -66,7 +69,13 @@ class BlockingCluster:
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
         """As `run`, but first it is seen which connections brokers closed while nothing ran."""
+        self._must_be_open(work)
         return self.run(_after_news(work))
+
+    def _must_be_open(self, work: Coroutine[Any, Any, object]) -> None:
+        if self._is_closed:
+            work.close()
+            raise Closed("the client is closed")
 
     # Topics
 

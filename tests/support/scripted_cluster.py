@@ -83,7 +83,7 @@ class Partition:
         self.batches: list[bytes] = []
         self.log_start_offset = 0
         self.next_offset = 0
-        self.producers: dict[int, list[tuple[int, int, int]]] = {}
+        self.producers: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}  # epoch, batches
 
     def append(self, data: bytes, max_bytes: int) -> tuple[int, int]:
         """Error code and base offset."""
@@ -92,7 +92,11 @@ class Partition:
         header = BatchHeader(data)
         sequence, count = header.base_sequence, header.records_count
         if header.producer_id >= 0:
-            known = self.producers.setdefault(header.producer_id, [])
+            epoch, known = self.producers.get(header.producer_id, (header.producer_epoch, []))
+            if header.producer_epoch < epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+            if header.producer_epoch > epoch:
+                known = []
             for first, last, base_offset in known:
                 if (first, last) == (sequence, sequence + count - 1):
                     return ErrorCode.NONE, base_offset
@@ -100,6 +104,7 @@ class Partition:
             if sequence != expected:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
             known.append((sequence, sequence + count - 1, self.next_offset))
+            self.producers[header.producer_id] = (header.producer_epoch, known)
             del known[:-REMEMBERED_BATCHES]
         batch = bytearray(data)
         base_offset = self.next_offset

@@ -82,6 +82,7 @@ class ProducerBatch:
         "is_closed",
         "is_stamped",
         "is_transactional",
+        "last_acked_when_sent",
         "last_problem",
         "leader_epoch_when_sent",
         "leader_id_when_sent",
@@ -124,6 +125,7 @@ class ProducerBatch:
         self.attempts = 0
         self.retry_at = 0.0
         self.last_problem: ClientError | None = None  # for the error when time is up
+        self.last_acked_when_sent = NO_SEQUENCE  # of the partition's sequences
         self.leader_id_when_sent = -1
         self.leader_epoch_when_sent = NO_LEADER_EPOCH
         self.producer_id = NO_PRODUCER_ID

@@ -182,12 +182,14 @@ class ProducerSequences:
 
     def number(self, batch: ProducerBatch) -> None:
         """Gives a drained batch its sequence, unless it has one from before."""
-        if batch.base_sequence != NO_SEQUENCE:
-            return
         sequences = self.of(batch.partition)
+        if batch.base_sequence != NO_SEQUENCE:
+            batch.last_acked_when_sent = sequences.last_acked_sequence
+            return
         if sequences.producer != self.producer and not sequences.in_flight:
             sequences.start_at_beginning(self.producer)
         sequences.number(batch, is_transactional=self._is_transactional)
+        batch.last_acked_when_sent = sequences.last_acked_sequence
 
     def split(self, batch: ProducerBatch, halves: tuple[ProducerBatch, ProducerBatch]) -> None:
         self.of(batch.partition).replace(batch, halves)
@@ -246,9 +248,15 @@ class ProducerSequences:
     def _can_retry_out_of_order(self, batch: ProducerBatch) -> bool:
         partition = batch.partition
         is_unresolved = partition in self._unresolved
-        is_next = self.of(partition).is_next(batch.base_sequence)
-        if not is_unresolved and (batch.has_been_reset or not is_next):
-            # A batch before it is on its way: this one follows when that one is written.
+        sequences = self.of(partition)
+        # The answer may have been made before a batch that is acknowledged by now was written:
+        # after a change of leaders, two connections are in use.
+        was_next = (
+            sequences.is_next(batch.base_sequence)
+            and batch.last_acked_when_sent == sequences.last_acked_sequence
+        )
+        if not is_unresolved and (batch.has_been_reset or not was_next):
+            # A batch before it was on its way: this one follows when that one is written.
             return True
         if self._is_transactional:
             return False

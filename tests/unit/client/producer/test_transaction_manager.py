@@ -551,10 +551,21 @@ def test_a_batch_behind_one_that_failed_is_sent_again_without_ado() -> None:
     assert manager.producer == ProducerIdAndEpoch(7, 0)
 
 
+def test_a_refusal_from_before_the_last_acknowledgement_proves_no_gap() -> None:
+    """After a change of leaders it comes over another connection, and so perhaps later."""
+    manager = idempotent_manager()
+    first, second = sent(manager, T0), sent(manager, T0)
+    manager.sequences.completed(first, 0)
+    assert manager.sequences.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    manager.maybe_renew_idempotent_producer()
+    assert manager.producer == ProducerIdAndEpoch(7, 0)
+
+
 def test_a_real_gap_bumps_the_epoch_and_numbers_what_is_in_flight_anew() -> None:
     manager = idempotent_manager()
     first, second, third = (sent(manager, T0, 2) for _ in range(3))
     manager.sequences.completed(first, 0)
+    manager.sequences.number(second)  # sent again
     assert manager.sequences.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     manager.maybe_renew_idempotent_producer()
     assert manager.producer == ProducerIdAndEpoch(7, 1)

@@ -343,7 +343,7 @@ class _RangesRead:
 
     async def _first_answered(self) -> _LeaderFetch:
         """The loop does not receive while an answer is decoded: the next one would need memory of
-        its own, and two in turn are more than the processor's cache holds."""
+        its own, instead of that which the last one gives back."""
         fetches = list(self._fetches.values())
         if len(fetches) == 1:
             connection = self._network.connection_or_none(fetches[0].leader_id)

@@ -268,8 +268,8 @@ class Connection:
         pass, or nothing comes for a moment. From then on the loop leaves the socket alone, until
         `receive_in_loop`.
 
-        A large answer comes in many pieces, and a turn of the loop costs more than taking one. Only
-        for a caller who has the loop to himself, because everything else waits.
+        A large answer comes in many pieces, and this spares a turn of the loop for each. Only for a
+        caller who has the loop to himself, because everything else waits.
         """
         if self.is_open and self._is_in_loop:
             self._is_in_loop = False

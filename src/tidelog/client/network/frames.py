@@ -24,7 +24,7 @@ FRAME_BYTES_LIMIT: Final = (1 << 31) - 1
 
 _KEPT_MAPPINGS: Final = 4
 _STEP: Final = 1 << 20
-# Shared memory, which mmap gives unless told, is slower to receive into.
+# Unless told, mmap gives memory that a forked child would write into too.
 _PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _unpack_length: Final = Struct(">i").unpack_from
 _LENGTH_BYTES: Final = 4

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bench.maven import jars_or_reason
+from bench.maven import KAFKA_VERSION, jars_or_reason
 from bench.peers import ApacheKafka, BrokerProcess
 from tests.support.eventually import eventually
 
@@ -35,14 +35,14 @@ class ToolOutput(NamedTuple):
     stderr: list[str]
 
 
-def apache_kafka_or_reason() -> ApacheKafka | str:
+def apache_kafka_or_reason(version: str = KAFKA_VERSION) -> ApacheKafka | str:
     CACHE.mkdir(exist_ok=True)
-    libs = jars_or_reason(CACHE)
+    libs = jars_or_reason(CACHE, version)
     return libs if isinstance(libs, str) else ApacheKafka(libs, CACHE)
 
 
-def kafka_or_skip() -> ApacheKafka:
-    found = apache_kafka_or_reason()
+def kafka_or_skip(version: str = KAFKA_VERSION) -> ApacheKafka:
+    found = apache_kafka_or_reason(version)
     if isinstance(found, str):
         pytest.skip(f"Apache Kafka is not here: {found}")
     return found

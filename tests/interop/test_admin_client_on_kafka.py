@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION, jars_or_reason
-from bench.peers import ApacheKafka
-from tests.interop.apache_kafka import CACHE, running
+from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION
+from tests.interop.apache_kafka import kafka_or_skip, running
 from tests.support.admin_stories import (
     STORIES,
     AdminStage,
@@ -53,12 +52,8 @@ def kafka(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """Where it listens."""
-    CACHE.mkdir(exist_ok=True)
-    libs = jars_or_reason(CACHE, request.param)
-    if isinstance(libs, str):
-        pytest.skip(f"Apache Kafka is not here: {libs}")
     data: Path = tmp_path_factory.mktemp("kafka") / "data"
-    with running(ApacheKafka(libs, CACHE), data, AUTHORIZER) as process:
+    with running(kafka_or_skip(request.param), data, AUTHORIZER) as process:
         yield f"127.0.0.1:{process.port}"
 
 

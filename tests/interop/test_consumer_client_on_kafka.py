@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION, jars_or_reason
-from bench.peers import ApacheKafka
+from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION
 from tests.integration.test_consumer_client import (
     GROUP_CONFIG,
     test_a_blocking_consumer_reads_iterates_and_is_woken,
@@ -37,7 +36,7 @@ from tests.integration.test_consumer_client import (
 from tests.integration.test_consumer_client import (
     test_a_pattern_finds_topics_that_come_later as pattern_story,
 )
-from tests.interop.apache_kafka import CACHE, running
+from tests.interop.apache_kafka import kafka_or_skip, running
 
 # Told here by pytest, which finds them under these names.
 STORIES = (
@@ -75,13 +74,9 @@ class Served(NamedTuple):
 def group_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
-    CACHE.mkdir(exist_ok=True)
-    libs = jars_or_reason(CACHE, request.param)
-    if isinstance(libs, str):
-        pytest.skip(f"Apache Kafka is not here: {libs}")
     data: Path = tmp_path_factory.mktemp("kafka") / "data"
     overrides = {**GROUP_CONFIG, "group.coordinator.rebalance.protocols": "classic,consumer"}
-    with running(ApacheKafka(libs, CACHE), data, overrides) as broker:
+    with running(kafka_or_skip(request.param), data, overrides) as broker:
         yield Served(f"127.0.0.1:{broker.port}")
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION, jars_or_reason
-from bench.peers import ApacheKafka
+from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION
 from tests.integration.test_foreign_clients import (
     test_a_message_too_large_is_refused_and_the_next_one_is_taken as too_large_story,
 )
@@ -21,7 +20,7 @@ from tests.integration.test_foreign_clients import (
 from tests.integration.test_foreign_clients import (
     test_what_a_client_writes_with_every_codec_every_client_reads_back_equal as codec_story,
 )
-from tests.interop.apache_kafka import CACHE, running
+from tests.interop.apache_kafka import kafka_or_skip, running
 from tests.support.foreign_clients import Aiokafka, ConfluentKafka, ForeignClient, Tidelog
 from tests.support.raw_client import RawClient
 
@@ -35,12 +34,8 @@ every_client = pytest.mark.parametrize("writer", CLIENTS, ids=lambda client: cli
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    CACHE.mkdir(exist_ok=True)
-    libs = jars_or_reason(CACHE, request.param)
-    if isinstance(libs, str):
-        pytest.skip(f"Apache Kafka is not here: {libs}")
     data: Path = tmp_path_factory.mktemp("kafka") / "data"
-    with running(ApacheKafka(libs, CACHE), data) as broker:
+    with running(kafka_or_skip(request.param), data) as broker:
         yield f"127.0.0.1:{broker.port}"
 
 

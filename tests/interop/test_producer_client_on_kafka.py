@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION, jars_or_reason
-from bench.peers import ApacheKafka
+from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION
 from tests.integration.test_producer_client import (
     protocol,
     test_a_block_that_raises_aborts_its_transaction,
@@ -34,7 +33,7 @@ from tests.integration.test_producer_client import (
     test_records_without_a_key_reach_every_partition,
     test_the_asyncio_producer_has_transactions_too,
 )
-from tests.interop.apache_kafka import CACHE, running
+from tests.interop.apache_kafka import kafka_or_skip, running
 
 # Told here by pytest, which finds them under these names.
 STORIES = (
@@ -65,12 +64,8 @@ STORIES = (
 def kafka(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    CACHE.mkdir(exist_ok=True)
-    libs = jars_or_reason(CACHE, request.param)
-    if isinstance(libs, str):
-        pytest.skip(f"Apache Kafka is not here: {libs}")
     data: Path = tmp_path_factory.mktemp("kafka") / "data"
-    with running(ApacheKafka(libs, CACHE), data) as broker:
+    with running(kafka_or_skip(request.param), data) as broker:
         yield f"127.0.0.1:{broker.port}"
 
 

@@ -255,9 +255,7 @@ class ConsumerCoordinator:
 
     async def _commit_before_rebalance(self, commits: OffsetCommits) -> None:
         try:
-            await commits.commit_last(self.consumed(), self._poll_interval_s)
-        except ClientError as problem:
-            log.warning("group %s: no commit before the rebalance: %s", self._group_id, problem)
+            await commits.commit_before_rebalance(self.consumed(), self._poll_interval_s)
         finally:
             self._on_news()
 

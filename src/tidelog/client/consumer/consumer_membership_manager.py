@@ -219,9 +219,7 @@ class ConsumerMembershipManager:
 
     async def _commit(self, commits: OffsetCommits) -> None:
         try:
-            await commits.commit_last(self.consumed(), self._poll_interval_s)
-        except ClientError as problem:
-            log.warning("group %s: no commit before the rebalance: %s", self._group_id, problem)
+            await commits.commit_before_rebalance(self.consumed(), self._poll_interval_s)
         finally:
             self._on_news()
 

@@ -203,6 +203,13 @@ class OffsetCommits:
         """Commits before partitions go to others. Does not wait for a topic that was deleted."""
         await self.commit(offsets, timeout_s, awaits_topics=False)
 
+    async def commit_before_rebalance(self, offsets: Offsets, timeout_s: float) -> None:
+        """As `commit_last`. The rebalance goes on without a commit that fails."""
+        try:
+            await self.commit_last(offsets, timeout_s)
+        except ClientError as problem:
+            log.warning("group %s: no commit before the rebalance: %s", self._group_id, problem)
+
     async def commit(
         self, offsets: Offsets, timeout_s: float | None = None, *, awaits_topics: bool = True
     ) -> None:

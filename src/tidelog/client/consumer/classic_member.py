@@ -29,6 +29,7 @@ from tidelog.client.errors import (
     RebalanceInProgress,
     refused,
 )
+from tidelog.client.network.coordinators import COORDINATOR_MOVED
 from tidelog.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 PROTOCOL_TYPE: Final = "consumer"
-
-COORDINATOR_MOVED: Final = frozenset(
-    (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-)
 
 
 class MemberState(Enum):

@@ -30,6 +30,7 @@ from tidelog.client.errors import (
     UnsupportedByBroker,
     refused,
 )
+from tidelog.client.network.coordinators import COORDINATOR_MOVED
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -272,11 +273,7 @@ class ConsumerMember:
             self.member_epoch = JOIN_EPOCH
             self._memberships += 1
             return True
-        if code in (
-            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            ErrorCode.NOT_COORDINATOR,
-        ):
+        if code in COORDINATOR_MOVED or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return False
         if code == ErrorCode.UNRELEASED_INSTANCE_ID:
             # The member that had the instance id before is still there.

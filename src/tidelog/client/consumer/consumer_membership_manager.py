@@ -30,7 +30,7 @@ from tidelog.client.errors import (
 )
 from tidelog.client.network.backoff import Backoff, may_pass
 from tidelog.client.network.cluster import Purpose
-from tidelog.client.network.coordinators import CoordinatorKind
+from tidelog.client.network.coordinators import COORDINATOR_MOVED, CoordinatorKind
 from tidelog.clock import pause
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
@@ -322,10 +322,7 @@ class ConsumerMembershipManager:
             if member.state is not before:
                 self._on_news()
             return True
-        if response.error_code in (
-            ErrorCode.NOT_COORDINATOR,
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ):
+        if response.error_code in COORDINATOR_MOVED:
             self._forget_coordinator()
         is_fenced = member.heartbeat_refused(response.error_code, response.error_message)
         if is_fenced:

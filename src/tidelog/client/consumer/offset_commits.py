@@ -39,7 +39,7 @@ from tidelog.client.errors import (
 )
 from tidelog.client.network.backoff import may_pass
 from tidelog.client.network.cluster import Purpose
-from tidelog.client.network.coordinators import CoordinatorKind
+from tidelog.client.network.coordinators import COORDINATOR_MOVED, CoordinatorKind
 from tidelog.client.network.versions import LAST_BY_NAME
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
@@ -66,13 +66,7 @@ log = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, ClientError | None], Awaitable[None] | None]
 
-_MOVED = frozenset(
-    (
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    )
-)
+_ASK_ANOTHER = COORDINATOR_MOVED | {ErrorCode.REQUEST_TIMED_OUT}
 _OF_THE_MEMBERSHIP = frozenset(
     (
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -341,7 +335,7 @@ class OffsetCommits:
                 if code in _OF_THE_MEMBERSHIP:
                     raise self.committer.commit_refused(identity, code)
                 problem = refused(f"commit of {partition} to group {self._group_id}", code)
-                if code in _MOVED:
+                if code in _ASK_ANOTHER:
                     self._forget_coordinator()
                 if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     unauthorized = problem
@@ -429,7 +423,7 @@ class OffsetCommits:
         return found
 
     def _fetch_refused(self, what: str, code: int) -> BrokerRefused:
-        if code in _MOVED:
+        if code in _ASK_ANOTHER:
             self._forget_coordinator()
         if code == ErrorCode.STALE_MEMBER_EPOCH:
             return EpochMoved(f"{what}: the next heartbeat brings the epoch", code)

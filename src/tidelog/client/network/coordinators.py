@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 SEVERAL_KEYS_VERSION: Final = 4
 KINDS_VERSION: Final = 1
 
+# The broker that gives one of these errors is not the coordinator, or not any more.
+COORDINATOR_MOVED: Final = frozenset(
+    (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+)
+
 
 class CoordinatorKind(IntEnum):
     """The numbers are those of FindCoordinator."""

@@ -31,6 +31,7 @@ from tidelog.client.errors import (
     UnreadableAnswer,
     refused,
 )
+from tidelog.client.network.coordinators import COORDINATOR_MOVED
 from tidelog.client.producer.delivery import Outcome
 from tidelog.client.producer.sequences import ProducerIdAndEpoch
 from tidelog.errors import ErrorCode
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 TXN_OFFSET_COMMIT_V1: Final = 4
 END_TXN_V1: Final = 4
 
-_MOVED: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 _UNKNOWN_PRODUCER: Final = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 _FIRST_PARTITIONS_BACKOFF_S: Final = 0.02
@@ -153,7 +153,7 @@ class TransactionRequest:
     def _retried(self, code: ErrorCode) -> bool:
         """Puts the request back into the queue if the error may pass, and returns whether it
         did."""
-        if code in _MOVED:
+        if code in COORDINATOR_MOVED:
             self._find_coordinator_and_retry()
         elif code.retriable:
             self._retry()
@@ -391,7 +391,7 @@ class TxnOffsetCommit(TransactionRequest):
                 code = ErrorCode.of(row.error_code)
                 if code == ErrorCode.NONE:
                     self._pending.pop(TopicPartition(topic.name, row.partition_index), None)
-                elif code in _MOVED or code == ErrorCode.REQUEST_TIMED_OUT:
+                elif code in COORDINATOR_MOVED or code == ErrorCode.REQUEST_TIMED_OUT:
                     has_moved = True
                 elif not code.retriable:
                     self._take_refusal(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -52,26 +53,34 @@ def test_a_timeout_of_the_coroutine_itself_passes(thread: LoopThread) -> None:
         thread.run(fail, timeout_s=30)
 
 
-def test_a_coroutine_that_takes_too_long_is_cancelled_and_cleans_up(thread: LoopThread) -> None:
-    ended: list[str] = []
+def test_a_coroutine_that_takes_too_long_is_cancelled_and_cleans_up(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
 
     async def linger() -> None:
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
-            ended.append("clean")
+            ended.set()
 
+    result = concurrent.futures.Future.result
+
+    def result_of_a_begun_one(outcome: concurrent.futures.Future[None], timeout_s: float) -> None:
+        assert begun.wait(60)
+        result(outcome, timeout_s)
+
+    monkeypatch.setattr(concurrent.futures.Future, "result", result_of_a_begun_one)
     with pytest.raises(RequestTimedOut, match=r"within 0\.01 s"):
         thread.run(linger, timeout_s=0.01)
-    assert ended == ["clean"]
+    assert ended.is_set()
 
 
 def test_an_interrupted_caller_cancels_the_coroutine(
     thread: LoopThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import concurrent.futures
-
     begun, ended = threading.Event(), threading.Event()
 
     async def linger() -> None:

@@ -1,7 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+# of pytest; its tests wait more than they compute, so twice the processors of a small machine
+JOBS ?= 4
 
 .PHONY: interop setup compile run test check fmt bench generate clean
 

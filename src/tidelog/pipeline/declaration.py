@@ -7,6 +7,7 @@ what is wrong, where it stands in the file, and what to do about it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,12 @@ class Source:
     dead_letter: str
     partitions: int | None  # of a topic that has to be made
     options: Mapping[str, str]
+
+    def reads(self, topic: str) -> bool:
+        """The connector searches a pattern anywhere in a topic's name."""
+        if self.pattern:
+            return re.search(self.pattern, topic) is not None
+        return topic in self.topics
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,15 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?|days?)")
 _PYTHON = re.compile(r"([^:]+\.py):([A-Za-z_]\w*)")
 _TABLES: Final = ("pipeline", "kafka", "spark", "source", "view", "sink")
+# Options of the connector that a source says by keys of its own.
+_DECLARED_OPTIONS: Final = {
+    "subscribe": "topic or topics",
+    "subscribePattern": "pattern",
+    "assign": "topic or topics",
+    "startingOffsets": "start",
+    "kafka.bootstrap.servers": "bootstrap in [pipeline]",
+    "includeHeaders": "none; the headers are the column _headers",
+}
 _SCHEMA_EXAMPLE: Final = 'schema = "order_id string not null, amount double, at timestamp"'
 
 
@@ -120,20 +129,39 @@ class _Declaration:
         kind = reader.one_of("topic", "topics", "pattern")
         topics = [reader.text("topic")] if kind == "topic" else reader.text_list("topics")
         self._check_topics(reader, kind or "topic", topics)
+        letters = reader.text("dead_letter", dead_letter)
+        self._check_topics(reader, "dead_letter", [letters])
         source = Source(
             name=name,
             line=reader.line(),
             topics=tuple(topics),
-            pattern=reader.text("pattern"),
+            pattern=self._pattern(reader),
             format=self._format(reader, is_source=True),
             start=reader.text("start", "earliest"),
             watermark=self._watermark(reader),
-            dead_letter=reader.text("dead_letter", dead_letter),
+            dead_letter=letters,
             partitions=reader.integer("partitions", at_least=1),
-            options=self._reader((*reader.path, "options"), reader.table("options")).texts(),
+            options=self._source_options(reader),
         )
         reader.refuse_unread()
         return source
+
+    def _pattern(self, reader: TomlTable) -> str:
+        pattern = reader.text("pattern")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            reader.problem("pattern", f'"{pattern}" is no regular expression: {error}')
+            return ""
+        return pattern
+
+    def _source_options(self, reader: TomlTable) -> dict[str, str]:
+        """Of the connector. What has a key of its own may not come in by this door too."""
+        options = self._reader((*reader.path, "options"), reader.table("options"))
+        for option, key in _DECLARED_OPTIONS.items():
+            if option.lower() in (name.lower() for name in options.given):
+                options.problem(option, f"is said by another key here: {key}")
+        return options.texts()
 
     def _view(self, name: str, reader: TomlTable) -> View:
         kind = reader.one_of("sql", "sql_file", "python")
@@ -295,18 +323,35 @@ class _Declaration:
             if view.name in known:
                 self._problem(("view", view.name), "there is a source of that name; rename it")
             known.append(view.name)
-        read = {topic for source in made.sources for topic in source.topics}
         for sink in made.sinks:
             self._check_known(("sink", sink.name, "from"), [sink.source], known)
-            if sink.kind == TOPIC and sink.target in read:
-                path = ("sink", sink.name, "topic")
-                self._problem(path, f'"{sink.target}" is also read: it would never end')
-        for topic in made.dead_letter_topics:
-            if topic in read:
-                self._problem(
-                    ("pipeline", "dead_letter"),
-                    f'"{topic}" is also read: broken rows would go round for ever',
-                )
+        self._check_loops(made)
+
+    def _check_loops(self, made: Pipeline) -> None:
+        """A source that reads what its own pipeline writes would never end."""
+        written: list[tuple[tuple[str, ...], str]] = [
+            (("sink", sink.name, "topic"), sink.target) for sink in made.sinks if sink.kind == TOPIC
+        ]
+        written += [
+            (self._dead_letter_key(source), source.dead_letter)
+            for source in made.sources
+            if source.dead_letter in made.dead_letter_topics
+        ]
+        for path, topic in dict.fromkeys(written):
+            for reader in made.sources:
+                if topic and reader.reads(topic):
+                    by = f'pattern "{reader.pattern}"' if reader.pattern else "its topic"
+                    self._problem(
+                        path,
+                        f'"{topic}" is also read by [source.{reader.name}], by {by}: it would '
+                        f"never end. A pipeline may not read its own output or dead letters; "
+                        f"name another topic, or choose a narrower pattern",
+                    )
+
+    def _dead_letter_key(self, source: Source) -> tuple[str, ...]:
+        own = ("source", source.name, "dead_letter")
+        given: dict[str, Any] = self.tables["source"][source.name]
+        return own if "dead_letter" in given else ("pipeline", "dead_letter")
 
     def _check_known(self, path: tuple[str, ...], names: Any, known: list[str]) -> None:
         for name in names:

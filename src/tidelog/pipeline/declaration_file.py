@@ -1,10 +1,11 @@
 """`pipeline.toml` to a Pipeline, or to all of its problems at once, each with its line and a fix.
 
-    [pipeline]      name, bootstrap, checkpoint, trigger, dead_letter
+    [pipeline]      name, bootstrap, checkpoint, trigger, dead_letter, ...
     [kafka]         configuration of the Kafka clients, verbatim
     [spark]         master or remote; keys that begin with "spark." go to the session
     [source.NAME]   topic | topics | pattern; format, schema, watermark, start, ...
     [view.NAME]     sql | sql_file | python with inputs; watermark
+    [expect.NAME]   on, sql, on_fail
     [sink.NAME]     from; topic | parquet | console; format, key, mode, ...
 
 Needs no Spark: whether SQL and columns are right is seen when DataFrames are built.
@@ -21,14 +22,19 @@ from tidelog.pipeline.declaration import (
     AVAILABLE_NOW,
     AVRO,
     CONSOLE,
+    DEAD_LETTER,
     DEFAULT_MASTER,
+    DROP,
+    FAIL,
     FORMATS,
     JSON,
+    KEEP,
     PARQUET,
     PROTOBUF,
     RAW,
     SINK_KINDS,
     TOPIC,
+    Expectation,
     Format,
     Pipeline,
     PipelineError,
@@ -36,6 +42,7 @@ from tidelog.pipeline.declaration import (
     Problem,
     Sink,
     Source,
+    TopicCreation,
     View,
     Watermark,
 )
@@ -45,9 +52,10 @@ FILE_NAME: Final = "pipeline.toml"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_DURATION = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?|days?)")
+# What Spark takes for an interval; it knows no abbreviations, and wants the space.
+_DURATION = re.compile(r"(\d{1,9} +(millisecond|second|minute|hour|day|week)s?( +|$))+")
 _PYTHON = re.compile(r"([^:]+\.py):([A-Za-z_]\w*)")
-_TABLES: Final = ("pipeline", "kafka", "spark", "source", "view", "sink")
+_TABLES: Final = ("pipeline", "kafka", "spark", "source", "view", "expect", "sink")
 # Options of the connector that a source says by keys of its own.
 _DECLARED_OPTIONS: Final = {
     "subscribe": "topic or topics",
@@ -105,12 +113,14 @@ class _Declaration:
         sources = tuple(self._source(*row, dead_letter) for row in self._named("source"))
         views = tuple(self._view(*row) for row in self._named("view"))
         sinks = tuple(self._sink(*row) for row in self._named("sink"))
+        expectations = tuple(self._expectation(*row) for row in self._named("expect"))
         made = Pipeline(
             file=self.file,
             name=name,
             bootstrap=self._given(settings, "bootstrap", "127.0.0.1:9092"),
             checkpoint=self._located(self._given(settings, "checkpoint", "checkpoint")),
             trigger=self._trigger(settings),
+            dead_letter=self._creation(settings, "dead_letter_"),
             kafka=self._reader(("kafka",), root.table("kafka")).texts(),
             master=self._given(spark, "master", DEFAULT_MASTER),
             remote=self._given(spark, "remote", ""),
@@ -118,6 +128,7 @@ class _Declaration:
             sources=sources,
             views=views,
             sinks=sinks,
+            expectations=expectations,
         )
         settings.refuse_unread()
         self._check_whole(made)
@@ -140,8 +151,9 @@ class _Declaration:
             start=reader.text("start", "earliest"),
             watermark=self._watermark(reader),
             dead_letter=letters,
-            partitions=reader.integer("partitions", at_least=1),
+            creation=self._creation(reader),
             options=self._source_options(reader),
+            tombstones=reader.choice("tombstones", (DEAD_LETTER, KEEP, DROP), DEAD_LETTER),
         )
         reader.refuse_unread()
         return source
@@ -187,6 +199,17 @@ class _Declaration:
         reader.refuse_unread()
         return view
 
+    def _expectation(self, name: str, reader: TomlTable) -> Expectation:
+        expectation = Expectation(
+            name=name,
+            line=reader.line(),
+            on=reader.must_text("on", 'say of what: on = "name of a source or view"'),
+            sql=reader.must_text("sql", 'say what holds for every row: sql = "amount > 0"'),
+            on_fail=reader.choice("on_fail", (DROP, DEAD_LETTER, FAIL), DROP),
+        )
+        reader.refuse_unread()
+        return expectation
+
     def _sink(self, name: str, reader: TomlTable) -> Sink:
         source = reader.must_text("from", 'say what it writes: from = "name of a source or view"')
         kind = reader.one_of(*SINK_KINDS) or CONSOLE
@@ -208,7 +231,7 @@ class _Declaration:
             key=reader.text("key") if kind == TOPIC else "",
             mode=reader.choice("mode", _modes(kind), "append"),
             partition_by=tuple(reader.text_list("partition_by")) if kind == PARQUET else (),
-            partitions=reader.integer("partitions", at_least=1) if kind == TOPIC else None,
+            creation=self._creation(reader) if kind == TOPIC else TopicCreation(),
             options=self._reader((*reader.path, "options"), reader.table("options")).texts(),
         )
         reader.refuse_unread()
@@ -248,6 +271,19 @@ class _Declaration:
         inner.refuse_unread()
         return Watermark(column, delay)
 
+    def _creation(self, reader: TomlTable, prefix: str = "") -> TopicCreation:
+        """Without `partitions` a topic is not made, so the other keys would have no meaning; dead
+        letters (with a prefix) are made in any case."""
+        partitions = reader.integer(f"{prefix}partitions", at_least=1)
+        replication = reader.integer(f"{prefix}replication", at_least=1)
+        key = f"{prefix}config" if prefix else "topic_config"
+        config = self._reader((*reader.path, key), reader.table(key)).texts()
+        if partitions is None and not prefix:
+            for name, given in (("replication", replication), (key, config)):
+                if given:
+                    reader.problem(name, "is for a topic that is made; add partitions = 1")
+        return TopicCreation(partitions, replication, config)
+
     def _trigger(self, settings: TomlTable) -> str:
         trigger = self._given(settings, "trigger", "1 second")
         if trigger != AVAILABLE_NOW:
@@ -256,7 +292,8 @@ class _Declaration:
 
     def _check_duration(self, reader: TomlTable, key: str, text: str, also: str = "") -> None:
         if text and not _DURATION.fullmatch(text):
-            reader.problem(key, f'"{text}" is no duration; write "10 seconds" or "5 minutes"{also}')
+            fix = f'write "10 seconds" or "5 minutes"{also}'
+            reader.problem(key, f'"{text}" is no duration for Spark; {fix}')
 
     def _spark_keys(self, spark: TomlTable) -> dict[str, str]:
         keys = {name: text for name, text in spark.texts().items() if name.startswith("spark.")}
@@ -325,6 +362,11 @@ class _Declaration:
             known.append(view.name)
         for sink in made.sinks:
             self._check_known(("sink", sink.name, "from"), [sink.source], known)
+        for row in made.expectations:
+            self._check_known(("expect", row.name, "on"), [row.on], known)
+            if row.on_fail == DEAD_LETTER and row.on in {view.name for view in made.views}:
+                fix = "the rows of a view are no records; put it on the source, or drop or fail"
+                self._problem(("expect", row.name, "on_fail"), fix)
         self._check_loops(made)
 
     def _check_loops(self, made: Pipeline) -> None:
@@ -368,6 +410,5 @@ class _Declaration:
 
 
 def _modes(kind: str) -> tuple[str, ...]:
-    """Spark's file sink appends; its Python sinks cannot be told which rows are updates."""
-    modes = {TOPIC: ("append", "complete"), PARQUET: ("append",)}
-    return modes.get(kind, ("append", "complete", "update"))
+    """Spark's file sink only appends."""
+    return ("append",) if kind == PARQUET else ("append", "complete", "update")

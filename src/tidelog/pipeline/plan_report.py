@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.pipeline.dataframes import DataFrames, build_dataframes
 from tidelog.pipeline.declaration import PARQUET, TOPIC
-from tidelog.pipeline.queries import sink_rows
+from tidelog.pipeline.sink_rows import sink_rows
 from tidelog.pipeline.spark_errors import spark_exception, summary
 
 if TYPE_CHECKING:

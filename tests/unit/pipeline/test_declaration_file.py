@@ -150,7 +150,7 @@ def test_text_that_is_no_toml_is_told_with_its_line() -> None:
         (
             'topic = "orders"',
             'topic = "orders"\nwatermark = { column = "at", delay = "soon" }',
-            '6: [source.orders.watermark] delay: "soon" is no duration; write "10 seconds"',
+            '6: [source.orders.watermark] delay: "soon" is no duration for Spark;',
         ),
         (
             'from = "hourly"',
@@ -169,8 +169,8 @@ def test_text_that_is_no_toml_is_told_with_its_line() -> None:
         ),
         (
             'topic = "hourly"',
-            'topic = "hourly"\nmode = "update"',
-            '14: [sink.out] mode: "update" is not known; there is append, complete',
+            'parquet = "hourly"\nmode = "update"',
+            '14: [sink.out] mode: "update" is not known; there is append',
         ),
         (
             'sql = "select id from orders"',
@@ -185,7 +185,7 @@ def test_text_that_is_no_toml_is_told_with_its_line() -> None:
         (
             'name = "shop"',
             'name = "shop"\ntrigger = "often"',
-            '3: [pipeline] trigger: "often" is no duration',
+            '3: [pipeline] trigger: "often" is no duration for Spark',
         ),
         (
             'name = "shop"',
@@ -198,6 +198,18 @@ def test_a_problem_names_file_line_and_fix(old: str, new: str, problem: str) -> 
     assert any(
         line.startswith(f"shop/pipeline.toml:{problem}") for line in problems(changed(old, new))
     ), problems(changed(old, new))
+
+
+@pytest.mark.parametrize("duration", ["5 min", "500ms", "10 s", "1h", "1 fortnight", "2 months"])
+def test_durations_that_spark_refuses_are_refused_before_it_starts(duration: str) -> None:
+    (told,) = problems(changed('name = "shop"', f'name = "shop"\ntrigger = "{duration}"'))
+    assert told.startswith(f'shop/pipeline.toml:3: [pipeline] trigger: "{duration}" is no duration')
+
+
+@pytest.mark.parametrize("duration", ["1 second", "10 minutes", "1 hour 30 minutes", "2  days"])
+def test_durations_that_spark_takes_are_taken(duration: str) -> None:
+    text = changed('name = "shop"', f'name = "shop"\ntrigger = "{duration}"')
+    assert parsed(text).trigger == duration
 
 
 def test_unknown_keys_are_told_with_the_nearest_known_one() -> None:

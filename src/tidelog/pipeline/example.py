@@ -21,6 +21,7 @@ EXAMPLE: Final = f"""\
 # A tidelog pipeline: topics in, SQL in between, a topic and Parquet files out.
 #
 #     tidelog pipeline validate .     the schemas and plans, without running
+#     tidelog pipeline plan .         what a run would do to each query
 #     tidelog pipeline run .          runs until Ctrl-C; goes on from its checkpoint next time
 #
 # `tidelog demo` writes orders and payments to the topics that are read here. By hand:
@@ -39,8 +40,8 @@ master = "local[*]"                 # or remote = "sc://host:15002" for Spark Co
 "spark.sql.shuffle.partitions" = 2  # any setting of Spark, its name in quotes
 
 # Each source is a table for SQL, with the columns of its schema and, of the record itself,
-# _key, _topic, _partition, _offset and _timestamp. "not null" columns are required: a row
-# without one goes to the dead-letter topic. The watermark says how late rows may come.
+# _key, _topic, _partition, _offset, _timestamp and _headers. "not null" columns are required:
+# a row without one goes to the dead-letter topic. The watermark says how late rows may come.
 
 [source.orders]
 topic = "{ORDERS_TOPIC}"
@@ -79,8 +80,8 @@ sql = \"\"\"
     group by window(ordered_at, '{WINDOW_MINUTES} minutes'), category
 \"\"\"
 
-# Each sink is one streaming query. Parquet files get every row exactly once; topics at
-# least once, so the key says which rows are the same.
+# These sinks keep state, so each is a streaming query of its own. Parquet files get every
+# row exactly once; topics at least once, so the key says which rows are the same.
 
 [sink.revenue]
 from = "revenue"

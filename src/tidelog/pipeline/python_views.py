@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # An archive holds the same bytes for the same files, whenever it is made.
 _ARCHIVE_TIME: Final = (1980, 1, 1, 0, 0, 0)
+# Archives that the workers of an application have; batches would send them again and again.
+_SHIPPED: Final[set[tuple[str, Path]]] = set()
 
 
 def python_view(spark: SparkSession, view: View, frames: dict[str, DataFrame]) -> DataFrame:
@@ -69,13 +71,13 @@ def ship_neighbours(spark: SparkSession, file: Path) -> None:
     if not modules:
         return
     archive = _archive(file.parent, modules)
-    if archive in _shipped(spark):
-        return
-    if hasattr(spark, "_jsparkSession"):
-        spark.sparkContext.addPyFile(str(archive))
-    else:
+    if not hasattr(spark, "_jsparkSession"):
         spark.addArtifacts(str(archive), pyfile=True)
-    _shipped(spark).add(archive)
+        return
+    context = spark.sparkContext
+    if (context.applicationId, archive) not in _SHIPPED:
+        context.addPyFile(str(archive))
+        _SHIPPED.add((context.applicationId, archive))
 
 
 def neighbours(file: Path) -> list[Path]:
@@ -103,12 +105,6 @@ def _archive(folder: Path, modules: list[Path]) -> Path:
 @cache
 def _temporary_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="tidelog-views-"))
-
-
-@cache
-def _shipped(spark: SparkSession) -> set[Path]:
-    """Archives that a session's workers have."""
-    return set()
 
 
 def _line_in(view: View, error: BaseException) -> int:

@@ -1,7 +1,7 @@
 """Which queries a pipeline runs, and what each of them writes.
 
 Sinks share a query, and with it one reading and parsing of their source, when each of them
-    writes a topic in append mode
+    writes a topic in append mode, at least once
     reads one source alone, and the same one
     keeps no state: no aggregation, join of streams, distinct rows or limit
 The dead letters of the source come out of the same query. Every other sink has a query of its own,
@@ -140,8 +140,14 @@ def _is_raw(pipeline: Pipeline, name: str) -> bool:
 
 def _source_to_share(pipeline: Pipeline, sink: Sink, shapes: Mapping[str, PlanShape]) -> str | None:
     sources = upstream_sources(pipeline, sink.source)
-    can_share = sink.kind == TOPIC and sink.mode == "append" and shapes[sink.name].is_row_by_row
-    return sources[0] if can_share and len(sources) == 1 else None
+    can_share = sink.kind == TOPIC and sink.mode == "append" and not _has_guarantee(sink)
+    is_alone = len(sources) == 1 and shapes[sink.name].is_row_by_row
+    return sources[0] if can_share and is_alone else None
+
+
+def _has_guarantee(sink: Sink) -> bool:
+    """More than at least once takes a streaming sink, whose batches have numbers."""
+    return any(name.lower() == "deliveryguarantee" for name in sink.options)
 
 
 def _new_shared(source: str, sinks: list[Sink], new_letters: Collection[str]) -> list[Query]:

@@ -100,9 +100,8 @@ class StreamingFrames:
     def _with_names(self, spark_names: Mapping[str, str]) -> DataFrames | None:
         """None if a Python view reads a stream that has no name."""
         session = self._spark.newSession()
-        for name, value in {**self._pipeline.spark, **_NAMED_SOURCES}.items():
-            if name.startswith("spark.sql."):
-                session.conf.set(name, value)
+        for name, value in _NAMED_SOURCES.items():
+            session.conf.set(name, value)
         try:
             return build_dataframes(
                 session, self._pipeline, streaming=True, spark_names=spark_names

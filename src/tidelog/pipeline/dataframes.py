@@ -60,19 +60,21 @@ def build_dataframes(
     *,
     streaming: bool,
     spark_names: Mapping[str, str] | None = None,
+    read: Callable[[Source], DataFrame] | None = None,
 ) -> DataFrames:
     """Raises PipelineError with the place of what Spark does not accept; reads nothing yet. With
-    `spark_names` the checkpoints of queries know sources by these."""
+    `spark_names` the checkpoints of queries know sources by these. `read` gives records of another
+    origin than the topics, with the same columns."""
     frames: dict[str, DataFrame] = {}
     rows: dict[str, DataFrame] = {}
     for source in pipeline.sources:
         _check_codec(pipeline, source)
         name = None if spark_names is None else spark_names[source.name]
-        rows[source.name] = _judged(
-            read_topic(spark, pipeline, source, streaming=streaming, spark_name=name),
-            pipeline,
-            source,
-        )
+        if read is None:
+            found = read_topic(spark, pipeline, source, streaming=streaming, spark_name=name)
+        else:
+            found = read(source)
+        rows[source.name] = _judged(found, pipeline, source)
         good = good_rows(pipeline, source, rows[source.name])
         _add(frames, pipeline, source, good, _observe)
     add_views(spark, pipeline, pipeline.views, frames, _observe)

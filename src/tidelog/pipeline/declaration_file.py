@@ -392,8 +392,9 @@ class _Declaration:
 
     def _dead_letter_key(self, source: Source) -> tuple[str, ...]:
         own = ("source", source.name, "dead_letter")
-        given: dict[str, Any] = self.tables["source"][source.name]
-        return own if "dead_letter" in given else ("pipeline", "dead_letter")
+        given = self._reader((), self.tables).table("source")[source.name]
+        has_own = isinstance(given, dict) and "dead_letter" in given
+        return own if has_own else ("pipeline", "dead_letter")
 
     def _check_known(self, path: tuple[str, ...], names: Any, known: list[str]) -> None:
         for name in names:

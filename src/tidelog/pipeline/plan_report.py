@@ -62,6 +62,9 @@ def _parts(pipeline: Pipeline, frames: DataFrames) -> Iterator[str]:
     for view in pipeline.views:
         yield from ("", f"view {view.name}{_watermark(view.watermark)}")
         yield from _schema(frames.by_name[view.name])
+    for row in pipeline.expectations:
+        sql = " ".join(row.sql.split())
+        yield from ("", f"expect {row.name}", f"  of {row.on}: {sql}, else {row.on_fail}")
     for sink in pipeline.sinks:
         yield from ("", f"sink {sink.name}", f"  writes {sink.source} to {_written(sink)}")
     for topic in pipeline.dead_letter_topics:

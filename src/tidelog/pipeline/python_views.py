@@ -108,6 +108,8 @@ def _temporary_folder() -> Path:
 
 
 def _line_in(view: View, error: BaseException) -> int:
+    if isinstance(error, SyntaxError) and error.filename == str(view.python_file):
+        return error.lineno or 0
     line, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(view.python_file):

@@ -104,6 +104,38 @@ def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_tests_of_the_page_and_of_the_example_pass_and_show_rows_that_differ(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from tidelog.pipeline.declaration_file import load_pipeline
+    from tidelog.pipeline.example import write_example
+    from tidelog.pipeline.fixtures import FixtureRun, load_fixtures
+
+    write_example(tmp_path / "example")
+    page = tmp_path / "page"
+    (page / "tests").mkdir(parents=True)
+    (page / "pipeline.toml").write_text(pipelines()[0].text)
+    (shown,) = [block.text for block in blocks(PAGE) if block.text.startswith("[[step]]")]
+    (page / "tests" / "shown.toml").write_text(shown)
+    wrong = shown.replace("amount_cents = 450 }]", "amount_cents = 451 }]")
+    (page / "tests" / "wrong.toml").write_text(wrong)
+    found = {}
+    for folder in (tmp_path / "example", page):
+        pipeline = load_pipeline(folder)
+        for fixture in load_fixtures(pipeline):
+            run = FixtureRun(spark, pipeline, fixture, tmp_path / f"run-{fixture.name}")
+            found[fixture.name] = [line for row in run.differences() for line in row.lines()]
+    assert found == {
+        "revenue": [],
+        "shown": [],
+        "wrong": [
+            "  revenue",
+            '    - {"amount_cents": 451, "start": "2026-01-05T08:00:00.000Z"}',
+            '    + {"amount_cents": 450, "start": "2026-01-05T08:00:00.000Z"}',
+        ],
+    }
+
+
 def test_the_example_runs_tells_its_status_restarts_a_query_and_stops_when_signalled(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
     init       writes a commented example
     validate   checks the file, shows schemas and plans; with --structure without Spark
+    test       runs the tests of a pipeline on Spark, without a broker
     plan       what a run would do to each query of the checkpoint, without Spark
     run        runs the queries with live figures, until Ctrl-C or the end of the data
     status     what runs, from another process
@@ -78,6 +79,15 @@ def validate_command(structure: bool, **given: Any) -> int:
     """Check the file in DIR, show schemas and plans."""
     wishes = Wishes(**given)
     return reporting(lambda: validate(load(wishes), wishes, structure=structure))
+
+
+@command.command("test")
+@folder_argument
+@spark_options
+def test_command(**given: Any) -> int:
+    """Run the tests of the pipeline in DIR, without a broker."""
+    wishes = Wishes(**given)
+    return reporting(lambda: run_tests(load(wishes), wishes))
 
 
 checkpoint_option = click.option(
@@ -188,6 +198,34 @@ def validate(pipeline: Pipeline, wishes: Wishes, *, structure: bool) -> int:
     print(f"{pipeline.file} is valid: {counts}")
     print("\n".join(lines))
     return 0
+
+
+def run_tests(pipeline: Pipeline, wishes: Wishes) -> int:
+    """1 when rows differ; `-` marks rows that are missing, `+` those that nobody expected."""
+    from tempfile import TemporaryDirectory
+
+    from tidelog.pipeline.fixtures import FixtureRun, load_fixtures
+    from tidelog.pipeline.spark_session import open_session
+
+    if pipeline.remote:
+        raise CommandFailed("tests run on a Spark in this process, not on Spark Connect")
+    fixtures = load_fixtures(pipeline)
+    spark = open_session(pipeline, log_file(pipeline, wishes))
+    failed = 0
+    try:
+        for fixture in fixtures:
+            started_s = time.monotonic()
+            with TemporaryDirectory(prefix="tidelog-test-") as folder:
+                found = FixtureRun(spark, pipeline, fixture, Path(folder)).differences()
+            word = "differs" if found else "passes"
+            print(f"{fixture.name} {word} ({time.monotonic() - started_s:.1f} s)")
+            for difference in found:
+                print("\n".join(difference.lines()))
+            failed += bool(found)
+    finally:
+        spark.stop()
+    print(f"{len(fixtures) - failed} of {len(fixtures)} tests pass")
+    return 1 if failed else 0
 
 
 def plan(pipeline: Pipeline) -> int:

@@ -49,6 +49,7 @@ MEASURES = (
     "kernel",
     "client_consume",
     "spark",
+    "pipeline",
 )
 
 

@@ -59,7 +59,7 @@ def _workload(
     done = subprocess.run(
         command,
         cwd=REPOSITORY,
-        env=_tree_environment(),
+        env=tree_environment(),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -72,7 +72,7 @@ def _workload(
     return found
 
 
-def _tree_environment() -> dict[str, str]:
+def tree_environment() -> dict[str, str]:
     """The tree is measured as if it were installed: its modules may keep their bytecode."""
     path = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'src'}"
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}

@@ -7,6 +7,7 @@ A process that runs Spark takes them as a KeyboardInterrupt (`interrupt_on_signa
 main thread is. That may be inside a call to Spark, whose libraries then log and warn at length of a
 connection they lost; all of that is turned off, since the only thing left to do is to stop. A
 second signal ends the process at once: Spark's JVM and whatever else dies with its parent follows.
+One that comes within a second is the same request: `timeout` signals a process and then its group.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 import warnings
 from collections.abc import Callable
 from types import FrameType
+
+SAME_REQUEST_S = 1.0
 
 Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
@@ -44,11 +48,16 @@ def interrupt_on_signals() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    end_at_the_next(_exit_at_once)
+    end_at_the_next(_ExitAtOnce(time.monotonic()))
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     raise KeyboardInterrupt
 
 
-def _exit_at_once(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + number)
+class _ExitAtOnce:
+    def __init__(self, asked_at_s: float) -> None:
+        self.asked_at_s = asked_at_s
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - self.asked_at_s > SAME_REQUEST_S:
+            os._exit(128 + number)

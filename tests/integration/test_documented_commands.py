@@ -45,8 +45,11 @@ NOT_RUN = {
     "tidelog dev": "tests/cluster/test_dev_command.py",
     "MEMBERS=": "tests/integration/test_zookeeper_command.py",
     "tidelog zookeeper": "tests/integration/test_zookeeper_command.py",
-    "tidelog pipeline validate": "tests/integration/spark/test_pipeline.py",
-    "tidelog pipeline run": "tests/integration/spark/test_pipeline.py",
+    "tidelog pipeline validate": "tests/integration/spark/test_documented_pipelines.py",
+    "tidelog pipeline test": "tests/integration/spark/test_documented_pipelines.py",
+    "tidelog pipeline run": "tests/integration/spark/test_documented_pipelines.py",
+    "tidelog pipeline status": "tests/integration/spark/test_documented_pipelines.py",
+    "tidelog pipeline restart": "tests/integration/spark/test_documented_pipelines.py",
 }
 
 

@@ -35,7 +35,6 @@ HEADINGS: Final = (
     *("time", "sent", "read", "rows/s in", "out", "lag", "batch", "joined", "windows"),
     "dead letters",
 )
-DEAD_LETTER: Final = "dead-letter"
 # A run this short ends before the JVM's second compiler has paid for itself.
 SHORT_RUN: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -188,8 +187,7 @@ class Demo:
 
     def _start(self, pipeline: Pipeline, shop: Shop) -> None:
         from tidelog.demo.event_feed import EventFeed
-        from tidelog.pipeline.dataframes import build_dataframes
-        from tidelog.pipeline.queries import start_queries
+        from tidelog.pipeline.query_start import start_queries
         from tidelog.pipeline.spark_session import open_session
 
         self.feed = EventFeed(shop, self.broker.bootstrap, tick_s=self.settings.tick_s)
@@ -197,8 +195,7 @@ class Demo:
         self.spark = open_session(pipeline, self.settings.directory / "spark.log")
         # Spark has put a handler of its own in the place of ours.
         interrupt_on_signals()
-        frames = build_dataframes(self.spark, pipeline, streaming=True)
-        self.running = start_queries(pipeline, frames)
+        self.running = start_queries(self.spark, pipeline)
 
     def _watch(self) -> None:
         """Until all events are written and read, and every window that can close has closed."""
@@ -222,9 +219,10 @@ class Demo:
         if feed.failure is not None:
             raise StartupError(f"the events could not be written: {feed.failure}")
         running.refresh()
+        running.raise_failure()
         if feed.is_alive():
             return False
-        return all(row.rows_in >= feed.sent for row in running.progress.values())
+        return running.progress["revenue"].rows_in >= feed.sent
 
     def _progress_lines(self, feed: EventFeed, running: RunningPipeline) -> list[str]:
         windows = running.progress["revenue"]
@@ -239,7 +237,7 @@ class Demo:
             f"{windows.batch_ms / 1000:.1f} s",
             f"{running.progress['paid_orders'].rows_out:,}",
             f"{windows.rows_out:,}",
-            f"{running.progress[DEAD_LETTER].rows_out:,}",
+            f"{_dead_letters(running):,}",
         )
         return [_columns(row)]
 
@@ -303,6 +301,13 @@ class Demo:
         from tidelog.pipeline.terminal import painted
 
         return painted(text, code, self.out)
+
+
+def _dead_letters(running: RunningPipeline) -> int:
+    from tidelog.pipeline.checkpoint import LETTERS_PREFIX
+
+    rows = running.progress.items()
+    return sum(row.rows_out for name, row in rows if name.startswith(LETTERS_PREFIX))
 
 
 def run_demo(settings: DemoSettings) -> int:

@@ -7,6 +7,7 @@ what is wrong, where it stands in the file, and what to do about it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,9 @@ JSON, CSV, RAW, AVRO, PROTOBUF = "json", "csv", "raw", "avro", "protobuf"
 FORMATS: Final = (JSON, CSV, RAW, AVRO, PROTOBUF)
 # The formats whose rows are JSON text once a Python worker has decoded them.
 DECODED_FORMATS: Final = (AVRO, PROTOBUF)
+
+# What becomes of a record without a value, and of a row that an expectation finds wrong.
+DEAD_LETTER, KEEP, DROP, FAIL = "dead-letter", "keep", "drop", "fail"
 
 TOPIC, PARQUET, CONSOLE = "topic", "parquet", "console"
 SINK_KINDS: Final = (TOPIC, PARQUET, CONSOLE)
@@ -69,6 +73,15 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicCreation:
+    """How to make a topic that is not there; without partitions it is not made."""
+
+    partitions: int | None = None
+    replication: int | None = None  # None leaves it to the broker
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     name: str
     line: int
@@ -78,8 +91,15 @@ class Source:
     start: str
     watermark: Watermark | None
     dead_letter: str
-    partitions: int | None  # of a topic that has to be made
+    creation: TopicCreation
     options: Mapping[str, str]
+    tombstones: str = DEAD_LETTER
+
+    def reads(self, topic: str) -> bool:
+        """The connector searches a pattern anywhere in a topic's name."""
+        if self.pattern:
+            return re.search(self.pattern, topic) is not None
+        return topic in self.topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +127,19 @@ class Sink:
     key: str  # a SQL expression; empty for none
     mode: str
     partition_by: tuple[str, ...]
-    partitions: int | None
+    creation: TopicCreation
     options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What is true of every row of a source or view, or else something happens to the row."""
+
+    name: str
+    line: int
+    on: str
+    sql: str
+    on_fail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +149,7 @@ class Pipeline:
     bootstrap: str
     checkpoint: str
     trigger: str
+    dead_letter: TopicCreation
     kafka: Mapping[str, str]
     spark: Mapping[str, str]
     master: str
@@ -125,15 +157,28 @@ class Pipeline:
     sources: tuple[Source, ...]
     views: tuple[View, ...]
     sinks: tuple[Sink, ...]
+    expectations: tuple[Expectation, ...] = ()
 
     @property
     def folder(self) -> Path:
         return self.file.parent
 
     @property
+    def lettered_sources(self) -> list[Source]:
+        """Those whose records may be dead letters."""
+        return [source for source in self.sources if self.is_lettered(source)]
+
+    def is_lettered(self, source: Source) -> bool:
+        if source.format.kind != RAW:
+            return True
+        return any(row.on_fail == DEAD_LETTER for row in self.expectations_of(source.name))
+
+    def expectations_of(self, part: str) -> list[Expectation]:
+        return [row for row in self.expectations if row.on == part]
+
+    @property
     def dead_letter_topics(self) -> list[str]:
-        parsed = (source for source in self.sources if source.format.kind != RAW)
-        return sorted({source.dead_letter for source in parsed})
+        return sorted({source.dead_letter for source in self.lettered_sources})
 
     def error(self, line: int, message: str) -> PipelineError:
         return PipelineError(Problem(Place(self.file, line), message))

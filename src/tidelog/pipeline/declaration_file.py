@@ -1,10 +1,11 @@
 """`pipeline.toml` to a Pipeline, or to all of its problems at once, each with its line and a fix.
 
-    [pipeline]      name, bootstrap, checkpoint, trigger, dead_letter
+    [pipeline]      name, bootstrap, checkpoint, trigger, dead_letter, ...
     [kafka]         configuration of the Kafka clients, verbatim
     [spark]         master or remote; keys that begin with "spark." go to the session
     [source.NAME]   topic | topics | pattern; format, schema, watermark, start, ...
     [view.NAME]     sql | sql_file | python with inputs; watermark
+    [expect.NAME]   on, sql, on_fail
     [sink.NAME]     from; topic | parquet | console; format, key, mode, ...
 
 Needs no Spark: whether SQL and columns are right is seen when DataFrames are built.
@@ -21,14 +22,19 @@ from tidelog.pipeline.declaration import (
     AVAILABLE_NOW,
     AVRO,
     CONSOLE,
+    DEAD_LETTER,
     DEFAULT_MASTER,
+    DROP,
+    FAIL,
     FORMATS,
     JSON,
+    KEEP,
     PARQUET,
     PROTOBUF,
     RAW,
     SINK_KINDS,
     TOPIC,
+    Expectation,
     Format,
     Pipeline,
     PipelineError,
@@ -36,6 +42,7 @@ from tidelog.pipeline.declaration import (
     Problem,
     Sink,
     Source,
+    TopicCreation,
     View,
     Watermark,
 )
@@ -45,9 +52,19 @@ FILE_NAME: Final = "pipeline.toml"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_DURATION = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?|days?)")
+# What Spark takes for an interval; it knows no abbreviations, and wants the space.
+_DURATION = re.compile(r"(\d{1,9} +(millisecond|second|minute|hour|day|week)s?( +|$))+")
 _PYTHON = re.compile(r"([^:]+\.py):([A-Za-z_]\w*)")
-_TABLES: Final = ("pipeline", "kafka", "spark", "source", "view", "sink")
+_TABLES: Final = ("pipeline", "kafka", "spark", "source", "view", "expect", "sink")
+# Options of the connector that a source says by keys of its own.
+_DECLARED_OPTIONS: Final = {
+    "subscribe": "topic or topics",
+    "subscribePattern": "pattern",
+    "assign": "topic or topics",
+    "startingOffsets": "start",
+    "kafka.bootstrap.servers": "bootstrap in [pipeline]",
+    "includeHeaders": "none; the headers are the column _headers",
+}
 _SCHEMA_EXAMPLE: Final = 'schema = "order_id string not null, amount double, at timestamp"'
 
 
@@ -96,12 +113,14 @@ class _Declaration:
         sources = tuple(self._source(*row, dead_letter) for row in self._named("source"))
         views = tuple(self._view(*row) for row in self._named("view"))
         sinks = tuple(self._sink(*row) for row in self._named("sink"))
+        expectations = tuple(self._expectation(*row) for row in self._named("expect"))
         made = Pipeline(
             file=self.file,
             name=name,
             bootstrap=self._given(settings, "bootstrap", "127.0.0.1:9092"),
             checkpoint=self._located(self._given(settings, "checkpoint", "checkpoint")),
             trigger=self._trigger(settings),
+            dead_letter=self._creation(settings, "dead_letter_"),
             kafka=self._reader(("kafka",), root.table("kafka")).texts(),
             master=self._given(spark, "master", DEFAULT_MASTER),
             remote=self._given(spark, "remote", ""),
@@ -109,6 +128,7 @@ class _Declaration:
             sources=sources,
             views=views,
             sinks=sinks,
+            expectations=expectations,
         )
         settings.refuse_unread()
         self._check_whole(made)
@@ -120,20 +140,40 @@ class _Declaration:
         kind = reader.one_of("topic", "topics", "pattern")
         topics = [reader.text("topic")] if kind == "topic" else reader.text_list("topics")
         self._check_topics(reader, kind or "topic", topics)
+        letters = reader.text("dead_letter", dead_letter)
+        self._check_topics(reader, "dead_letter", [letters])
         source = Source(
             name=name,
             line=reader.line(),
             topics=tuple(topics),
-            pattern=reader.text("pattern"),
+            pattern=self._pattern(reader),
             format=self._format(reader, is_source=True),
             start=reader.text("start", "earliest"),
             watermark=self._watermark(reader),
-            dead_letter=reader.text("dead_letter", dead_letter),
-            partitions=reader.integer("partitions", at_least=1),
-            options=self._reader((*reader.path, "options"), reader.table("options")).texts(),
+            dead_letter=letters,
+            creation=self._creation(reader),
+            options=self._source_options(reader),
+            tombstones=reader.choice("tombstones", (DEAD_LETTER, KEEP, DROP), DEAD_LETTER),
         )
         reader.refuse_unread()
         return source
+
+    def _pattern(self, reader: TomlTable) -> str:
+        pattern = reader.text("pattern")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            reader.problem("pattern", f'"{pattern}" is no regular expression: {error}')
+            return ""
+        return pattern
+
+    def _source_options(self, reader: TomlTable) -> dict[str, str]:
+        """Of the connector. What has a key of its own may not come in by this door too."""
+        options = self._reader((*reader.path, "options"), reader.table("options"))
+        for option, key in _DECLARED_OPTIONS.items():
+            if option.lower() in (name.lower() for name in options.given):
+                options.problem(option, f"is said by another key here: {key}")
+        return options.texts()
 
     def _view(self, name: str, reader: TomlTable) -> View:
         kind = reader.one_of("sql", "sql_file", "python")
@@ -159,6 +199,17 @@ class _Declaration:
         reader.refuse_unread()
         return view
 
+    def _expectation(self, name: str, reader: TomlTable) -> Expectation:
+        expectation = Expectation(
+            name=name,
+            line=reader.line(),
+            on=reader.must_text("on", 'say of what: on = "name of a source or view"'),
+            sql=reader.must_text("sql", 'say what holds for every row: sql = "amount > 0"'),
+            on_fail=reader.choice("on_fail", (DROP, DEAD_LETTER, FAIL), DROP),
+        )
+        reader.refuse_unread()
+        return expectation
+
     def _sink(self, name: str, reader: TomlTable) -> Sink:
         source = reader.must_text("from", 'say what it writes: from = "name of a source or view"')
         kind = reader.one_of(*SINK_KINDS) or CONSOLE
@@ -180,7 +231,7 @@ class _Declaration:
             key=reader.text("key") if kind == TOPIC else "",
             mode=reader.choice("mode", _modes(kind), "append"),
             partition_by=tuple(reader.text_list("partition_by")) if kind == PARQUET else (),
-            partitions=reader.integer("partitions", at_least=1) if kind == TOPIC else None,
+            creation=self._creation(reader) if kind == TOPIC else TopicCreation(),
             options=self._reader((*reader.path, "options"), reader.table("options")).texts(),
         )
         reader.refuse_unread()
@@ -220,6 +271,19 @@ class _Declaration:
         inner.refuse_unread()
         return Watermark(column, delay)
 
+    def _creation(self, reader: TomlTable, prefix: str = "") -> TopicCreation:
+        """Without `partitions` a topic is not made, so the other keys would have no meaning; dead
+        letters (with a prefix) are made in any case."""
+        partitions = reader.integer(f"{prefix}partitions", at_least=1)
+        replication = reader.integer(f"{prefix}replication", at_least=1)
+        key = f"{prefix}config" if prefix else "topic_config"
+        config = self._reader((*reader.path, key), reader.table(key)).texts()
+        if partitions is None and not prefix:
+            for name, given in (("replication", replication), (key, config)):
+                if given:
+                    reader.problem(name, "is for a topic that is made; add partitions = 1")
+        return TopicCreation(partitions, replication, config)
+
     def _trigger(self, settings: TomlTable) -> str:
         trigger = self._given(settings, "trigger", "1 second")
         if trigger != AVAILABLE_NOW:
@@ -228,7 +292,8 @@ class _Declaration:
 
     def _check_duration(self, reader: TomlTable, key: str, text: str, also: str = "") -> None:
         if text and not _DURATION.fullmatch(text):
-            reader.problem(key, f'"{text}" is no duration; write "10 seconds" or "5 minutes"{also}')
+            fix = f'write "10 seconds" or "5 minutes"{also}'
+            reader.problem(key, f'"{text}" is no duration for Spark; {fix}')
 
     def _spark_keys(self, spark: TomlTable) -> dict[str, str]:
         keys = {name: text for name, text in spark.texts().items() if name.startswith("spark.")}
@@ -295,18 +360,41 @@ class _Declaration:
             if view.name in known:
                 self._problem(("view", view.name), "there is a source of that name; rename it")
             known.append(view.name)
-        read = {topic for source in made.sources for topic in source.topics}
         for sink in made.sinks:
             self._check_known(("sink", sink.name, "from"), [sink.source], known)
-            if sink.kind == TOPIC and sink.target in read:
-                path = ("sink", sink.name, "topic")
-                self._problem(path, f'"{sink.target}" is also read: it would never end')
-        for topic in made.dead_letter_topics:
-            if topic in read:
-                self._problem(
-                    ("pipeline", "dead_letter"),
-                    f'"{topic}" is also read: broken rows would go round for ever',
-                )
+        for row in made.expectations:
+            self._check_known(("expect", row.name, "on"), [row.on], known)
+            if row.on_fail == DEAD_LETTER and row.on in {view.name for view in made.views}:
+                fix = "the rows of a view are no records; put it on the source, or drop or fail"
+                self._problem(("expect", row.name, "on_fail"), fix)
+        self._check_loops(made)
+
+    def _check_loops(self, made: Pipeline) -> None:
+        """A source that reads what its own pipeline writes would never end."""
+        written: list[tuple[tuple[str, ...], str]] = [
+            (("sink", sink.name, "topic"), sink.target) for sink in made.sinks if sink.kind == TOPIC
+        ]
+        written += [
+            (self._dead_letter_key(source), source.dead_letter)
+            for source in made.sources
+            if source.dead_letter in made.dead_letter_topics
+        ]
+        for path, topic in dict.fromkeys(written):
+            for reader in made.sources:
+                if topic and reader.reads(topic):
+                    by = f'pattern "{reader.pattern}"' if reader.pattern else "its topic"
+                    self._problem(
+                        path,
+                        f'"{topic}" is also read by [source.{reader.name}], by {by}: it would '
+                        f"never end. A pipeline may not read its own output or dead letters; "
+                        f"name another topic, or choose a narrower pattern",
+                    )
+
+    def _dead_letter_key(self, source: Source) -> tuple[str, ...]:
+        own = ("source", source.name, "dead_letter")
+        given = self._reader((), self.tables).table("source")[source.name]
+        has_own = isinstance(given, dict) and "dead_letter" in given
+        return own if has_own else ("pipeline", "dead_letter")
 
     def _check_known(self, path: tuple[str, ...], names: Any, known: list[str]) -> None:
         for name in names:
@@ -323,6 +411,5 @@ class _Declaration:
 
 
 def _modes(kind: str) -> tuple[str, ...]:
-    """Spark's file sink appends; its Python sinks cannot be told which rows are updates."""
-    modes = {TOPIC: ("append", "complete"), PARQUET: ("append",)}
-    return modes.get(kind, ("append", "complete", "update"))
+    """Spark's file sink only appends."""
+    return ("append",) if kind == PARQUET else ("append", "complete", "update")

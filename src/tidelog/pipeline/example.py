@@ -1,5 +1,5 @@
-"""The commented example that `tidelog pipeline init` writes. The demo runs the same file, and its
-generator writes the topics that the file reads.
+"""The commented example that `tidelog pipeline init` writes, and a test of it. The demo runs the
+same file, and its generator writes the topics that the file reads.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ EXAMPLE: Final = f"""\
 # A tidelog pipeline: topics in, SQL in between, a topic and Parquet files out.
 #
 #     tidelog pipeline validate .     the schemas and plans, without running
+#     tidelog pipeline test .         the tests in tests/, without a broker
+#     tidelog pipeline plan .         what a run would do to each query
 #     tidelog pipeline run .          runs until Ctrl-C; goes on from its checkpoint next time
 #
 # `tidelog demo` writes orders and payments to the topics that are read here. By hand:
@@ -39,8 +41,8 @@ master = "local[*]"                 # or remote = "sc://host:15002" for Spark Co
 "spark.sql.shuffle.partitions" = 2  # any setting of Spark, its name in quotes
 
 # Each source is a table for SQL, with the columns of its schema and, of the record itself,
-# _key, _topic, _partition, _offset and _timestamp. "not null" columns are required: a row
-# without one goes to the dead-letter topic. The watermark says how late rows may come.
+# _key, _topic, _partition, _offset, _timestamp and _headers. "not null" columns are required:
+# a row without one goes to the dead-letter topic. The watermark says how late rows may come.
 
 [source.orders]
 topic = "{ORDERS_TOPIC}"
@@ -79,8 +81,8 @@ sql = \"\"\"
     group by window(ordered_at, '{WINDOW_MINUTES} minutes'), category
 \"\"\"
 
-# Each sink is one streaming query. Parquet files get every row exactly once; topics at
-# least once, so the key says which rows are the same.
+# These sinks keep state, so each is a streaming query of its own. Parquet files get every
+# row exactly once; topics at least once, so the key says which rows are the same.
 
 [sink.revenue]
 from = "revenue"
@@ -93,6 +95,35 @@ from = "paid_orders"
 parquet = "{PAID_ORDERS_FOLDER}"
 """
 
+TEST: Final = """\
+# A test of the pipeline: records in, rows out, no broker.
+#     tidelog pipeline test .
+
+[[step]]
+orders = [
+  { order_id = "o1", category = "tea", amount_cents = 450, ordered_at = "2026-01-05T08:00:00Z" },
+  { order_id = "o2", category = "tea", amount_cents = 250, ordered_at = "2026-01-05T08:09:59Z" },
+  { order_id = "o3", category = "tea", amount_cents = 990, ordered_at = "2026-01-05T08:01:00Z" },
+  { _value = "<order id='7'/>" },
+]
+payments = [
+  { order_id = "o1", method = "card", paid_at = "2026-01-05T08:02:00Z" },
+  { order_id = "o2", method = "cash", paid_at = "2026-01-05T08:12:00Z" },
+]
+
+[[step]]                            # the next day moves the watermark on, so windows close
+orders = [
+  { order_id = "o4", category = "tea", amount_cents = 1, ordered_at = "2026-01-06T08:00:00Z" },
+]
+payments = [{ order_id = "o4", paid_at = "2026-01-06T08:00:00Z" }]
+
+[expect]                            # o3 was never paid
+revenue = [
+  { window_start = "2026-01-05T08:00:00.000Z", category = "tea", orders = 2, amount_cents = 700 },
+]
+"dead-letter.orders" = [{ reason = "is no JSON object" }]
+"""
+
 
 def write_example(folder: Path, bootstrap: str = "127.0.0.1:9092") -> Path:
     """Refuses to write over a pipeline that is there."""
@@ -101,4 +132,6 @@ def write_example(folder: Path, bootstrap: str = "127.0.0.1:9092") -> Path:
         raise StartupError(f"{file} is there already; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(EXAMPLE.replace("127.0.0.1:9092", bootstrap), encoding="utf-8")
+    (folder / "tests").mkdir(exist_ok=True)
+    (folder / "tests" / "revenue.toml").write_text(TEST, encoding="utf-8")
     return file

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.pipeline.dataframes import DataFrames, build_dataframes
 from tidelog.pipeline.declaration import PARQUET, TOPIC
-from tidelog.pipeline.queries import sink_rows
+from tidelog.pipeline.sink_rows import sink_rows
 from tidelog.pipeline.spark_errors import spark_exception, summary
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ def _parts(pipeline: Pipeline, frames: DataFrames) -> Iterator[str]:
     for view in pipeline.views:
         yield from ("", f"view {view.name}{_watermark(view.watermark)}")
         yield from _schema(frames.by_name[view.name])
+    for row in pipeline.expectations:
+        sql = " ".join(row.sql.split())
+        yield from ("", f"expect {row.name}", f"  of {row.on}: {sql}, else {row.on_fail}")
     for sink in pipeline.sinks:
         yield from ("", f"sink {sink.name}", f"  writes {sink.source} to {_written(sink)}")
     for topic in pipeline.dead_letter_topics:

@@ -1,7 +1,8 @@
-"""Sinks as running streaming queries, one each, and one more for the dead letters.
+"""A pipeline's queries while they run, and how far they are.
 
-Each query has a checkpoint of its own under the pipeline's, named after the sink. `RunningPipeline`
-belongs to the main thread.
+A query that fails is started again from its checkpoint, after 1, 2, 4, 8 and 16 seconds; others run
+meanwhile. Once it has finished a batch its failures are forgotten. After five failures in a row it
+stays down, and the pipeline's exit code will be 1. `RunningPipeline` belongs to the main thread.
 
 How far a query is comes out of the progress reports that Spark makes. Rows out are counted by an
 observed metric, since not every sink of Spark counts what it writes. Lag is what the source has
@@ -13,35 +14,39 @@ from __future__ import annotations
 import json
 import logging
 import time
-from functools import partial
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.pipeline.dataframes import DataFrames
-from tidelog.pipeline.declaration import AVAILABLE_NOW, DECODED_FORMATS, PARQUET, RAW, TOPIC
-from tidelog.pipeline.formats import value_column
-from tidelog.pipeline.record_codecs import missing_codec
+from tidelog.pipeline.dataframes import EXPECT_METRIC, EXPECTATION_FAILED
+from tidelog.pipeline.declaration import PipelineError, Place, Problem
 from tidelog.pipeline.spark_errors import spark_exception, summary
+from tidelog.pipeline.topic_writer import reasons_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tidelog.pipeline.declaration import Pipeline, Sink
+    from tidelog.pipeline.declaration import Pipeline
+    from tidelog.pipeline.query_layout import Query
+    from tidelog.pipeline.topic_writer import BatchCounts
 
 logger = logging.getLogger(__name__)
 
-DEAD_LETTER: Final = "dead-letter"
-WORKER_TOO_SLOW: Final = "Python worker failed to connect back"
-RESTARTS_MAX: Final = 5  # of one query
+RETRIES_MAX: Final = 5  # of one query, in a row
+FIRST_RETRY_S: Final = 1.0
 OUT_METRIC: Final = "tidelog_rows_out"
 
 
 class QueryProgress:
-    """Reports may be given more than once; each counts once."""
+    """Of one member of a query. Reports may be given more than once; each counts once. Rows out
+    are those that Spark observed, or those that a writer of ours has counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, member: str = "", counts: BatchCounts | None = None) -> None:
+        self.member = member
+        self.reasons: Counter[str] = Counter()  # of dead letters
+        self.unexpected: Counter[str] = Counter()  # rows dropped, by expectation
+        self._counts = counts
         self.batch_id = -1
         self.rows_in = 0
         self.rows_out = 0
@@ -58,7 +63,7 @@ class QueryProgress:
             return
         self._last = moment
         rows_in = sum(int(source["numInputRows"]) for source in progress["sources"])
-        rows_out = _rows_out(progress)
+        rows_out = self._rows_out(progress)
         batch_ms = int(progress["durationMs"].get("triggerExecution", 0))
         self.batch_id = int(progress["batchId"])
         self.rows_in += rows_in
@@ -73,6 +78,16 @@ class QueryProgress:
         seconds = max(batch_ms, 1) / 1000
         self.rows_in_per_s = rows_in / seconds
         self.rows_out_per_s = rows_out / seconds
+
+    def _rows_out(self, progress: Mapping[str, Any]) -> int:
+        if self._counts is not None:
+            has_run = "addBatch" in progress["durationMs"]
+            return self._counts.of(int(progress["batchId"]), self.member) if has_run else 0
+        for name, count in _dropped(progress).items():
+            self.unexpected[name] += count
+        observed = _observed(progress)
+        self.reasons += reasons_of(observed[1] if len(observed) > 1 else None)
+        return int(observed[0] or 0)
 
 
 def source_lag(source: Mapping[str, Any]) -> int:
@@ -97,84 +112,220 @@ def _offsets(told: Any) -> dict[str, dict[str, int]]:
     }
 
 
-def _rows_out(progress: Mapping[str, Any]) -> int:
-    """The metric by name, or its values alone as Spark Connect reports them."""
+def _dropped(progress: Mapping[str, Any]) -> dict[str, int]:
+    """By expectation."""
+    found = {}
+    for name, metric in progress.get("observedMetrics", {}).items():
+        if name.startswith(EXPECT_METRIC):
+            count = metric.get("rows", *metric.get("values", [0])[:1])
+            found[name.removeprefix(EXPECT_METRIC)] = int(count or 0)
+    return found
+
+
+def _observed(progress: Mapping[str, Any]) -> list[Any]:
+    """Values of the metric: by name, or alone as Spark Connect reports them."""
     observed = progress.get("observedMetrics", {}).get(OUT_METRIC) or {}
-    values = observed.get("values", [observed.get("rows")])
-    return int(values[0] or 0)
+    values: list[Any] = observed.get("values", [observed.get("rows"), observed.get("reasons")])
+    return values
+
+
+class RunningQuery:
+    """One query through its starts. `handle` is None while it waits for another start, and when it
+    has been given up (`failure` says why then)."""
+
+    def __init__(
+        self, query: Query, start: Callable[[], StreamingQuery], counts: BatchCounts | None
+    ) -> None:
+        self.query = query
+        self.counts = counts
+        self.progress = {name: QueryProgress(name, counts) for name in query.members}
+        self.handle: StreamingQuery | None = None
+        self.restarts = 0
+        self.failures_in_a_row = 0
+        self.last_error = ""
+        self.failure = ""  # why it was given up
+        self.retry_at_s = 0.0
+        self._start = start
+        self._batch_at_start = -1
+
+    @property
+    def name(self) -> str:
+        return self.query.name
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.handle is None and not self.failure
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended by itself, or was given up."""
+        return bool(self.failure) or (self.handle is not None and not self.handle.isActive)
+
+    @property
+    def batch_id(self) -> int:
+        return max((row.batch_id for row in self.progress.values()), default=-1)
+
+    def start(self) -> None:
+        self._batch_at_start = self.batch_id
+        self.handle = self._start()
+
+    def take_progress(self) -> None:
+        if self.handle is None:
+            return
+        for report in _progress_reports(self.handle):
+            told = json.loads(report)
+            for row in self.progress.values():
+                row.take(told)
+        if self.batch_id > self._batch_at_start:
+            self.failures_in_a_row = 0
+
+    def fail(self, error: BaseException, now_s: float) -> None:
+        self.handle = None
+        self.last_error = summary(error)
+        self.failures_in_a_row += 1
+        if is_final(error) or self.failures_in_a_row > RETRIES_MAX:
+            self.failure = self.last_error
+            return
+        self.retry_at_s = now_s + FIRST_RETRY_S * 2 ** (self.failures_in_a_row - 1)
+        logger.warning(
+            "query %s failed and starts again in %.0f s: %s",
+            *(self.name, self.retry_at_s - now_s, self.last_error),
+        )
+
+    def start_again(self, now_s: float) -> None:
+        self.restarts += 1
+        try:
+            self.start()
+        except PipelineError as error:
+            self.fail(error, now_s)
+
+    def stop(self) -> None:
+        if self.handle is not None:
+            self.handle.stop()
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether another start would end the same way: an expectation was set to stop the query."""
+    return EXPECTATION_FAILED in str(error)
 
 
 class RunningPipeline:
-    """Queries that were started together and stop together.
+    """Queries that were started together and stop together."""
 
-    Spark gives a Python worker ten seconds to start, and fails the query if the machine is too busy
-    for that. Such a query starts again from its checkpoint, a few times.
-    """
-
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, now_s: Callable[[], float] = time.monotonic) -> None:
         self.pipeline = pipeline
-        self.queries: dict[str, StreamingQuery] = {}
-        self.progress: dict[str, QueryProgress] = {}
-        self._starts: dict[str, Callable[[], StreamingQuery]] = {}
-        self._restarts_left: dict[str, int] = {}
+        self.queries: dict[str, RunningQuery] = {}
+        self._now_s = now_s
 
-    def add(self, name: str, start: Callable[[], StreamingQuery]) -> None:
-        self.queries[name] = start()
-        self.progress[name] = QueryProgress()
-        self._starts[name] = start
-        self._restarts_left[name] = RESTARTS_MAX
+    def add(
+        self,
+        query: Query,
+        start: Callable[[], StreamingQuery],
+        counts: BatchCounts | None = None,
+    ) -> None:
+        row = RunningQuery(query, start, counts)
+        row.start()
+        self.queries[query.name] = row
+
+    @property
+    def progress(self) -> dict[str, QueryProgress]:
+        """Of every sink, and of the dead letters of every source."""
+        rows = [row.progress for row in self.queries.values()]
+        return {name: progress for row in rows for name, progress in row.items()}
+
+    @property
+    def unexpected(self) -> dict[str, int]:
+        """Rows that each expectation has dropped. Queries that read the same rows count them all,
+        so the one that has come furthest counts."""
+        found: dict[str, int] = {}
+        for query in self.queries.values():
+            counters = [row.unexpected for row in query.progress.values()]
+            counters += [query.counts.unexpected] if query.counts is not None else []
+            for counter in counters:
+                for name, count in counter.items():
+                    found[name] = max(found.get(name, 0), count)
+        return found
 
     @property
     def is_active(self) -> bool:
-        return any(query.isActive for query in self.queries.values())
+        return not all(row.is_done for row in self.queries.values())
+
+    @property
+    def failed(self) -> list[RunningQuery]:
+        return [row for row in self.queries.values() if row.failure]
 
     def refresh(self) -> None:
-        """Takes in Spark's newest progress reports; raises what made a query fail."""
-        for name, query in list(self.queries.items()):
-            for report in _progress_reports(query):
-                self.progress[name].take(json.loads(report))
-            if not query.isActive and (error := query.exception()) is not None:
-                self._start_again(name, error)
+        """Takes in Spark's newest progress reports, and starts again what has failed and waited."""
+        now_s = self._now_s()
+        for row in self.queries.values():
+            row.take_progress()
+            if row.handle is not None and not row.handle.isActive:
+                error = row.handle.exception()
+                if error is not None:
+                    row.fail(error, now_s)
+            if row.is_waiting and now_s >= row.retry_at_s:
+                row.start_again(now_s)
+
+    def restart(self, name: str) -> None:
+        """Stops a query and starts it from its checkpoint, with no failure held against it."""
+        row = self.queries[name]
+        row.stop()
+        row.take_progress()
+        row.failure, row.failures_in_a_row = "", 0
+        row.start_again(self._now_s())
 
     def process_all_available(self) -> None:
-        """Waits until everything that is in the topics by now has been written."""
-        for name in self.queries:
-            while not self._has_processed_all(name):
-                pass
+        """Waits until everything that is in the topics by now has been written; raises what made a
+        query fail."""
+        for row in self.queries.values():
+            while not self._has_processed_all(row):
+                time.sleep(FIRST_RETRY_S / 10)
+                self.refresh()
 
-    def _has_processed_all(self, name: str) -> bool:
+    def _has_processed_all(self, row: RunningQuery) -> bool:
+        self.raise_failure()
+        if row.handle is None:
+            return False
         try:
-            self.queries[name].processAllAvailable()
-        except spark_exception() as error:
-            self._start_again(name, error)
+            row.handle.processAllAvailable()
+        except spark_exception():
             return False
         return True
 
-    def _start_again(self, name: str, error: BaseException) -> None:
-        if WORKER_TOO_SLOW not in str(error) or not self._restarts_left[name]:
-            raise self._failure(name, error) from None
-        self._restarts_left[name] -= 1
-        logger.warning("Spark gave up on a slow Python worker; starting query %s again", name)
-        self.queries[name] = self._starts[name]()
-
     def stop(self) -> None:
-        for query in self.queries.values():
-            query.stop()
+        for row in self.queries.values():
+            row.stop()
 
     def watch(self, show: Callable[[], None], poll_s: float) -> None:
-        """Until all queries have ended by themselves."""
+        """Until all queries have ended by themselves or were given up."""
         while True:
-            ended = None if self.is_active else list(self.queries.values())
+            was_active = self.is_active
             self.refresh()
-            if ended == list(self.queries.values()):
+            if not was_active and not self.is_active:
                 return
             show()
             time.sleep(poll_s)
 
-    def _failure(self, name: str, error: BaseException) -> Exception:
-        lines = {sink.name: sink.line for sink in self.pipeline.sinks}
-        what = "the query of dead letters" if name == DEAD_LETTER else f"[sink.{name}]"
-        return self.pipeline.error(lines.get(name, 0), f"{what} failed: {summary(error)}")
+    def raise_failure(self) -> None:
+        """What made queries stay down, with the lines of their sinks."""
+        problems = [
+            Problem(Place(self.pipeline.file, _line(self.pipeline, row.query)), _told(row))
+            for row in self.failed
+        ]
+        if problems:
+            raise PipelineError(*problems)
+
+
+def _told(row: RunningQuery) -> str:
+    sinks = " ".join(f"[sink.{sink.name}]" for sink in row.query.sinks)
+    what = sinks or f"the query of dead letters of [source.{row.query.letters_of}]"
+    return f"{what} failed: {row.failure}"
+
+
+def _line(pipeline: Pipeline, query: Query) -> int:
+    if query.sinks:
+        return query.sinks[0].line
+    return next((row.line for row in pipeline.sources if row.name == query.letters_of), 0)
 
 
 def _progress_reports(query: Any) -> list[str]:
@@ -184,77 +335,3 @@ def _progress_reports(query: Any) -> list[str]:
     if in_jvm is None:
         return [progress.json for progress in query.recentProgress]
     return [progress.json() for progress in in_jvm.recentProgress()]
-
-
-def start_queries(pipeline: Pipeline, frames: DataFrames) -> RunningPipeline:
-    running = RunningPipeline(pipeline)
-    try:
-        for sink in pipeline.sinks:
-            rows = sink_rows(pipeline, sink, frames.by_name[sink.source])
-            running.add(sink.name, partial(_start, pipeline, sink.name, rows, sink))
-        if frames.dead_letters is not None:
-            letters = frames.dead_letters
-            running.add(DEAD_LETTER, partial(_start, pipeline, DEAD_LETTER, letters, None))
-    except BaseException:
-        running.stop()
-        raise
-    return running
-
-
-def sink_rows(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> DataFrame:
-    """What the sink writes: key and value for a topic, the columns as they are elsewhere."""
-    if sink.kind != TOPIC:
-        return frame
-    if sink.format.kind in DECODED_FORMATS and (reason := missing_codec(sink.format.kind)):
-        raise pipeline.error(sink.line, f"[sink.{sink.name}] {reason}")
-    try:
-        return _records(sink, frame)
-    except spark_exception() as error:
-        raise pipeline.error(sink.line, f"[sink.{sink.name}] {summary(error)}") from None
-
-
-def _records(sink: Sink, frame: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    key = [F.expr(sink.key).cast("string").alias("key")] if sink.key else []
-    if sink.format.kind != RAW:
-        return frame.select(*key, value_column(sink.format).alias("value"))
-    return frame.withColumn("key", key[0]) if key else frame
-
-
-def _start(pipeline: Pipeline, name: str, rows: DataFrame, sink: Sink | None) -> StreamingQuery:
-    from pyspark.sql import functions as F
-
-    counted = rows.observe(OUT_METRIC, F.count(F.lit(1)).alias("rows"))
-    writer: Any = counted.writeStream.queryName(f"{pipeline.name}.{name}")
-    writer = writer.option("checkpointLocation", f"{pipeline.checkpoint}/{name}")
-    if pipeline.trigger == AVAILABLE_NOW:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=pipeline.trigger)
-    if sink is not None:
-        writer = writer.outputMode(sink.mode)
-    if sink is None or sink.kind == TOPIC:
-        writer = _to_topic(writer, pipeline, sink)
-    elif sink.kind == PARQUET:
-        writer = writer.format("parquet").option("path", sink.target)
-        if sink.partition_by:
-            writer = writer.partitionBy(*sink.partition_by)
-    else:
-        writer = writer.format("console").option("truncate", "false")
-    if sink is not None:
-        writer = writer.options(**sink.options)
-    try:
-        query: StreamingQuery = writer.start()
-    except spark_exception() as error:
-        line = 0 if sink is None else sink.line
-        raise pipeline.error(line, f"[sink.{name}] {summary(error)}") from None
-    return query
-
-
-def _to_topic(writer: Any, pipeline: Pipeline, sink: Sink | None) -> Any:
-    """Dead letters have a column that names their topic."""
-    writer = writer.format("tidelog").option("kafka.bootstrap.servers", pipeline.bootstrap)
-    for name, text in pipeline.kafka.items():
-        writer = writer.option(f"kafka.{name}", text)
-    return writer if sink is None else writer.option("topic", sink.target)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tidelog.pipeline.declaration import PipelineError, Place, Problem
@@ -14,8 +16,12 @@ if TYPE_CHECKING:
 
 _SQL_LINE = re.compile(r"\(?line (\d+),? pos(?:ition)? (\d+)\)?")
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_QUERY = re.compile(r"^Query \[id = [^\]]*\] terminated with exception: ")
+_JOB = re.compile(r"^Job aborted due to stage failure: .*?\(TID \d+\) \([^)]*\): ", re.DOTALL)
+_JAVA_CLASS = re.compile(r"^(?:[a-z_][\w$]*\.)+([A-Z]\w*(?:Exception|Error)): ")
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+|;?\s*line \d+ pos \d+;?).*$", re.DOTALL)
-_RAISED = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w+): (.+)$")
+_FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)')
+_OTHERS_CODE = re.compile(r"/(?:site|dist)-packages/|/pyspark/|^<")
 
 
 def spark_exception() -> type[Exception]:
@@ -25,20 +31,53 @@ def spark_exception() -> type[Exception]:
     return PySparkException
 
 
+def spark_failures() -> tuple[type[Exception], ...]:
+    """What a call to Spark may end with: its own errors, and those of the way to its JVM. Nothing
+    while Spark has not been asked for."""
+    if "pyspark" not in sys.modules:
+        return ()
+    from py4j.protocol import Py4JError
+
+    return spark_exception(), Py4JError, ConnectionError
+
+
 def summary(error: BaseException) -> str:
-    """What a person needs of it: the last line of a worker's traceback, else the first sentence."""
+    """What a person needs of it: the end of a worker's traceback, else the first sentence."""
     text = str(error)
-    return raised_by_worker(text) or _CONDITION.sub("", _TAIL.sub("", text.strip())).strip()
+    return raised_by_worker(text) or _first_sentence(text)
+
+
+def _first_sentence(text: str) -> str:
+    """Of what Spark says, below what it wraps around it: the query, the job, the Java class."""
+    text = _TAIL.sub("", text.strip())
+    for wrapping in (_CONDITION, _QUERY, _CONDITION, _JOB):
+        text = wrapping.sub("", text)
+    text = _JAVA_CLASS.sub(r"\1: ", text)
+    lines = [line.strip() for line in _CONDITION.sub("", text).strip().splitlines()]
+    return " ".join(line for line in lines[: _stack_at(lines)] if line)
+
+
+def _stack_at(lines: list[str]) -> int:
+    """Where a Java stack, a driver's stack or a plan begins."""
+    ends = ("at ", "Driver stacktrace", "===", "'", "Caused by:", "JVM stacktrace")
+    return next((n for n, line in enumerate(lines) if n and line.startswith(ends)), len(lines))
 
 
 def raised_by_worker(text: str) -> str | None:
-    """`ValueError: ...` where Python code of a worker or of the driver's source has failed."""
-    inside = False
+    """`ValueError: ... (views.py, line 3)` where Python code of a worker or of the driver's source
+    has failed; the line is that of the innermost frame outside of installed packages."""
+    is_inside = False
+    place = ""
     for line in text.splitlines():
         if line.startswith("Traceback (most recent call last)"):
-            inside = True
-        elif inside and (found := _RAISED.match(line)):
-            return f"{found[1]}: {found[2]}"
+            is_inside, place = True, ""
+        elif is_inside and (frame := _FRAME.match(line)):
+            if not _OTHERS_CODE.search(frame[1]):
+                place = f" ({PurePath(frame[1]).name}, line {frame[2]})"
+        elif is_inside and line and not line[0].isspace():
+            name, colon, message = line.partition(":")
+            raised = f"{name.rpartition('.')[2]}{colon}{message}".strip()
+            return raised + place
     return None
 
 

@@ -13,13 +13,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.errors import StartupError
+from tidelog.pipeline.spark_errors import spark_failures, summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,10 +86,14 @@ def open_session(pipeline: Pipeline, log_file: Path | None) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name in _ERROR_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if log_file is None:
-        return _make(pipeline)
-    with _standard_error_in(log_file):
-        return _make(pipeline)
+    try:
+        if log_file is None:
+            return _make(pipeline)
+        with _standard_error_in(log_file):
+            return _make(pipeline)
+    except spark_failures() as error:
+        where = "above" if log_file is None else f"in {log_file}"
+        raise StartupError(f"Spark did not start: {summary(error)}; more is {where}") from error
 
 
 def _make(pipeline: Pipeline) -> SparkSession:
@@ -103,12 +108,28 @@ def _make(pipeline: Pipeline) -> SparkSession:
         settings = {**_quiet(pipeline), **settings}
     for name, value in settings.items():
         builder = builder.config(name, value)
+    if not pipeline.remote:
+        _start_jvm({"spark.master": pipeline.master, **settings})
     session: SparkSession = builder.getOrCreate()
     if pipeline.remote:
         from tidelog.spark.source import TidelogDataSource
 
         session.dataSource.register(TidelogDataSource)
     return session
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """In a session of its own: a signal to this process and its group, such as Ctrl-C and `timeout`
+    send it, must not end the JVM before its queries are stopped. It ends when this process has."""
+    from pyspark import SparkConf, SparkContext, java_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False)
+        for name, value in settings.items():
+            conf.set(name, value)
+        launch: Any = java_gateway.launch_gateway
+        gateway = launch(conf, popen_kwargs={"start_new_session": True})
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _quiet(pipeline: Pipeline) -> dict[str, str]:

@@ -1,28 +1,32 @@
 """Topics that a pipeline needs: looked up before it starts, and made where the file says how.
 
-Only what is declared with `partitions` is made. A source whose topic is not there and may not be
-made is a problem of the file; topics that are written to are otherwise left to the broker.
+    read          made if declared with `partitions`; a topic that is not there is a problem else
+    written to    made if declared with `partitions`; left to the broker else
+    dead letters  made in any case, so that no broken row waits for somebody to make them
+
+A topic that is there is left as it is.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.client.admin.topics import NewTopic
+from tidelog.client.admin.topics import LEFT_TO_BROKER, NewTopic
 from tidelog.client.blocking.admin import Admin
 from tidelog.client.errors import ClientError
 from tidelog.config.client import AdminConfig
 from tidelog.errors import ErrorCode
-from tidelog.pipeline.declaration import PipelineError, Place, Problem
+from tidelog.pipeline.declaration import TOPIC, PipelineError, Place, Problem
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.declaration import Pipeline
+    from tidelog.pipeline.declaration import Pipeline, TopicCreation
 
 _FIRST_ANSWER_TIMEOUT_MS: Final = 5_000
 
 
 def prepare_topics(pipeline: Pipeline) -> list[str]:
-    """The topics that were made; raises with the line of a source whose topic is not there."""
+    """The topics that were made; raises with the line of a source whose topic is not there, and of
+    whatever topic the broker refuses to make."""
     given = {key: value for key, value in pipeline.kafka.items() if key in AdminConfig.TABLE}
     config = {
         "default.api.timeout.ms": _FIRST_ANSWER_TIMEOUT_MS,
@@ -38,15 +42,23 @@ def prepare_topics(pipeline: Pipeline) -> list[str]:
         raise pipeline.error(line, told) from problem
 
 
-def _prepare(admin: Admin, pipeline: Pipeline) -> list[str]:
-    wanted: dict[str, int | None] = {}
-    for source in pipeline.sources:
-        wanted |= dict.fromkeys(source.topics, source.partitions)
+def wanted_topics(pipeline: Pipeline) -> dict[str, tuple[int, TopicCreation]]:
+    """What may be made, and the line that says how."""
+    wanted: dict[str, tuple[int, TopicCreation]] = {}
+    for source in pipeline.lettered_sources:
+        wanted[source.dead_letter] = source.line, pipeline.dead_letter
     for sink in pipeline.sinks:
-        if sink.partitions is not None:
-            wanted[sink.target] = sink.partitions
+        if sink.kind == TOPIC and sink.creation.partitions is not None:
+            wanted[sink.target] = sink.line, sink.creation
+    for source in pipeline.sources:
+        if source.creation.partitions is not None:
+            wanted |= dict.fromkeys(source.topics, (source.line, source.creation))
+    return wanted
+
+
+def _prepare(admin: Admin, pipeline: Pipeline) -> list[str]:
+    wanted = wanted_topics(pipeline)
     there = {row.name for row in admin.list_topics(include_internal=True)}
-    absent = [name for name in wanted if name not in there]
     problems = [
         Problem(
             Place(pipeline.file, source.line),
@@ -55,13 +67,26 @@ def _prepare(admin: Admin, pipeline: Pipeline) -> list[str]:
         )
         for source in pipeline.sources
         for topic in source.topics
-        if topic in absent and source.partitions is None
+        if topic not in there and topic not in wanted
     ]
     if problems:
         raise PipelineError(*problems)
-    made = {name: partitions for name in absent if (partitions := wanted[name]) is not None}
-    for result in admin.create_topics(NewTopic(*row) for row in made.items()).values():
+    absent = [_new_topic(name, row) for name, (_, row) in wanted.items() if name not in there]
+    made = admin.create_topics(absent) if absent else {}
+    for name, result in made.items():
         # Somebody else may have made one meanwhile.
         if result.error is not None and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise result.error
+            told = f"topic {name} could not be made: {result.error}"
+            problems.append(Problem(Place(pipeline.file, wanted[name][0]), told))
+    if problems:
+        raise PipelineError(*problems)
     return list(made)
+
+
+def _new_topic(name: str, creation: TopicCreation) -> NewTopic:
+    return NewTopic(
+        name,
+        creation.partitions or LEFT_TO_BROKER,
+        creation.replication or LEFT_TO_BROKER,
+        configs=dict(creation.config),
+    )

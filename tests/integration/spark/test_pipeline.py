@@ -90,12 +90,12 @@ def load(folder: Path) -> Pipeline:
 
 def run_to_the_end(spark: SparkSession, pipeline: Pipeline) -> dict[str, tuple[int, int]]:
     """Rows in and out of each query."""
-    from tidelog.pipeline.dataframes import build_dataframes
-    from tidelog.pipeline.queries import start_queries
+    from tidelog.pipeline.query_start import start_queries
 
-    running = start_queries(pipeline, build_dataframes(spark, pipeline, streaming=True))
+    running = start_queries(spark, pipeline)
     try:
         running.watch(lambda: None, 0.2)
+        running.raise_failure()
     finally:
         running.stop()
     return {name: (row.rows_in, row.rows_out) for name, row in running.progress.items()}

@@ -150,7 +150,7 @@ def test_text_that_is_no_toml_is_told_with_its_line() -> None:
         (
             'topic = "orders"',
             'topic = "orders"\nwatermark = { column = "at", delay = "soon" }',
-            '6: [source.orders.watermark] delay: "soon" is no duration; write "10 seconds"',
+            '6: [source.orders.watermark] delay: "soon" is no duration for Spark;',
         ),
         (
             'from = "hourly"',
@@ -165,12 +165,12 @@ def test_text_that_is_no_toml_is_told_with_its_line() -> None:
         (
             'topic = "hourly"',
             'topic = "orders"',
-            '13: [sink.out] topic: "orders" is also read: it would never end',
+            '13: [sink.out] topic: "orders" is also read by [source.orders], by its topic',
         ),
         (
             'topic = "hourly"',
-            'topic = "hourly"\nmode = "update"',
-            '14: [sink.out] mode: "update" is not known; there is append, complete',
+            'parquet = "hourly"\nmode = "update"',
+            '14: [sink.out] mode: "update" is not known; there is append',
         ),
         (
             'sql = "select id from orders"',
@@ -185,7 +185,7 @@ def test_text_that_is_no_toml_is_told_with_its_line() -> None:
         (
             'name = "shop"',
             'name = "shop"\ntrigger = "often"',
-            '3: [pipeline] trigger: "often" is no duration',
+            '3: [pipeline] trigger: "often" is no duration for Spark',
         ),
         (
             'name = "shop"',
@@ -198,6 +198,18 @@ def test_a_problem_names_file_line_and_fix(old: str, new: str, problem: str) -> 
     assert any(
         line.startswith(f"shop/pipeline.toml:{problem}") for line in problems(changed(old, new))
     ), problems(changed(old, new))
+
+
+@pytest.mark.parametrize("duration", ["5 min", "500ms", "10 s", "1h", "1 fortnight", "2 months"])
+def test_durations_that_spark_refuses_are_refused_before_it_starts(duration: str) -> None:
+    (told,) = problems(changed('name = "shop"', f'name = "shop"\ntrigger = "{duration}"'))
+    assert told.startswith(f'shop/pipeline.toml:3: [pipeline] trigger: "{duration}" is no duration')
+
+
+@pytest.mark.parametrize("duration", ["1 second", "10 minutes", "1 hour 30 minutes", "2  days"])
+def test_durations_that_spark_takes_are_taken(duration: str) -> None:
+    text = changed('name = "shop"', f'name = "shop"\ntrigger = "{duration}"')
+    assert parsed(text).trigger == duration
 
 
 def test_unknown_keys_are_told_with_the_nearest_known_one() -> None:
@@ -215,11 +227,49 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
 
 
 def test_a_dead_letter_topic_that_is_read_would_go_round() -> None:
-    told = problems(changed('name = "shop"', 'name = "shop"\ndead_letter = "orders"'))
-    assert told == [
-        'shop/pipeline.toml:3: [pipeline] dead_letter: "orders" is also read: '
-        "broken rows would go round for ever"
-    ]
+    (told,) = problems(changed('name = "shop"', 'name = "shop"\ndead_letter = "orders"'))
+    assert told.startswith(
+        'shop/pipeline.toml:3: [pipeline] dead_letter: "orders" is also read by [source.orders], '
+        "by its topic: it would never end."
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "places"),
+    [
+        ("shop.*", ['1: [pipeline] dead_letter: "shop.dead-letter"']),
+        ("hour", ['13: [sink.out] topic: "hourly"']),
+        (".", ['1: [pipeline] dead_letter: "shop.dead-letter"', '13: [sink.out] topic: "hourly"']),
+    ],
+)
+def test_a_pattern_that_finds_what_the_pipeline_writes_is_refused(
+    pattern: str, places: list[str]
+) -> None:
+    told = problems(changed('topic = "orders"', f'pattern = "{pattern}"'))
+    assert len(told) == len(places)
+    for line, place in zip(told, places, strict=True):
+        assert line.startswith(f"shop/pipeline.toml:{place} is also read by [source.orders], by ")
+        assert line.endswith("name another topic, or choose a narrower pattern")
+
+
+def test_a_sources_own_dead_letter_topic_is_held_against_every_source() -> None:
+    text = changed('topic = "orders"', 'topic = "orders"\ndead_letter = "lost.orders"')
+    (told,) = problems(text + '[source.all]\npattern = "^lost"\nformat = "raw"\n')
+    assert told.startswith('shop/pipeline.toml:6: [source.orders] dead_letter: "lost.orders" is')
+
+
+def test_a_pattern_beside_what_is_written_is_fine() -> None:
+    assert parsed(changed('topic = "orders"', 'pattern = "^orders"')).sources[0].reads("orders.eu")
+
+
+def test_a_pattern_that_is_no_regular_expression_is_told() -> None:
+    (told,) = problems(changed('topic = "orders"', 'pattern = "orders["'))
+    assert told.startswith('shop/pipeline.toml:5: [source.orders] pattern: "orders[" is no regular')
+
+
+def test_topics_are_not_chosen_by_options() -> None:
+    (told,) = problems(GOOD + '[source.orders.options]\nsubscribePattern = "."\n')
+    assert told.endswith("subscribePattern: is said by another key here: pattern")
 
 
 def test_spark_settings_without_quotes_are_told_how_to_write_them() -> None:

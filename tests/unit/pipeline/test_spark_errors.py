@@ -45,4 +45,29 @@ def test_of_a_workers_traceback_the_last_line_is_told() -> None:
         '  File "x.py", line 3, in read\n    raise ...\n'
         "tidelog.client.errors.UnknownTopic: topic t: it is gone\n\n\tat org.apache.spark.X\n"
     )
-    assert summary(ValueError(text)) == "UnknownTopic: topic t: it is gone"
+    assert summary(ValueError(text)) == "UnknownTopic: topic t: it is gone (x.py, line 3)"
+
+
+def test_an_exception_without_a_message_is_told_with_the_line_of_the_users_file() -> None:
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times\n"
+        "Traceback (most recent call last):\n"
+        '  File "/shop/views.py", line 7, in shout\n    assert page\n'
+        '  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 100, in f\n'
+        "AssertionError\n\n\tat org.apache.spark.api.python.X\n"
+    )
+    assert summary(ValueError(text)) == "AssertionError (views.py, line 7)"
+
+
+def test_of_a_failed_job_the_cause_is_told_and_no_stack() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to "
+        "stage failure: Task 1 in stage 20.0 failed 1 times, most recent failure: Lost task 1.0 in "
+        "stage 20.0 (TID 39) (127.0.0.1 executor driver): java.io.IOException: No space left\n"
+        "\tat java.base/java.io.X\n\tat y\nDriver stacktrace: SQLSTATE: XXKST\n=== Streaming"
+    )
+    assert summary(ValueError(text)) == "IOException: No space left"
+
+
+def test_a_text_of_one_line_stays_as_it_is() -> None:
+    assert summary(ValueError("no such topic: orders")) == "no such topic: orders"

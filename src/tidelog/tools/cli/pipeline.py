@@ -1,8 +1,12 @@
-"""`tidelog pipeline init|validate|run DIR`: pipelines declared in one file, run by Spark.
+"""`tidelog pipeline COMMAND DIR`: pipelines declared in one file, run by Spark.
 
     init       writes a commented example
     validate   checks the file, shows schemas and plans; with --structure without Spark
+    test       runs the tests of a pipeline on Spark, without a broker
+    plan       what a run would do to each query of the checkpoint, without Spark
     run        runs the queries with live figures, until Ctrl-C or the end of the data
+    status     what runs, from another process
+    restart    starts one query of a running pipeline again
 
 Every problem of a file is a line on standard error with the file, the line and the fix. Spark's own
 log goes to spark.log beside the file.
@@ -12,14 +16,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from tidelog.pipeline.declaration import PipelineError
-from tidelog.tools.cli.frame import Group, together
+from tidelog.pipeline.spark_errors import spark_failures, summary
+from tidelog.tools.cli.frame import CommandFailed, Group, together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +46,8 @@ class Wishes(NamedTuple):
     spark_log: bool = False
     trigger: str | None = None
     checkpoint: str | None = None
+    new_state: tuple[str, ...] = ()
+    keep_state: tuple[str, ...] = ()
 
 
 folder_argument = click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
@@ -74,10 +81,44 @@ def validate_command(structure: bool, **given: Any) -> int:
     return reporting(lambda: validate(load(wishes), wishes, structure=structure))
 
 
+@command.command("test")
+@folder_argument
+@spark_options
+def test_command(**given: Any) -> int:
+    """Run the tests of the pipeline in DIR, without a broker."""
+    wishes = Wishes(**given)
+    return reporting(lambda: run_tests(load(wishes), wishes))
+
+
+checkpoint_option = click.option(
+    "--checkpoint", metavar="PATH", help="Where to keep how far it has come."
+)
+
+
+@command.command("plan")
+@folder_argument
+@checkpoint_option
+def plan_command(**given: Any) -> int:
+    """Show what a run would do to each query."""
+    return reporting(lambda: plan(load(Wishes(**given))))
+
+
 @command.command("run")
 @folder_argument
 @click.option("--trigger", metavar="TEXT", help='"1 second", "available-now", ...')
-@click.option("--checkpoint", metavar="PATH", help="Where to keep how far it has come.")
+@checkpoint_option
+@click.option(
+    "--new-state",
+    metavar="QUERY",
+    multiple=True,
+    help="Set its checkpoint aside and read from the start.",
+)
+@click.option(
+    "--keep-state",
+    metavar="QUERY",
+    multiple=True,
+    help="Go on with its state, though the file has changed.",
+)
 @spark_options
 def run_command(**given: Any) -> int:
     """Run the pipeline in DIR, with live figures."""
@@ -85,13 +126,34 @@ def run_command(**given: Any) -> int:
     return reporting(lambda: execute(load(wishes), wishes))
 
 
+@command.command("status")
+@folder_argument
+def status_command(folder: Path) -> int:
+    """Show how far the running pipeline is."""
+    return reporting(lambda: status(folder))
+
+
+@command.command("restart")
+@folder_argument
+@click.argument("query")
+@click.option("--timeout", "timeout_s", default=60.0, metavar="SECONDS", help="60 by default.")
+def restart_command(folder: Path, query: str, timeout_s: float) -> int:
+    """Start one query of the running pipeline again."""
+    return reporting(lambda: restart(folder, query, timeout_s))
+
+
 def reporting(do: Callable[[], int]) -> int:
-    """Problems of a pipeline's file have lines of their own."""
+    """Problems of a pipeline's file have lines of their own; what Spark does not like is one line,
+    wherever it was met."""
     try:
         return do()
     except PipelineError as error:
         print(error, file=sys.stderr)
         return 1
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"a file of the pipeline is not UTF-8: {error}") from error
+    except spark_failures() as error:
+        raise CommandFailed(f"Spark: {summary(error)}") from error
 
 
 def init(folder: Path) -> int:
@@ -138,34 +200,89 @@ def validate(pipeline: Pipeline, wishes: Wishes, *, structure: bool) -> int:
     return 0
 
 
+def run_tests(pipeline: Pipeline, wishes: Wishes) -> int:
+    """1 when rows differ; `-` marks rows that are missing, `+` those that nobody expected."""
+    from tempfile import TemporaryDirectory
+
+    from tidelog.pipeline.fixtures import FixtureRun, load_fixtures
+    from tidelog.pipeline.spark_session import open_session
+
+    if pipeline.remote:
+        raise CommandFailed("tests run on a Spark in this process, not on Spark Connect")
+    fixtures = load_fixtures(pipeline)
+    spark = open_session(pipeline, log_file(pipeline, wishes))
+    failed = 0
+    try:
+        for fixture in fixtures:
+            started_s = time.monotonic()
+            with TemporaryDirectory(prefix="tidelog-test-") as folder:
+                found = FixtureRun(spark, pipeline, fixture, Path(folder)).differences()
+            word = "differs" if found else "passes"
+            print(f"{fixture.name} {word} ({time.monotonic() - started_s:.1f} s)")
+            for difference in found:
+                print("\n".join(difference.lines()))
+            failed += bool(found)
+    finally:
+        spark.stop()
+    print(f"{len(fixtures) - failed} of {len(fixtures)} tests pass")
+    return 1 if failed else 0
+
+
+def plan(pipeline: Pipeline) -> int:
+    """1 when a run would refuse to start."""
+    from tidelog.pipeline.checkpoint import Checkpoint
+    from tidelog.pipeline.restart_plan import NEW_STATE, RestartPlan, plan_lines
+
+    made = RestartPlan(pipeline, Checkpoint(pipeline))
+    print(f"{pipeline.name} on the checkpoint {pipeline.checkpoint}")
+    print("\n".join(plan_lines(made)))
+    refused = [row.name for row in made.queries if row.outcome == NEW_STATE]
+    if refused:
+        print(f"\nrun refuses to start; --new-state {refused[0]} reads it from the start again,")
+        print(f"--keep-state {refused[0]} goes on with the state that is there")
+    return 1 if refused else 0
+
+
 def execute(pipeline: Pipeline, wishes: Wishes) -> int:
-    from tidelog.pipeline.dataframes import build_dataframes
-    from tidelog.pipeline.queries import start_queries
+    from tidelog.pipeline.checkpoint import Checkpoint
+    from tidelog.pipeline.progress_table import summary_line
+    from tidelog.pipeline.query_start import start_queries
+    from tidelog.pipeline.restart_plan import RestartPlan, allowed, refuse_occupied
     from tidelog.pipeline.spark_session import open_session
     from tidelog.pipeline.topics import prepare_topics
     from tidelog.stop_signals import interrupt_on_signals
 
-    if not pipeline.remote:
-        for topic in prepare_topics(pipeline):
-            print(f"topic {topic} made")
     interrupt_on_signals()
     where = pipeline.remote or pipeline.master
-    print(f"{pipeline.name}: starting Spark on {where} ...", flush=True)
-    started_s = time.monotonic()
     spark: SparkSession | None = None
     running: RunningPipeline | None = None
     try:
+        made = allowed(
+            RestartPlan(pipeline, Checkpoint(pipeline)),
+            new_state=wishes.new_state,
+            keep_state=wishes.keep_state,
+        )
+        refuse_occupied(pipeline, made)
+        if not pipeline.remote:
+            for topic in prepare_topics(pipeline):
+                print(f"topic {topic} made")
+        print(f"{pipeline.name}: starting Spark on {where} ...", flush=True)
+        started_s = time.monotonic()
         spark = open_session(pipeline, log_file(pipeline, wishes))
         interrupt_on_signals()
-        running = start_queries(pipeline, build_dataframes(spark, pipeline, streaming=True))
+        running = start_queries(spark, pipeline, made)
         print(
             f"{pipeline.name}: {len(running.queries)} queries, trigger {pipeline.trigger}, Spark "
             f"up in {time.monotonic() - started_s:.1f} s; Ctrl-C stops it\n"
         )
         watch(running)
-        print("all read and written")
+        print(f"ended: {summary_line(running)}")
+        running.raise_failure()
     except KeyboardInterrupt:
         print("stopped; the next run goes on from the checkpoint")
+        if running is not None:
+            print(f"until now: {summary_line(running)}")
+            running.raise_failure()
     finally:
         if running is not None:
             running.stop()
@@ -175,26 +292,57 @@ def execute(pipeline: Pipeline, wishes: Wishes) -> int:
 
 
 def watch(running: RunningPipeline) -> None:
+    from tidelog.pipeline.progress_table import progress_lines
+    from tidelog.pipeline.run_status import StatusFile
     from tidelog.pipeline.terminal import LiveLines
 
     live = LiveLines(sys.stdout)
-    running.watch(lambda: live.show(progress_lines(running)), POLL_S)
-    live.show(progress_lines(running), force=True)
-    live.end()
+    file = StatusFile(running.pipeline.folder)
+
+    def show() -> None:
+        file.grant_wishes(running)
+        file.tell(running)
+        live.show(progress_lines(running, time.monotonic()))
+
+    try:
+        running.watch(show, POLL_S)
+        live.show(progress_lines(running, time.monotonic()), force=True)
+    finally:
+        live.end()
+        file.tell(running, has_ended=True)
 
 
-def progress_lines(running: RunningPipeline) -> list[str]:
-    columns = ("rows/s in", "rows/s out", "rows in", "rows out", "lag", "batch", "took")
-    lines = [progress_line("sink", columns)]
-    for name, row in running.progress.items():
-        numbers = (row.rows_in_per_s, row.rows_out_per_s, row.rows_in, row.rows_out, row.lag)
-        shown = [f"{number:,.0f}" for number in (*numbers, max(row.batch_id, 0))]
-        lines.append(progress_line(name, (*shown, f"{row.batch_ms / 1000:.1f} s")))
-    return lines
+def status(folder: Path) -> int:
+    """0 when it runs and nothing in it has failed."""
+    from tidelog.pipeline.run_status import FAILED, is_alive, read_status, status_lines
+
+    found = read_status(folder)
+    if found is None:
+        raise CommandFailed(f"{folder}: no run of a pipeline has told anything here")
+    runs = found.runs(time.time(), is_alive)
+    print("\n".join(status_lines(found, runs=runs, now_s=time.time())))
+    return 0 if runs and all(row.state != FAILED for row in found.members) else 1
 
 
-def progress_line(name: str, columns: Sequence[str]) -> str:
-    return f"  {name:<16}" + "".join(f"{text:>12}" for text in columns)
+def restart(folder: Path, query: str, timeout_s: float) -> int:
+    from tidelog.pipeline.run_status import is_alive, read_status, wish_restart
+
+    found = read_status(folder)
+    if found is None or not found.runs(time.time(), is_alive):
+        raise CommandFailed(f"{folder}: no pipeline runs here")
+    names = {row.name: row.query for row in found.members} | {
+        row.query: row.query for row in found.members
+    }
+    if query not in names:
+        raise CommandFailed(f"there is no query {query}; there is {', '.join(names)}")
+    wish = wish_restart(folder, names[query])
+    give_up_at_s = time.monotonic() + timeout_s
+    while wish.exists():
+        if time.monotonic() > give_up_at_s:
+            raise CommandFailed(f"{names[query]} was not started again within {timeout_s:g} s")
+        time.sleep(POLL_S / 5)
+    print(f"{names[query]} started again")
+    return 0
 
 
 def log_file(pipeline: Pipeline, wishes: Wishes) -> Path | None:

@@ -1,0 +1,129 @@
+"""Which sinks share a query, and which stay where an earlier run has had them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.pipeline.test_restart_plan import left_behind
+from tidelog.pipeline.checkpoint import Checkpoint
+from tidelog.pipeline.declaration import Pipeline, PipelineError
+from tidelog.pipeline.declaration_file import parse_pipeline
+from tidelog.pipeline.query_layout import PlanShape, Query, lay_out, records
+from tidelog.pipeline.restart_plan import RestartPlan, allowed
+
+TEXT = """\
+[pipeline]
+name = "shop"
+[source.orders]
+topic = "orders"
+schema = "id string"
+[source.clicks]
+topic = "clicks"
+format = "raw"
+[view.counts]
+sql = "select id, count(*) from orders group by id"
+[view.big]
+sql = "select id from orders where id > 'm'"
+[sink.big]
+from = "big"
+topic = "big"
+[sink.all]
+from = "orders"
+topic = "all"
+[sink.counts]
+from = "counts"
+topic = "counts"
+mode = "complete"
+[sink.files]
+from = "orders"
+parquet = "files"
+[sink.once]
+from = "orders"
+topic = "once"
+options = { deliveryGuarantee = "exactly-once" }
+[sink.clicks]
+from = "clicks"
+topic = "clicks.copy"
+"""
+
+
+class Shape(PlanShape):
+    def __init__(self, is_row_by_row: bool, has_unique_sources: bool = True) -> None:
+        self.is_row_by_row = is_row_by_row
+        self.has_unique_sources = has_unique_sources
+
+
+def declared(folder: Path, text: str = TEXT) -> Pipeline:
+    return parse_pipeline(folder / "pipeline.toml", text, {})
+
+
+def laid_out(
+    pipeline: Pipeline, *stateful: str, new_state: tuple[str, ...] = (), has_names: bool = True
+) -> dict[str, Query]:
+    plan = allowed(RestartPlan(pipeline, Checkpoint(pipeline)), new_state=new_state)
+    shapes = {sink.name: Shape(sink.name not in stateful) for sink in pipeline.sinks}
+    found = lay_out(pipeline, plan, shapes, has_names=has_names)
+    return {query.name: query for query in found}
+
+
+def ran(pipeline: Pipeline, *stateful: str) -> None:
+    checkpoint = Checkpoint(pipeline)
+    queries = laid_out(pipeline, *stateful)
+    checkpoint.save(records(pipeline, checkpoint, list(queries.values())))
+    for name in queries:
+        left_behind(pipeline, name)
+
+
+def members(queries: dict[str, Query]) -> dict[str, list[str]]:
+    return {name: query.members for name, query in queries.items()}
+
+
+def test_sinks_without_state_share_the_reading_of_their_source(tmp_path: Path) -> None:
+    queries = laid_out(declared(tmp_path), "counts")
+    assert members(queries) == {
+        "counts": ["counts"],
+        "files": ["files"],
+        "once": ["once"],
+        "source.orders": ["big", "all", "dead-letter.orders"],
+        "clicks": ["clicks"],
+    }
+    assert queries["counts"].keeps_state
+    assert queries["source.orders"].is_shared
+    assert not queries["clicks"].is_shared
+
+
+def test_dead_letters_have_a_query_of_their_own_where_nothing_shares(tmp_path: Path) -> None:
+    text = TEXT.split("[sink.big]")[0] + '[sink.files]\nfrom = "orders"\nparquet = "files"\n'
+    queries = laid_out(declared(tmp_path, text))
+    assert members(queries) == {
+        "files": ["files"],
+        "dead-letter.orders": ["dead-letter.orders"],
+    }
+
+
+def test_a_sink_that_comes_later_joins_no_query_that_has_read_something(tmp_path: Path) -> None:
+    pipeline = declared(tmp_path)
+    ran(pipeline, "counts")
+    more = declared(tmp_path, TEXT + '[sink.more]\nfrom = "big"\ntopic = "more"\n')
+    queries = laid_out(more, "counts")
+    assert queries["source.orders"].members == ["big", "all", "dead-letter.orders"]
+    assert queries["more"].members == ["more"]
+
+
+def test_a_sink_that_comes_to_keep_state_must_be_told_to_leave(tmp_path: Path) -> None:
+    pipeline = declared(tmp_path)
+    ran(pipeline, "counts")
+    with pytest.raises(PipelineError, match=r"\[sink.big\] shares .*--new-state big"):
+        laid_out(pipeline, "counts", "big")
+    queries = laid_out(pipeline, "counts", "big", new_state=("big",))
+    assert queries["source.orders"].members == ["all", "dead-letter.orders"]
+    assert queries["big"].members == ["big"]
+
+
+def test_queries_keep_knowing_their_sources_as_they_did(tmp_path: Path) -> None:
+    pipeline = declared(tmp_path)
+    assert not any(row.is_named for row in laid_out(pipeline, "counts", has_names=False).values())
+    ran(pipeline, "counts")
+    assert all(row.is_named for row in laid_out(pipeline, "counts", has_names=False).values())

@@ -11,7 +11,8 @@ A pipeline is a folder with one file, `pipeline.toml`; docs/pipelines.md is the 
     spark_session      whether Spark can run here, and a session without its noise
     dataframes         a declaration as DataFrames, streaming or batch
     formats            Spark columns for JSON, CSV, raw, Avro and Protobuf, and why a row is broken
-    record_codecs      Avro and Protobuf to JSON text and back, inside Python workers
+    record_codecs      Avro and Protobuf as columns of Spark, decoded and encoded in Python workers
+    codecs/            the records themselves, as columns of Arrow; schemas by their id
     queries            sinks as running streaming queries, and how far they are
     spark_errors       Spark's errors as one line with a place in the file
     plan_report        what `validate` shows

@@ -14,6 +14,7 @@ import runpy
 from functools import reduce
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.pipeline.codecs.errors import SchemaError
 from tidelog.pipeline.declaration import DECODED_FORMATS, RAW, PipelineError, Place, Problem
 from tidelog.pipeline.formats import PARSED, REASON, judged
 from tidelog.pipeline.record_codecs import missing_codec
@@ -44,7 +45,7 @@ def build_dataframes(spark: SparkSession, pipeline: Pipeline, *, streaming: bool
         if source.format.kind == RAW:
             good = _with_metadata(rows, ["value"])
         else:
-            told = judged(rows, source, parsed_schema(spark, pipeline, source))
+            told = _judged(rows, pipeline, source, parsed_schema(spark, pipeline, source))
             good = _with_metadata(told.where(f"{REASON} is null"), [f"{PARSED}.*"])
             good = good.drop("__broken")
             dead.append(_dead_letters(told.where(f"{REASON} is not null"), source))
@@ -89,6 +90,13 @@ def parsed_schema(spark: SparkSession, pipeline: Pipeline, source: Source) -> St
         raise pipeline.error(source.line, told) from None
     assert isinstance(schema, StructType), schema
     return schema
+
+
+def _judged(rows: DataFrame, pipeline: Pipeline, source: Source, schema: StructType) -> DataFrame:
+    try:
+        return judged(rows, source, schema)
+    except (SchemaError, TypeError) as problem:
+        raise pipeline.error(source.line, f"[source.{source.name}] {problem}") from None
 
 
 def _check_codec(pipeline: Pipeline, source: Source) -> None:

@@ -16,6 +16,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.pipeline.codecs.errors import SchemaError
 from tidelog.pipeline.dataframes import DataFrames
 from tidelog.pipeline.declaration import AVAILABLE_NOW, DECODED_FORMATS, PARQUET, RAW, TOPIC
 from tidelog.pipeline.formats import value_column
@@ -209,6 +210,8 @@ def sink_rows(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> DataFrame:
         raise pipeline.error(sink.line, f"[sink.{sink.name}] {reason}")
     try:
         return _records(sink, frame)
+    except (SchemaError, TypeError) as problem:
+        raise pipeline.error(sink.line, f"[sink.{sink.name}] {problem}") from None
     except spark_exception() as error:
         raise pipeline.error(sink.line, f"[sink.{sink.name}] {summary(error)}") from None
 
@@ -218,7 +221,7 @@ def _records(sink: Sink, frame: DataFrame) -> DataFrame:
 
     key = [F.expr(sink.key).cast("string").alias("key")] if sink.key else []
     if sink.format.kind != RAW:
-        return frame.select(*key, value_column(sink.format).alias("value"))
+        return frame.select(*key, value_column(sink.format, frame.schema).alias("value"))
     return frame.withColumn("key", key[0]) if key else frame
 
 

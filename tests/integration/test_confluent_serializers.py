@@ -87,10 +87,14 @@ def ours(registry: FakeRegistry, **more: str) -> Any:
     return registry_settings(keys)
 
 
-def theirs(registry: FakeRegistry) -> Any:
+@pytest.fixture
+def theirs(registry: FakeRegistry) -> Iterator[Any]:
+    """Confluent's client of the registry."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-    return SchemaRegistryClient({"url": registry.url, "basic.auth.user.info": "shop:secret"})
+    conf = {"url": registry.url, "basic.auth.user.info": "shop:secret"}
+    with SchemaRegistryClient(conf) as client:
+        yield client
 
 
 def context() -> Any:
@@ -104,17 +108,19 @@ def decoded(decoder: RecordDecoder, records: list[bytes]) -> tuple[list[Any], li
     return rows.field("parsed").to_pylist(), rows.field("reason").to_pylist()
 
 
-def test_we_read_avro_of_confluents_serializer(registry: FakeRegistry) -> None:
+def test_we_read_avro_of_confluents_serializer(registry: FakeRegistry, theirs: Any) -> None:
     from confluent_kafka.schema_registry.avro import AvroSerializer
 
-    serialize = AvroSerializer(theirs(registry), json.dumps(AVRO_ORDER))
+    serialize = AvroSerializer(theirs, json.dumps(AVRO_ORDER))
     records = [serialize(order, context()) for order in ORDERS]
     decoder = RecordDecoder(AVRO, COLUMNS, schemas=ours(registry), is_framed=True)
     assert decoded(decoder, records) == (ORDERS, [None, None])
 
 
 @pytest.mark.parametrize("is_derived", [False, True])
-def test_confluents_deserializer_reads_our_avro(registry: FakeRegistry, is_derived: bool) -> None:
+def test_confluents_deserializer_reads_our_avro(
+    registry: FakeRegistry, theirs: Any, is_derived: bool
+) -> None:
     from confluent_kafka.schema_registry.avro import AvroDeserializer
 
     schema = b"" if is_derived else json.dumps(AVRO_ORDER).encode()
@@ -127,16 +133,18 @@ def test_confluents_deserializer_reads_our_avro(registry: FakeRegistry, is_deriv
         subject=f"{TOPIC}-value",
     )
     records = encoder.encode(pa.array(ORDERS, COLUMNS)).to_pylist()
-    deserialize = AvroDeserializer(theirs(registry))
+    deserialize = AvroDeserializer(theirs)
     assert [deserialize(record, context()) for record in records] == ORDERS
     assert list(registry.subjects) == [f"{TOPIC}-value"]
 
 
-def test_both_register_one_avro_schema_under_one_subject(registry: FakeRegistry) -> None:
+def test_both_register_one_avro_schema_under_one_subject(
+    registry: FakeRegistry, theirs: Any
+) -> None:
     from confluent_kafka.schema_registry.avro import AvroSerializer
 
     text = json.dumps(AVRO_ORDER)
-    theirs_bytes = AvroSerializer(theirs(registry), text)(ORDERS[0], context())
+    theirs_bytes = AvroSerializer(theirs, text)(ORDERS[0], context())
     settings = ours(registry, **{"auto.register.schemas": "false"})
     encoder = RecordEncoder(
         AVRO,
@@ -150,7 +158,7 @@ def test_both_register_one_avro_schema_under_one_subject(registry: FakeRegistry)
     assert len(registry.schemas) == 1
 
 
-def test_avro_types_of_references_are_found(registry: FakeRegistry) -> None:
+def test_avro_types_of_references_are_found(registry: FakeRegistry, theirs: Any) -> None:
     from confluent_kafka.schema_registry import Schema, SchemaReference
     from confluent_kafka.schema_registry.avro import AvroSerializer
 
@@ -171,7 +179,7 @@ def test_avro_types_of_references_are_found(registry: FakeRegistry) -> None:
     reference = SchemaReference("shop.Customer", "customer", 1)
     schema = Schema(json.dumps(order), "AVRO", [reference])
     value = {"by": {"name": "ann"}, "to": {"name": "bob"}}
-    record = AvroSerializer(theirs(registry), schema)(value, context())
+    record = AvroSerializer(theirs, schema)(value, context())
     person = pa.struct([("name", pa.string())])
     decoder = RecordDecoder(
         AVRO,
@@ -182,11 +190,11 @@ def test_avro_types_of_references_are_found(registry: FakeRegistry) -> None:
     assert decoded(decoder, [record]) == ([value], [None])
 
 
-def test_we_read_protobuf_of_confluents_serializer(registry: FakeRegistry) -> None:
+def test_we_read_protobuf_of_confluents_serializer(registry: FakeRegistry, theirs: Any) -> None:
     from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
     messages = shop_messages()
-    serialize = ProtobufSerializer(messages["shop.Order"], theirs(registry))
+    serialize = ProtobufSerializer(messages["shop.Order"], theirs)
     order = messages["shop.Order"](id="o1", cents=0, item=[{"sku": 2**40}, {"sku": 0}])
     records = [serialize(order, context())]
     columns = pa.struct(
@@ -210,7 +218,9 @@ def test_we_read_protobuf_of_confluents_serializer(registry: FakeRegistry) -> No
 
 
 @pytest.mark.parametrize("name", ["shop.Order", "shop.Refund", "shop.Refund.Reason"])
-def test_confluents_deserializer_reads_our_protobuf(registry: FakeRegistry, name: str) -> None:
+def test_confluents_deserializer_reads_our_protobuf(
+    registry: FakeRegistry, theirs: Any, name: str
+) -> None:
     from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 
     columns = pa.struct([("id", pa.string())])
@@ -225,7 +235,7 @@ def test_confluents_deserializer_reads_our_protobuf(registry: FakeRegistry, name
     )
     records = encoder.encode(pa.array([{"id": "o1"}, {"id": ""}], columns)).to_pylist()
     message = shop_messages()[name]
-    deserialize = ProtobufDeserializer(message, {"use.deprecated.format": False}, theirs(registry))
+    deserialize = ProtobufDeserializer(message, {"use.deprecated.format": False}, theirs)
     assert [deserialize(record, context()).id for record in records] == ["o1", ""]
     decoder = RecordDecoder(
         PROTOBUF,
@@ -238,11 +248,11 @@ def test_confluents_deserializer_reads_our_protobuf(registry: FakeRegistry, name
     assert decoded(decoder, records) == ([{"id": "o1"}, {"id": ""}], [None, None])
 
 
-def test_another_message_of_the_same_schema_is_broken(registry: FakeRegistry) -> None:
+def test_another_message_of_the_same_schema_is_broken(registry: FakeRegistry, theirs: Any) -> None:
     from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
     refund = shop_messages()["shop.Refund"]
-    record = ProtobufSerializer(refund, theirs(registry))(refund(id="r1"), context())
+    record = ProtobufSerializer(refund, theirs)(refund(id="r1"), context())
     columns = pa.struct([("id", pa.string())])
     for schemas, reason in (
         (ours(registry), "schema id 2: holds shop.Refund, not shop.Order"),
@@ -259,7 +269,7 @@ def test_another_message_of_the_same_schema_is_broken(registry: FakeRegistry) ->
         assert decoded(decoder, [record]) == ([None], [reason])
 
 
-def test_confluents_deserializer_reads_our_json(registry: FakeRegistry) -> None:
+def test_confluents_deserializer_reads_our_json(registry: FakeRegistry, theirs: Any) -> None:
     from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 
     columns = pa.struct([pa.field("id", pa.string(), False), ("cents", pa.int64())])
@@ -267,9 +277,9 @@ def test_confluents_deserializer_reads_our_json(registry: FakeRegistry) -> None:
         JSON, columns, schemas=ours(registry), is_framed=True, subject=f"{TOPIC}-value"
     )
     record = encoder.encode(pa.array(['{"id":"o1","cents":450}'])).to_pylist()[0]
-    deserialize = JSONDeserializer(None, schema_registry_client=theirs(registry))
+    deserialize = JSONDeserializer(None, schema_registry_client=theirs)
     assert deserialize(record, context()) == {"id": "o1", "cents": 450}
     schema = json.loads(registry.schemas[0]["schema"])
     assert schema["required"] == ["id"]
-    serialize = JSONSerializer(registry.schemas[0]["schema"], theirs(registry))
+    serialize = JSONSerializer(registry.schemas[0]["schema"], theirs)
     assert serialize({"id": "o1", "cents": 450}, context())[:5] == record[:5]

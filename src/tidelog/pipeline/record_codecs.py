@@ -121,6 +121,7 @@ class RecordDecoder(_Codec):
 
         from tidelog.pipeline.codecs.broken_rows import BrokenRows
 
+        values = values.cast(pa.binary())  # Spark may be set to give large ones
         broken = BrokenRows(len(values))
         there = values.is_valid().to_numpy(zero_copy_only=False)
         broken.add(np.flatnonzero(~there), NO_VALUE)
@@ -217,27 +218,20 @@ class RecordDecoder(_Codec):
     def _framed_messages(
         self, values: Any, rows: Indexes, ids: Indexes, broken: BrokenRows
     ) -> list[tuple[Indexes, Any]]:
+        """Rows of one schema and message are judged together."""
         import numpy as np
 
-        from tidelog.pipeline.codecs.framing import FRAME_BYTES, message_indexes
+        from tidelog.pipeline.codecs.framing import records_behind
 
         self.check()
-        records, own = [], []
-        for row, schema_id, value in zip(
-            rows.tolist(), ids.tolist(), values.take(rows).to_pylist(), strict=True
-        ):
-            try:
-                indexes, start = message_indexes(value, FRAME_BYTES)
-                problem = self._other_message(schema_id, indexes)
-            except ValueError as cut:
-                problem = str(cut)
-            if problem is None:
-                records.append(value[start:])
-                own.append(row)
-            else:
-                broken.add(np.array([row]), problem)
-        owners = np.array(own, np.int64)
-        return [(owners, self._made["reader"].read(records, owners, broken))] if own else []
+        parts = []
+        for schema_id in np.unique(ids).tolist():
+            for indexes, own, records in records_behind(values, rows[ids == schema_id], broken):
+                if problem := self._other_message(schema_id, indexes):
+                    broken.add(own, problem)
+                else:
+                    parts.append((own, self._made["reader"].read(records, own, broken)))
+        return parts
 
     def _other_message(self, schema_id: int, indexes: tuple[int, ...]) -> str | None:
         """Why a frame's message is not the declared one. By its name where schemas can be asked

@@ -7,6 +7,7 @@
     protobuf_columns   Protobuf messages to columns and back
     column_types       from the type that a format gives to the type of the declared column
     json_schema        the JSON Schema of columns
+    arrow_arrays       arrays by their buffers
     broken_rows        which rows of a batch are broken, and why
     framing            Confluent's frame before a record
     schema_registry    schemas by id: a registry, or a folder of files

@@ -17,13 +17,14 @@ the type can be promoted to, as in Avro for Java. Logical types are those of the
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from tidelog.pipeline.codecs.arrow_arrays import buffer_of, list_array, map_array, struct_array
 from tidelog.pipeline.codecs.avro_schema import (
     DECIMAL_PRECISION_MAX,
     NAMED,
@@ -49,7 +50,6 @@ PROMOTIONS: Final = {
 }
 # Items without bytes, such as nulls, which a few bytes could claim any number of.
 EMPTY_ITEMS_MAX: Final = 1_000
-_PADDING: Final = 16  # bytes behind the last record, so that no check is needed before a gather
 _VARINT_BYTES_MAX: Final = 10
 _INT_RANGE: Final = np.iinfo(np.int32)
 _MILLIS_MAX: Final = np.iinfo(np.int64).max // 1000
@@ -538,17 +538,6 @@ def _told(problem: Exception) -> str:
 # Bytes of all rows
 
 
-def buffer_of(values: Any) -> tuple[Any, Indexes]:
-    """The bytes of a binary array, padded, and its offsets in them."""
-    assert types.is_binary(values.type), values.type
-    _, offsets, data = values.buffers()
-    every = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-    first, last = int(every[0]), int(every[-1])
-    used = np.frombuffer(data, np.uint8, last) if data is not None else np.zeros(0, np.uint8)
-    padded = np.concatenate([used[first:last], np.zeros(_PADDING, np.uint8)])
-    return padded, every.astype(np.int64) - first
-
-
 def _varints(rows: Rows) -> Any:
     """Zigzag numbers of up to 64 bits; any number for a row that has none, which is broken."""
     first = rows.data[rows.positions]
@@ -809,26 +798,3 @@ def _refuse_repeated_keys(rows: Rows, offsets: Any, keys: Any, path: str) -> Non
         if len(set(own)) != len(own):
             told = f"field {path}: a key of the map comes twice"
             rows.broken.add(rows.owners[number : number + 1], told)
-
-
-# Arrow arrays of exactly the type of the column
-
-
-def struct_array(arrays: Sequence[Any], kind: Any, count: int, is_null: Any = None) -> Any:
-    if len(arrays):
-        mask = None if is_null is None else pa.array(is_null)
-        return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)
-    return pa.array([{}] * count, kind)
-
-
-def list_array(values: Sequence[Any], offsets: Any, kind: Any) -> Any:
-    bounds = pa.py_buffer(offsets.astype(np.int32))
-    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, bounds], children=list(values))
-
-
-def map_array(keys: Any, values: Any, offsets: Any, kind: Any) -> Any:
-    entry = pa.struct([pa.field("key", kind.key_type, False), kind.item_field])
-    if kind.num_fields == 1:
-        entry = kind.field(0).type
-    entries = pa.StructArray.from_arrays([keys, values], fields=list(entry))
-    return list_array([entries], offsets, kind)

@@ -9,12 +9,14 @@ in headers of the record are not read.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.pipeline.codecs.arrow_arrays import buffer_of
 from tidelog.pipeline.codecs.broken_rows import BrokenRows, Indexes
 
 FRAME_BYTES: Final = 5
@@ -34,12 +36,38 @@ def schema_ids(values: Any, rows: Indexes, broken: BrokenRows) -> tuple[Indexes,
     lengths = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False)[rows]
     broken.add(rows[lengths < FRAME_BYTES], f"has no frame: it is shorter than {FRAME_BYTES} bytes")
     rows = rows[lengths >= FRAME_BYTES]
-    heads = pc.binary_slice(values.take(pa.array(rows)), 0, FRAME_BYTES)
-    matrix = np.frombuffer(b"".join(heads.to_pylist()), np.uint8).reshape(-1, FRAME_BYTES)
+    data, offsets = buffer_of(values)
+    matrix = data[offsets[rows][:, None] + np.arange(FRAME_BYTES)]
     is_framed = matrix[:, 0] == MAGIC_BYTE
     broken.add(rows[~is_framed], "has no frame: its first byte is not 0")
     ids = matrix[is_framed, 1:].astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
     return rows[is_framed], ids
+
+
+def records_behind(
+    values: Any, rows: Indexes, broken: BrokenRows
+) -> Iterator[tuple[tuple[int, ...], Indexes, list[bytes]]]:
+    """Indexes of a message, the rows that have them, and the records behind the frames."""
+    data, offsets = buffer_of(values)
+    is_first = data[offsets[rows] + FRAME_BYTES] == 0  # the byte that most frames have
+    is_first &= offsets[rows + 1] > offsets[rows] + FRAME_BYTES
+    if is_first.any():
+        own = rows[is_first]
+        framed_ones = values.take(pa.array(own)).to_pylist()
+        yield (0,), own, [value[FRAME_BYTES + 1 :] for value in framed_ones]
+    others: dict[tuple[int, ...], tuple[list[int], list[bytes]]] = {}
+    for row in rows[~is_first].tolist():
+        value = values[row].as_py()
+        try:
+            indexes, start = message_indexes(value, FRAME_BYTES)
+        except ValueError as cut:
+            broken.add(np.array([row]), str(cut))
+            continue
+        own_rows, records = others.setdefault(indexes, ([], []))
+        own_rows.append(row)
+        records.append(value[start:])
+    for indexes, (own_rows, records) in others.items():
+        yield indexes, np.array(own_rows), records
 
 
 def message_indexes(value: bytes, position: int) -> tuple[tuple[int, ...], int]:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from tidelog.pipeline.codecs.avro_reader import list_array, map_array, struct_array
+from tidelog.pipeline.codecs.arrow_arrays import list_array, map_array, struct_array
 from tidelog.pipeline.codecs.broken_rows import BrokenRows, Indexes, converted, shown
 from tidelog.pipeline.codecs.column_types import TIMESTAMP, conversion, spark_name
 from tidelog.pipeline.codecs.errors import EncodeError, SchemaError
@@ -70,16 +70,24 @@ class ProtobufReader:
         """A struct for each record; `rows` are their rows in the batch."""
         from google.protobuf.message import DecodeError
 
-        parse = self._schema.message.FromString
-        messages: Values = []
-        for number, record in enumerate(records):
-            try:
-                messages.append(parse(record))
-            except DecodeError as problem:
-                name = self._schema.descriptor.full_name
-                broken.add(rows[number : number + 1], f"is no protobuf record of {name}: {problem}")
-                messages.append(self._schema.message())
+        try:
+            messages = list(map(self._schema.message.FromString, records))
+        except DecodeError:
+            messages = [
+                self._parsed(record, rows[number : number + 1], broken)
+                for number, record in enumerate(records)
+            ]
         return self._read(messages, rows, broken)
+
+    def _parsed(self, record: bytes, row: Indexes, broken: BrokenRows) -> Any:
+        from google.protobuf.message import DecodeError
+
+        try:
+            return self._schema.message.FromString(record)
+        except DecodeError as problem:
+            name = self._schema.descriptor.full_name
+            broken.add(row, f"is no protobuf record of {name}: {problem}")
+            return self._schema.message()
 
     def _message(self, descriptor: Any, columns: Any, path: str) -> ToColumn:
         repeated = _repeated_names(descriptor)
@@ -256,10 +264,10 @@ def _empty(message: Any) -> Any:
 
 
 def _moments(values: Values) -> Any:
-    micros = (
+    micros = [
         None if value is None else value.seconds * 1_000_000 + value.nanos // 1000
         for value in values
-    )
+    ]
     return pa.array(micros, pa.int64()).cast(TIMESTAMP)
 
 

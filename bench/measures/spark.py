@@ -103,7 +103,16 @@ def _figures(rounds: Rounds) -> list[Figure]:
         "kafka": Sample(min(rounds["floor"]["empty source"])),
         "tidelog": Sample(min(rounds["floor"]["tidelog"])),
     }
-    return [*figures, Figure("micro-batch / empty source", "ms", floor, False, 1.2)]
+    formats = [
+        _against(
+            f"pipeline source, {name} / JSON",
+            {"tidelog": rounds["formats"][kind]},
+            {"tidelog": rounds["formats"]["json"]},
+            0.5,
+        )
+        for kind, name in (("avro", "Avro"), ("protobuf", "Protobuf"))
+    ]
+    return [*figures, Figure("micro-batch / empty source", "ms", floor, False, 1.2), *formats]
 
 
 def _figure(label: str, rounds: Mapping[str, Sequence[float]], target: float) -> Figure:

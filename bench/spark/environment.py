@@ -21,6 +21,8 @@ PACKAGES = (
     "cramjam>=2.9",
     "lz4>=4.3",
     "zstandard>=0.23",
+    "fastavro>=1.9",
+    "protobuf>=5",
 )
 ARTIFACTS = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{PYSPARK_VERSION}",

@@ -23,6 +23,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.spark.record_formats import COLUMNS, records, source
 from tidelog.client.blocking.producer import Producer
 
 TOPIC = "bench"
@@ -32,6 +33,7 @@ WARM_UP_BATCHES = 10
 WRITE_PARTITIONS = 2
 STREAM_BATCH_ROWS = 500_000
 READER_TASKS = 2
+FORMAT_ROWS_PER_BATCH = 50_000
 
 
 def session(jars: str) -> SparkSession:
@@ -62,6 +64,7 @@ class Workload:
         self.connectors = ["kafka", "tidelog"] if has_peer else ["tidelog"]
         self.scratch = tempfile.mkdtemp(prefix="bench-spark-")
         self.serial = 0
+        self.filled: set[str] = set()  # topics of formats
 
     def close(self) -> None:
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -216,6 +219,39 @@ class Workload:
         times = [row["durationMs"]["triggerExecution"] for row in batches[WARM_UP_BATCHES:]]
         return statistics.median(times)
 
+    def format_read(self, kind: str) -> float:
+        """A source of a pipeline, decoded and judged, all of its columns used."""
+        from pyspark.sql.types import StructType
+
+        from tidelog.pipeline.formats import PARSED, REASON, judged
+
+        topic = f"format-{kind}"
+        if topic not in self.filled:
+            self._fill_with(topic, records(kind, FORMAT_ROWS_PER_BATCH))
+            self.filled.add(topic)
+        reader = self.spark.read.format("tidelog").option("subscribe", topic)
+        rows = reader.option("kafka.bootstrap.servers", self.bootstrap).load()
+        schema = StructType.fromDDL(COLUMNS)
+        told = judged(rows, source(kind, topic, Path(self.scratch)), schema)
+        parsed = told.where(f"{REASON} is null").select(f"{PARSED}.*")
+        started = time.perf_counter()
+        row = parsed.selectExpr(
+            "count(*) n", "sum(length(id) + length(city))", "sum(cents)", "max(at)", "sum(rate)"
+        ).collect()[0]
+        assert row.n == self.rows, (row, self.rows)
+        return self.rows / (time.perf_counter() - started)
+
+    def _fill_with(self, topic: str, values: list[bytes]) -> None:
+        import pyarrow as pa
+
+        partitions = pa.array([n % 2 for n in range(len(values))], pa.int32())
+        column = pa.array(values, pa.binary())
+        rows = pa.RecordBatch.from_arrays([column, partitions], ["value", "partition"])
+        with Producer({"bootstrap.servers": self.bootstrap}) as producer:
+            for _ in range(self.rows // len(values)):
+                producer.send_arrow(rows, topic)
+            producer.flush()
+
     def fill(self) -> None:
         import pyarrow as pa
 
@@ -249,6 +285,7 @@ def measured(workload: Workload, rounds: int, only: set[str]) -> dict[str, dict[
         ("batch write", workload.batch_write, both),
         ("stream write", workload.stream_write, both),
         ("floor", workload.floor, ["empty source", *both]),
+        ("formats", workload.format_read, ["json", "avro", "protobuf"]),
     ]
     found: dict[str, dict[str, list[float]]] = {}
     read_kinds = [row for row in measures[:3] if row[0] in only]
@@ -276,7 +313,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="batch read,direct read,ceiling,readers alone,stream read,batch write,stream write,"
-        "floor",
+        "floor,formats",
     )
     given = parser.parse_args()
     spark = session(given.jars)

@@ -14,7 +14,8 @@ A pipeline is a folder with one file, `pipeline.toml`; docs/pipelines.md is the 
     dataframes         a declaration as DataFrames, streaming or batch
     python_views       views that are functions of Python files, and what these import
     formats            Spark columns for JSON, CSV, raw, Avro and Protobuf, and why a row is broken
-    record_codecs      Avro and Protobuf to JSON text and back, inside Python workers
+    record_codecs      Avro and Protobuf as columns of Spark, decoded and encoded in Python workers
+    codecs/            the records themselves, as columns of Arrow; schemas by their id
     sink_rows          what a sink writes: keys and values, or columns
     query_layout       which queries there are, and which sinks share one
     query_start        the queries started, each on its folder of the checkpoint

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.pipeline.codecs.errors import SchemaError
 from tidelog.pipeline.declaration import (
     DEAD_LETTER,
     DECODED_FORMATS,
@@ -120,7 +121,10 @@ def _judged(rows: DataFrame, pipeline: Pipeline, source: Source) -> DataFrame:
     if source.tombstones == DROP:
         rows = rows.where("value is not null")
     if source.format.kind != RAW:
-        rows = judged(rows, source, parsed_schema(pipeline, source))
+        try:
+            rows = judged(rows, source, parsed_schema(pipeline, source))
+        except (SchemaError, TypeError) as problem:
+            raise pipeline.error(source.line, f"[source.{source.name}] {problem}") from None
         reason = F.when(F.spark_partition_id() >= 0, F.col(REASON))
         if source.tombstones == KEEP:
             reason = F.when(F.col("value").isNotNull(), reason)

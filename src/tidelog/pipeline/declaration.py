@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tidelog.errors import StartupError
+from tidelog.pipeline.codecs.schema_registry import SchemaSource
 
 AVAILABLE_NOW: Final = "available-now"
 DEFAULT_MASTER: Final = "local[*]"
 
 JSON, CSV, RAW, AVRO, PROTOBUF = "json", "csv", "raw", "avro", "protobuf"
 FORMATS: Final = (JSON, CSV, RAW, AVRO, PROTOBUF)
-# The formats whose rows are JSON text once a Python worker has decoded them.
+# The formats that Python workers decode.
 DECODED_FORMATS: Final = (AVRO, PROTOBUF)
 
 # What becomes of a record without a value, and of a row that an expectation finds wrong.
@@ -61,9 +62,11 @@ class Format:
     kind: str
     schema: str = ""  # columns as DDL; empty for raw and in sinks
     options: Mapping[str, str] = field(default_factory=dict)  # Spark's, for JSON and CSV
-    schema_file: Path | None = None  # an Avro schema, or a set of Protobuf descriptors
+    schema_file: Path | None = None  # of Avro, of JSON, or a set of Protobuf descriptors
     message: str = ""  # the Protobuf message's full name
-    is_confluent: bool = False  # five bytes of schema registry framing come before the record
+    is_confluent: bool = False  # the id of a schema stands before the record
+    schemas: SchemaSource | None = None  # where ids are looked up
+    subject: str = ""  # the name of a sink's schema in a registry
 
 
 @dataclass(frozen=True, slots=True)

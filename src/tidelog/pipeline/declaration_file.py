@@ -3,6 +3,7 @@
     [pipeline]      name, bootstrap, checkpoint, trigger, dead_letter, ...
     [kafka]         configuration of the Kafka clients, verbatim
     [spark]         master or remote; keys that begin with "spark." go to the session
+    [registry]      a schema registry, by Confluent's keys
     [source.NAME]   topic | topics | pattern; format, schema, watermark, start, ...
     [view.NAME]     sql | sql_file | python with inputs; watermark
     [expect.NAME]   on, sql, on_fail
@@ -18,6 +19,13 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+from tidelog.pipeline.codecs.errors import RegistryError
+from tidelog.pipeline.codecs.schema_registry import (
+    RegistrySettings,
+    SchemaFolder,
+    SchemaSource,
+    registry_settings,
+)
 from tidelog.pipeline.declaration import (
     AVAILABLE_NOW,
     AVRO,
@@ -55,7 +63,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 # What Spark takes for an interval; it knows no abbreviations, and wants the space.
 _DURATION = re.compile(r"(\d{1,9} +(millisecond|second|minute|hour|day|week)s?( +|$))+")
 _PYTHON = re.compile(r"([^:]+\.py):([A-Za-z_]\w*)")
-_TABLES: Final = ("pipeline", "kafka", "spark", "source", "view", "expect", "sink")
+_TABLES: Final = ("pipeline", "kafka", "spark", "registry", "source", "view", "expect", "sink")
 # Options of the connector that a source says by keys of its own.
 _DECLARED_OPTIONS: Final = {
     "subscribe": "topic or topics",
@@ -101,6 +109,7 @@ class _Declaration:
         self.lines = lines
         self.overrides = overrides
         self.problems: list[Problem] = []
+        self.registry: RegistrySettings | None = None  # of all that have none of their own
 
     def pipeline(self) -> Pipeline | list[Problem]:
         root = self._reader((), self.tables)
@@ -110,6 +119,8 @@ class _Declaration:
         dead_letter = settings.text("dead_letter", f"{name}.dead-letter")
         self._check_topics(settings, "dead_letter", [dead_letter])
         spark = self._reader(("spark",), root.table("spark"))
+        if "registry" in root.given:
+            self.registry = self._registry_keys(("registry",), root.table("registry"))
         sources = tuple(self._source(*row, dead_letter) for row in self._named("source"))
         views = tuple(self._view(*row) for row in self._named("view"))
         sinks = tuple(self._sink(*row) for row in self._named("sink"))
@@ -147,7 +158,7 @@ class _Declaration:
             line=reader.line(),
             topics=tuple(topics),
             pattern=self._pattern(reader),
-            format=self._format(reader, is_source=True),
+            format=self._format(reader),
             start=reader.text("start", "earliest"),
             watermark=self._watermark(reader),
             dead_letter=letters,
@@ -227,7 +238,7 @@ class _Declaration:
             source=source,
             kind=kind,
             target=target,
-            format=self._format(reader, is_source=False) if kind == TOPIC else Format(RAW),
+            format=self._format(reader, topic=target) if kind == TOPIC else Format(RAW),
             key=reader.text("key") if kind == TOPIC else "",
             mode=reader.choice("mode", _modes(kind), "append"),
             partition_by=tuple(reader.text_list("partition_by")) if kind == PARQUET else (),
@@ -239,26 +250,87 @@ class _Declaration:
 
     # Values
 
-    def _format(self, reader: TomlTable, *, is_source: bool) -> Format:
-        kind = reader.choice("format", FORMATS, JSON)
+    def _format(self, reader: TomlTable, topic: str | None = None) -> Format:
+        """Of a source, or of the sink that writes `topic`."""
+        kind, is_source = reader.choice("format", FORMATS, JSON), topic is None
         schema = reader.text("schema") if is_source and kind != RAW else ""
         if is_source and kind != RAW and not schema:
             fix = f"format {kind} needs to know the columns, for example {_SCHEMA_EXAMPLE}"
             reader.problem("schema", fix)
+        is_confluent = False
+        if kind in (AVRO, PROTOBUF, JSON):
+            is_confluent = reader.choice("framing", ("none", "confluent"), "none") == "confluent"
+        schemas = self._schemas(reader, kind, is_source=is_source) if is_confluent else None
         schema_file, message = None, ""
         if kind == AVRO:
-            reader.must_text("avro_schema", 'name the schema: avro_schema = "order.avsc"')
+            if not is_confluent:
+                reader.must_text("avro_schema", 'name the schema: avro_schema = "order.avsc"')
             schema_file = self._existing(reader, "avro_schema")
         elif kind == PROTOBUF:
             fix = 'name the output of protoc --descriptor_set_out: descriptors = "shop.desc"'
             reader.must_text("descriptors", fix)
             schema_file = self._existing(reader, "descriptors")
             message = reader.must_text("message", 'name the message: message = "shop.Order"')
-        is_confluent = False
-        if kind in (AVRO, PROTOBUF):
-            is_confluent = reader.choice("framing", ("none", "confluent"), "none") == "confluent"
+        elif kind == JSON and is_confluent and not is_source:
+            schema_file = self._existing(reader, "json_schema")
         options = self._reader((*reader.path, "format_options"), reader.table("format_options"))
-        return Format(kind, schema, options.texts(), schema_file, message, is_confluent)
+        subject = "" if is_source else f"{topic}-value"
+        return Format(
+            kind, schema, options.texts(), schema_file, message, is_confluent, schemas, subject
+        )
+
+    def _schemas(self, reader: TomlTable, kind: str, *, is_source: bool) -> SchemaSource | None:
+        """Where the ids of schemas are looked up."""
+        if is_source and kind == JSON:
+            return None  # JSON says itself what it is
+        folder, own = reader.text("schemas"), self._own_registry(reader)
+        if folder and own is not None:
+            reader.problem("registry", "stands beside schemas; keep one of them")
+        if folder and kind == PROTOBUF and not is_source:
+            reader.problem("schemas", "a sink of Protobuf needs a registry, which takes its schema")
+        if folder:
+            return self._folder(reader, self.file.parent / folder)
+        if own is not None or "registry" in reader.given:
+            return own
+        if "registry" not in self.tables and (kind == AVRO or not is_source):
+            fix = 'add registry = "http://localhost:8081", or schemas = "folder" of files by id'
+            reader.problem("framing", f"confluent needs the schemas of its ids; {fix}")
+        return self.registry
+
+    def _own_registry(self, reader: TomlTable) -> RegistrySettings | None:
+        """An address, or a table of Confluent's keys."""
+        if isinstance(reader.given.get("registry"), str):
+            given = {"schema.registry.url": reader.text("registry")}
+            return self._registry_settings(reader, "registry", given)
+        table = reader.table("registry")
+        return self._registry_keys((*reader.path, "registry"), table) if table else None
+
+    def _folder(self, reader: TomlTable, folder: Path) -> SchemaFolder | None:
+        try:
+            made = SchemaFolder(folder)
+        except (OSError, UnicodeDecodeError, RegistryError) as problem:
+            reader.problem("schemas", f"{folder} cannot be read: {problem}")
+            return None
+        if not len(made):
+            reader.problem("schemas", f"{folder} has no files like 7.avsc, 7.proto or 7.json")
+        return made
+
+    def _registry_keys(
+        self, path: tuple[str, ...], table: dict[str, Any]
+    ) -> RegistrySettings | None:
+        reader, known = self._reader(path, table), len(self.problems)
+        given = reader.texts()
+        return self._registry_settings(reader, None, given) if len(self.problems) == known else None
+
+    def _registry_settings(
+        self, reader: TomlTable, key: str | None, given: dict[str, str]
+    ) -> RegistrySettings | None:
+        try:
+            return registry_settings(given)
+        except ValueError as problem:
+            wrong, _, told = str(problem).partition(": ")
+            reader.problem(key or wrong, told)
+            return None
 
     def _watermark(self, reader: TomlTable) -> Watermark | None:
         if "watermark" not in reader.given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tidelog.pipeline.codecs.errors import SchemaError
 from tidelog.pipeline.declaration import DECODED_FORMATS, RAW, TOPIC
 from tidelog.pipeline.formats import value_column
 from tidelog.pipeline.record_codecs import missing_codec
@@ -26,6 +27,8 @@ def sink_rows(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> DataFrame:
         raise pipeline.error(sink.line, f"[sink.{sink.name}] {reason}")
     try:
         return _records(sink, frame)
+    except (SchemaError, TypeError) as problem:
+        raise pipeline.error(sink.line, f"[sink.{sink.name}] {problem}") from None
     except spark_exception() as error:
         raise pipeline.error(sink.line, f"[sink.{sink.name}] {summary(error)}") from None
 
@@ -37,7 +40,7 @@ def _records(sink: Sink, frame: DataFrame) -> DataFrame:
     if sink.format.kind == RAW:
         return frame.withColumn("key", key[0]) if key else frame
     written = frame.drop(HEADERS)
-    return written.select(*key, value_column(sink.format).alias("value"))
+    return written.select(*key, value_column(sink.format, written.schema).alias("value"))
 
 
 def topic_options(pipeline: Pipeline, topic: str | None) -> dict[str, str]:

@@ -99,10 +99,10 @@ def test_numbers_and_flags_become_option_texts() -> None:
 def test_avro_names_its_schema_file(tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text("{}")
     schema = 'schema = "id string, at timestamp"'
-    more = f'{schema}\nformat = "avro"\navro_schema = "order.avsc"\nframing = "confluent"'
+    more = f'{schema}\nformat = "avro"\navro_schema = "order.avsc"'
     format = parsed(changed(schema, more), tmp_path).sources[0].format
     assert (format.kind, format.schema_file) == (AVRO, tmp_path / "order.avsc")
-    assert format.is_confluent
+    assert not format.is_confluent
 
 
 def test_a_folder_without_a_pipeline_says_how_to_make_one(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tidelog.pipeline.declaration import AVAILABLE_NOW, DECODED_FORMATS, PARQUET
 from tidelog.pipeline.formats import value_column
 from tidelog.pipeline.record_codecs import missing_codec
 from tidelog.pipeline.spark_errors import spark_exception, summary
+from tidelog.spark.lag import source_lag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,34 +68,12 @@ class QueryProgress:
             int(operator.get("numRowsDroppedByWatermark", 0))
             for operator in progress.get("stateOperators", ())
         )
-        self.lag = sum(source_lag(source) for source in progress["sources"])
+        self.lag = sum(sum(source_lag(source).values()) for source in progress["sources"])
         if "addBatch" in progress["durationMs"]:
             self.batch_ms = batch_ms
         seconds = max(batch_ms, 1) / 1000
         self.rows_in_per_s = rows_in / seconds
         self.rows_out_per_s = rows_out / seconds
-
-
-def source_lag(source: Mapping[str, Any]) -> int:
-    latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
-    return sum(
-        max(0, offset - end.get(partition, {}).get(index, 0))
-        for partition, offsets in latest.items()
-        for index, offset in offsets.items()
-    )
-
-
-def _offsets(told: Any) -> dict[str, dict[str, int]]:
-    """Of each topic's partitions. Spark gives offsets as JSON, or as text of JSON; a topic's id may
-    be among them.
-    """
-    found = json.loads(told) if isinstance(told, str) else told
-    if not isinstance(found, dict):
-        return {}
-    return {
-        topic: {index: offset for index, offset in rows.items() if isinstance(offset, int)}
-        for topic, rows in found.items()
-    }
 
 
 def _rows_out(progress: Mapping[str, Any]) -> int:

@@ -125,6 +125,8 @@ class Pipeline:
     sources: tuple[Source, ...]
     views: tuple[View, ...]
     sinks: tuple[Sink, ...]
+    references: tuple[str, ...] = ()  # ${env:NAME} and ${file:PATH} in the file
+    hidden_settings: tuple[str, ...] = ()  # names of Spark's settings and options with their values
 
     @property
     def folder(self) -> Path:

@@ -30,6 +30,9 @@ JAVA_VERSION_MIN: Final = 17
 INSTALL: Final = "pip install 'tidelog[spark]'"
 # PySpark logs every error that it also raises.
 _ERROR_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+# What Spark hides by default, in its event log and wherever it shows settings.
+_HIDDEN_BY_SPARK: Final = "(?i)secret|password|token|access[.]?key"
+_REDACTION: Final = "spark.redaction.regex"
 _CONNECT_MODULES: Final = ("grpc", "google.rpc", "grpc_status")
 
 
@@ -82,13 +85,34 @@ def open_session(pipeline: Pipeline, log_file: Path | None) -> SparkSession:
     reason = missing(pipeline.remote)
     if reason is not None:
         raise StartupError(reason)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _choose_python(pipeline)
     for name in _ERROR_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if log_file is None:
         return _make(pipeline)
     with _standard_error_in(log_file):
         return _make(pipeline)
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit runs this process; then it has decided where Spark runs."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def is_local(pipeline: Pipeline) -> bool:
+    return pipeline.master.startswith("local") and not pipeline.remote and not is_submitted()
+
+
+def _choose_python(pipeline: Pipeline) -> None:
+    """Spark runs the same command in its driver and on its workers. On this machine that is this
+    Python. Elsewhere it is `python3`: here it finds this Python, there it finds the worker's."""
+    if "PYSPARK_PYTHON" in os.environ or is_submitted():
+        return
+    if is_local(pipeline):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        folder = str(Path(sys.executable).parent)
+        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])
 
 
 def _make(pipeline: Pipeline) -> SparkSession:
@@ -99,8 +123,9 @@ def _make(pipeline: Pipeline) -> SparkSession:
     if pipeline.remote:
         builder = builder.remote(pipeline.remote)
     else:
-        builder = builder.master(pipeline.master)
-        settings = {**_quiet(pipeline), **settings}
+        if not is_submitted():
+            builder = builder.master(pipeline.master)
+        settings = _hiding(pipeline, {**_quiet(pipeline), **settings})
     for name, value in settings.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
@@ -111,6 +136,25 @@ def _make(pipeline: Pipeline) -> SparkSession:
     return session
 
 
+def _hiding(pipeline: Pipeline, settings: dict[str, str]) -> dict[str, str]:
+    """PySpark hands settings to its JVM on the command line, which everybody on the machine can
+    read. So the JVM starts without those that are secret, and gets them with the session."""
+    if not pipeline.hidden_settings:
+        return settings
+    from pyspark import SparkConf, SparkContext
+
+    # The event log also shows settings of Hadoop, without their prefix.
+    names = [re.escape(name.removeprefix("spark.hadoop.")) for name in pipeline.hidden_settings]
+    hidden = "|".join([settings.get(_REDACTION, _HIDDEN_BY_SPARK), *names])
+    settings = {**settings, _REDACTION: hidden}
+    shown = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        if name not in pipeline.hidden_settings:
+            shown.set(name, value)
+    SparkContext._ensure_initialized(conf=shown)
+    return settings
+
+
 def _quiet(pipeline: Pipeline) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
@@ -118,7 +162,7 @@ def _quiet(pipeline: Pipeline) -> dict[str, str]:
         "spark.sql.streaming.noDataProgressEventInterval": "1000",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
     }
-    if pipeline.master.startswith("local"):
+    if is_local(pipeline):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.host"] = "127.0.0.1"

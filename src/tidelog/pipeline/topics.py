@@ -12,8 +12,9 @@ from tidelog.client.admin.topics import NewTopic
 from tidelog.client.blocking.admin import Admin
 from tidelog.client.errors import ClientError
 from tidelog.config.client import AdminConfig
-from tidelog.errors import ErrorCode
 from tidelog.pipeline.declaration import PipelineError, Place, Problem
+from tidelog.spark.references import resolved
+from tidelog.spark.topics import create_topics
 
 if TYPE_CHECKING:
     from tidelog.pipeline.declaration import Pipeline
@@ -23,7 +24,9 @@ _FIRST_ANSWER_TIMEOUT_MS: Final = 5_000
 
 def prepare_topics(pipeline: Pipeline) -> list[str]:
     """The topics that were made; raises with the line of a source whose topic is not there."""
-    given = {key: value for key, value in pipeline.kafka.items() if key in AdminConfig.TABLE}
+    given = {
+        key: resolved(text) for key, text in pipeline.kafka.items() if key in AdminConfig.TABLE
+    }
     config = {
         "default.api.timeout.ms": _FIRST_ANSWER_TIMEOUT_MS,
         **given,
@@ -60,8 +63,4 @@ def _prepare(admin: Admin, pipeline: Pipeline) -> list[str]:
     if problems:
         raise PipelineError(*problems)
     made = {name: partitions for name in absent if (partitions := wanted[name]) is not None}
-    for result in admin.create_topics(NewTopic(*row) for row in made.items()).values():
-        # Somebody else may have made one meanwhile.
-        if result.error is not None and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise result.error
-    return list(made)
+    return create_topics(admin, [NewTopic(*row) for row in made.items()])

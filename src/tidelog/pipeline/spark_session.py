@@ -85,7 +85,7 @@ def open_session(pipeline: Pipeline, log_file: Path | None) -> SparkSession:
     reason = missing(pipeline.remote)
     if reason is not None:
         raise StartupError(reason)
-    _choose_python(pipeline)
+    choose_python(pipeline)
     for name in _ERROR_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if log_file is None:
@@ -103,7 +103,7 @@ def is_local(pipeline: Pipeline) -> bool:
     return pipeline.master.startswith("local") and not pipeline.remote and not is_submitted()
 
 
-def _choose_python(pipeline: Pipeline) -> None:
+def choose_python(pipeline: Pipeline) -> None:
     """Spark runs the same command in its driver and on its workers. On this machine that is this
     Python. Elsewhere it is `python3`: here it finds this Python, there it finds the worker's."""
     if "PYSPARK_PYTHON" in os.environ or is_submitted():

@@ -24,6 +24,7 @@ INLINE_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "examples" / "README.md",
 ]
 
 

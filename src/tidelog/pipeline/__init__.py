@@ -5,11 +5,13 @@ A pipeline is a folder with one file, `pipeline.toml`; docs/pipelines.md is the 
 
     declaration        what a pipeline is, as checked values; errors that name file, line and fix
     declaration_file   pipeline.toml to a declaration, or every problem with its line
+    declared_references   `${env:NAME}` and `${file:PATH}` in the file
     toml_table         values of one TOML table, by key and type, with their lines
     example            the commented example that `init` writes, which is also what the demo runs
     topics             topics that a pipeline needs, made where they are not there
     checkpoint         folders of the queries, and the record of what made them
     restart_plan       what starting on a checkpoint would do to each query
+    package            one archive for Spark's workers that have no tidelog
     spark_session      whether Spark can run here, and a session without its noise
     dataframes         a declaration as DataFrames, streaming or batch
     python_views       views that are functions of Python files, and what these import

@@ -161,6 +161,8 @@ class Pipeline:
     views: tuple[View, ...]
     sinks: tuple[Sink, ...]
     expectations: tuple[Expectation, ...] = ()
+    references: tuple[str, ...] = ()  # ${env:NAME} and ${file:PATH} in the file
+    hidden_settings: tuple[str, ...] = ()  # names of Spark's settings and options with their values
 
     @property
     def folder(self) -> Path:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,7 +55,9 @@ from tidelog.pipeline.declaration import (
     View,
     Watermark,
 )
+from tidelog.pipeline.declared_references import DeclaredReferences
 from tidelog.pipeline.toml_table import TomlLines, TomlTable, syntax_error_line
+from tidelog.spark.references import without_values
 
 FILE_NAME: Final = "pipeline.toml"
 
@@ -92,10 +95,27 @@ def parse_pipeline(file: Path, text: str, overrides: dict[str, str]) -> Pipeline
     except tomllib.TOMLDecodeError as error:
         place = Place(file, syntax_error_line(str(error)))
         raise PipelineError(Problem(place, f"is no valid TOML: {error}")) from None
-    declared = _Declaration(file, tables, TomlLines(text), overrides).pipeline()
+    lines = TomlLines(text)
+    references = DeclaredReferences(file, tables, lines)
+    if references.problems:
+        raise PipelineError(*references.problems)
+    declared = _Declaration(file, references.tables, lines, overrides).pipeline()
     if isinstance(declared, Pipeline):
-        return declared
-    raise PipelineError(*sorted(declared, key=lambda problem: problem.place.line))
+        if declared.remote and references.hidden_settings:
+            names = ", ".join(references.hidden_settings)
+            told = f"Spark Connect cannot keep {names} out of the server's logs; set it there"
+            raise PipelineError(Problem(Place(file, lines.line("spark", "remote")), told))
+        return replace(
+            declared,
+            references=tuple(dict.fromkeys(references.found)),
+            hidden_settings=tuple(dict.fromkeys(references.hidden_settings)),
+        )
+    raise PipelineError(
+        *(
+            Problem(problem.place, without_values(problem.message, references.found))
+            for problem in sorted(declared, key=lambda problem: problem.place.line)
+        )
+    )
 
 
 class _Declaration:

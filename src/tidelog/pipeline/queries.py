@@ -21,6 +21,7 @@ from tidelog.pipeline.dataframes import EXPECT_METRIC, EXPECTATION_FAILED
 from tidelog.pipeline.declaration import PipelineError, Place, Problem
 from tidelog.pipeline.spark_errors import spark_exception, summary
 from tidelog.pipeline.topic_writer import reasons_of
+from tidelog.spark.lag import source_lag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,7 +73,7 @@ class QueryProgress:
             int(operator.get("numRowsDroppedByWatermark", 0))
             for operator in progress.get("stateOperators", ())
         )
-        self.lag = sum(source_lag(source) for source in progress["sources"])
+        self.lag = sum(sum(source_lag(source).values()) for source in progress["sources"])
         if "addBatch" in progress["durationMs"]:
             self.batch_ms = batch_ms
         seconds = max(batch_ms, 1) / 1000
@@ -88,28 +89,6 @@ class QueryProgress:
         observed = _observed(progress)
         self.reasons += reasons_of(observed[1] if len(observed) > 1 else None)
         return int(observed[0] or 0)
-
-
-def source_lag(source: Mapping[str, Any]) -> int:
-    latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
-    return sum(
-        max(0, offset - end.get(partition, {}).get(index, 0))
-        for partition, offsets in latest.items()
-        for index, offset in offsets.items()
-    )
-
-
-def _offsets(told: Any) -> dict[str, dict[str, int]]:
-    """Of each topic's partitions. Spark gives offsets as JSON, or as text of JSON; a topic's id may
-    be among them.
-    """
-    found = json.loads(told) if isinstance(told, str) else told
-    if not isinstance(found, dict):
-        return {}
-    return {
-        topic: {index: offset for index, offset in rows.items() if isinstance(offset, int)}
-        for topic, rows in found.items()
-    }
 
 
 def _dropped(progress: Mapping[str, Any]) -> dict[str, int]:

@@ -31,6 +31,9 @@ JAVA_VERSION_MIN: Final = 17
 INSTALL: Final = "pip install 'tidelog[spark]'"
 # PySpark logs every error that it also raises.
 _ERROR_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+# What Spark hides by default, in its event log and wherever it shows settings.
+_HIDDEN_BY_SPARK: Final = "(?i)secret|password|token|access[.]?key"
+_REDACTION: Final = "spark.redaction.regex"
 _CONNECT_MODULES: Final = ("grpc", "google.rpc", "grpc_status")
 
 
@@ -83,7 +86,7 @@ def open_session(pipeline: Pipeline, log_file: Path | None) -> SparkSession:
     reason = missing(pipeline.remote)
     if reason is not None:
         raise StartupError(reason)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    choose_python(pipeline)
     for name in _ERROR_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
@@ -96,6 +99,27 @@ def open_session(pipeline: Pipeline, log_file: Path | None) -> SparkSession:
         raise StartupError(f"Spark did not start: {summary(error)}; more is {where}") from error
 
 
+def is_submitted() -> bool:
+    """Whether spark-submit runs this process; then it has decided where Spark runs."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def is_local(pipeline: Pipeline) -> bool:
+    return pipeline.master.startswith("local") and not pipeline.remote and not is_submitted()
+
+
+def choose_python(pipeline: Pipeline) -> None:
+    """Spark runs the same command in its driver and on its workers. On this machine that is this
+    Python. Elsewhere it is `python3`: here it finds this Python, there it finds the worker's."""
+    if "PYSPARK_PYTHON" in os.environ or is_submitted():
+        return
+    if is_local(pipeline):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        folder = str(Path(sys.executable).parent)
+        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])
+
+
 def _make(pipeline: Pipeline) -> SparkSession:
     from pyspark.sql import SparkSession
 
@@ -104,12 +128,13 @@ def _make(pipeline: Pipeline) -> SparkSession:
     if pipeline.remote:
         builder = builder.remote(pipeline.remote)
     else:
-        builder = builder.master(pipeline.master)
-        settings = {**_quiet(pipeline), **settings}
+        if not is_submitted():
+            builder = builder.master(pipeline.master)
+        settings = _hiding(pipeline, {**_quiet(pipeline), **settings})
     for name, value in settings.items():
         builder = builder.config(name, value)
     if not pipeline.remote:
-        _start_jvm({"spark.master": pipeline.master, **settings})
+        _start_jvm(pipeline, {"spark.master": pipeline.master, **settings})
     session: SparkSession = builder.getOrCreate()
     if pipeline.remote:
         from tidelog.spark.source import TidelogDataSource
@@ -118,18 +143,32 @@ def _make(pipeline: Pipeline) -> SparkSession:
     return session
 
 
-def _start_jvm(settings: Mapping[str, str]) -> None:
+def _start_jvm(pipeline: Pipeline, settings: Mapping[str, str]) -> None:
     """In a session of its own: a signal to this process and its group, such as Ctrl-C and `timeout`
-    send it, must not end the JVM before its queries are stopped. It ends when this process has."""
+    send it, must not end the JVM before its queries are stopped. It ends when this process has.
+
+    PySpark hands settings to its JVM on the command line, which everybody on the machine can read.
+    So the JVM starts without those that are secret, and gets them with the session."""
     from pyspark import SparkConf, SparkContext, java_gateway
 
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False)
         for name, value in settings.items():
-            conf.set(name, value)
+            if name not in pipeline.hidden_settings:
+                conf.set(name, value)
         launch: Any = java_gateway.launch_gateway
         gateway = launch(conf, popen_kwargs={"start_new_session": True})
         SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _hiding(pipeline: Pipeline, settings: dict[str, str]) -> dict[str, str]:
+    """With Spark told to hide what is secret of them."""
+    if not pipeline.hidden_settings:
+        return settings
+    # The event log also shows settings of Hadoop, without their prefix.
+    names = [re.escape(name.removeprefix("spark.hadoop.")) for name in pipeline.hidden_settings]
+    hidden = "|".join([settings.get(_REDACTION, _HIDDEN_BY_SPARK), *names])
+    return {**settings, _REDACTION: hidden}
 
 
 def _quiet(pipeline: Pipeline) -> dict[str, str]:
@@ -139,7 +178,7 @@ def _quiet(pipeline: Pipeline) -> dict[str, str]:
         "spark.sql.streaming.noDataProgressEventInterval": "1000",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
     }
-    if pipeline.master.startswith("local"):
+    if is_local(pipeline):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.host"] = "127.0.0.1"

@@ -153,8 +153,10 @@ def _instead(word: str, known: Sequence[str]) -> str:
 
 
 def _shown(value: Any) -> str:
+    """Whole, or not at all: half of a value cannot be recognised as a secret."""
     text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    kinds = {"dict": "a table", "list": "a list", "str": "a long text"}
+    return text if len(text) <= 40 else kinds.get(type(value).__name__, "a long value")
 
 
 class TomlLines:

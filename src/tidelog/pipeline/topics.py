@@ -17,6 +17,7 @@ from tidelog.client.errors import ClientError
 from tidelog.config.client import AdminConfig
 from tidelog.errors import ErrorCode
 from tidelog.pipeline.declaration import TOPIC, PipelineError, Place, Problem
+from tidelog.spark.references import resolved
 
 if TYPE_CHECKING:
     from tidelog.pipeline.declaration import Pipeline, TopicCreation
@@ -27,7 +28,9 @@ _FIRST_ANSWER_TIMEOUT_MS: Final = 5_000
 def prepare_topics(pipeline: Pipeline) -> list[str]:
     """The topics that were made; raises with the line of a source whose topic is not there, and of
     whatever topic the broker refuses to make."""
-    given = {key: value for key, value in pipeline.kafka.items() if key in AdminConfig.TABLE}
+    given = {
+        key: resolved(text) for key, text in pipeline.kafka.items() if key in AdminConfig.TABLE
+    }
     config = {
         "default.api.timeout.ms": _FIRST_ANSWER_TIMEOUT_MS,
         **given,

@@ -5,6 +5,7 @@ docs/spark.md is the manual, docs/design/0007-spark-connector.md the reasons.
 
     source               the DataSource class, what Spark meets first
     options              option texts to checked values, for the source and for the sink
+    references           `${env:NAME}` and `${file:PATH}`: secrets that Spark never sees
     subscription         which partitions `assign`, `subscribe` and `subscribePattern` choose
     offsets              offsets of partitions as JSON, and what a query may start from and end at
     offset_ranges        ranges of offsets: what of them the logs hold, and how they become tasks
@@ -12,8 +13,11 @@ docs/spark.md is the manual, docs/design/0007-spark-connector.md the reasons.
     reader               Spark's interfaces for reading topics, batch and streaming
     micro_batch_stream   where the batches of a streaming query begin and end
     group_commit         offsets shown to lag tools
+    lag                  how far a query is behind its topics, for any PySpark program
+    topics               topics that a job needs, made where they are not there
     executor             a task's reading of one range, and what a worker keeps from task to task
     writer               Spark's interfaces for writing, and which columns can be written
+    shipped              whether a package of tidelog fits the Python that runs it
     log_reader           Spark's interface for reading segment files without a broker
     log_planning         which slices of which segment files a query reads
     log_directory        the files of a data directory, found and measured
@@ -21,3 +25,7 @@ docs/spark.md is the manual, docs/design/0007-spark-connector.md the reasons.
 Only the modules that implement Spark's interfaces import pyspark. Nothing here imports a package
 of the broker.
 """
+
+from tidelog.spark.shipped import require_fitting_here
+
+require_fitting_here()

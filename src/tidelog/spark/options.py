@@ -50,6 +50,12 @@ from tidelog.spark.offsets import (
     partitions_from_text,
     partitions_text,
 )
+from tidelog.spark.references import (
+    MissingReference,
+    resolved,
+    resolved_values,
+    without_values,
+)
 from tidelog.spark.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from tidelog.types import TopicPartition
 
@@ -220,7 +226,7 @@ class SourceOptions:
     """Plain data: it travels to the executors."""
 
     subscription: Subscription | None  # None only with path: everything there
-    client: dict[str, str]
+    client: dict[str, str]  # may hold references; the configurations have their values
     start: OffsetLimit | None  # None: the default of batch or stream
     end: OffsetLimit | None
     latest_if_no_match: bool
@@ -259,7 +265,7 @@ class SourceOptions:
         return Word.LATEST if self.start is None else self.start
 
     def driver_config(self) -> ConsumerConfig:
-        return ConsumerConfig(self.client)
+        return ConsumerConfig(resolved_values(self.client))
 
     def executor_config(self) -> ConsumerConfig:
         """kafkaConsumer.pollTimeoutMs is how long an executor waits for records it knows of."""
@@ -267,7 +273,7 @@ class SourceOptions:
             "default.api.timeout.ms": self.poll_timeout_ms,
             "max.partition.fetch.bytes": FETCH_BYTES,
         }
-        return ConsumerConfig({**defaults, **self.client})
+        return ConsumerConfig({**defaults, **resolved_values(self.client)})
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -304,7 +310,10 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     topic: str | None  # overrides the topic column
-    client: dict[str, str]
+    client: dict[str, str]  # may hold references
+
+    def producer_options(self) -> dict[str, str]:
+        return resolved_values(self.client)
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -326,7 +335,7 @@ def client_options(
     needs_broker: bool = True,
     kind: type[ConsumerConfig] | type[ProducerConfig] = ConsumerConfig,
 ) -> dict[str, str]:
-    """The kafka.* options, checked, without their prefix."""
+    """The kafka.* options, checked, without their prefix. References stay in them."""
     options = texts.kafka()
     for name, advice in refused.items():
         if name in options:
@@ -336,24 +345,35 @@ def client_options(
     if "bootstrap.servers" not in options:
         hint = "" if texts else _HINT_WITHOUT_OPTIONS
         raise InvalidOption("kafka.bootstrap.servers", f"must be set{hint}")
+    values = _looked_up(options)
     try:
         if kind is ConsumerConfig:
-            options = _without_writers_keys(options)
-        config = kind(options)
+            options = _without_writers_keys(options, values)
+        config = kind({name: values[name] for name in options})
     except UnknownKey as problem:
         hint = f"; did you mean kafka.{problem.nearest}?" if problem.nearest else ""
         raise InvalidOption(f"kafka.{problem.name}", f"is unknown{hint}") from problem
     except InvalidValue as problem:
         value = options.get(problem.name)
-        raise InvalidOption(f"kafka.{problem.name}", f"{problem.rule}, got {value}") from problem
+        raise InvalidOption(f"kafka.{problem.name}", f"{problem.rule}, got {value}") from None
     except ConfigError as problem:
-        raise InvalidOption("kafka.*", str(problem)) from problem
+        raise InvalidOption("kafka.*", without_values(str(problem), options.values())) from None
     for warning in config.warnings:
         logger.debug("kafka option: %s", warning)
     return options
 
 
-def _without_writers_keys(options: dict[str, str]) -> dict[str, str]:
+def _looked_up(options: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name, text in options.items():
+        try:
+            found[name] = resolved(text)
+        except MissingReference as problem:
+            raise InvalidOption(f"kafka.{name}", str(problem)) from None
+    return found
+
+
+def _without_writers_keys(options: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
     """Source and sink are often given the same options; Kafka's consumer passes over those that are
     the producer's alone. They are checked all the same."""
     kept = {}
@@ -362,7 +382,7 @@ def _without_writers_keys(options: dict[str, str]) -> dict[str, str]:
         if key is None or ConsumerConfig.TABLE.get(name) is not None:
             kept[name] = text
         else:
-            key.parse(text)
+            key.parse(values[name])
             logger.debug("kafka option: %s has no effect on a source", name)
     return kept
 

@@ -65,7 +65,7 @@ class RowSink:
         self.columns = columns
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> RowsWritten:
-        producer = process_producer(self.options.client)
+        producer = process_producer(self.options.producer_options())
         under_way: deque[ArrowDelivery] = deque()
         rows = 0
         for batch in batches:

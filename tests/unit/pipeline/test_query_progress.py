@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.pipeline.queries import OUT_METRIC, QueryProgress, source_lag
+from tidelog.pipeline.queries import OUT_METRIC, QueryProgress
 
 
 def report(second: int, *, rows: int, out: int, batch: int = 0, **more: Any) -> dict[str, Any]:
@@ -44,8 +44,9 @@ def test_a_trigger_without_a_batch_leaves_the_time_of_the_last_one() -> None:
 
 
 def test_lag_counts_partitions_that_were_never_read() -> None:
-    assert source_lag(report(1, rows=0, out=0)["sources"][0]) == 2 + 4 + 1
-    assert source_lag({"endOffset": None, "latestOffset": None}) == 0
+    progress = QueryProgress()
+    progress.take(report(1, rows=0, out=0))
+    assert progress.lag == 2 + 4 + 1
 
 
 def test_rows_that_came_too_late_are_counted() -> None:
@@ -59,11 +60,3 @@ def test_rows_out_are_found_in_the_reports_of_spark_connect_too() -> None:
     progress.take(report(1, rows=9, out=0, observedMetrics={OUT_METRIC: {"values": [7]}}))
     progress.take(report(2, rows=0, out=0, observedMetrics={}))
     assert progress.rows_out == 7
-
-
-def test_the_id_of_a_topic_is_no_offset() -> None:
-    source = {
-        "endOffset": {"t": {"0": 10, "id": "7uIfjXpdQ6eSVFYqlTB3mA"}},
-        "latestOffset": {"t": {"0": 12, "id": "7uIfjXpdQ6eSVFYqlTB3mA"}},
-    }
-    assert source_lag(source) == 2

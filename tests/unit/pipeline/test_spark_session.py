@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from tidelog.pipeline import spark_session
+from tidelog.pipeline.declaration import Pipeline
+from tidelog.pipeline.declaration_file import load_pipeline
+from tidelog.pipeline.example import write_example
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
@@ -56,3 +61,50 @@ def test_connect_needs_its_packages_and_no_java(monkeypatch: pytest.MonkeyPatch)
     assert spark_session.missing("sc://host") == (
         "Spark Connect needs grpc: pip install 'pyspark[connect]'"
     )
+
+
+@pytest.fixture
+def without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    for name in ("PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.setenv(name, "")  # so that it is put back afterwards
+        monkeypatch.delenv(name)
+
+
+def pipeline_on(master: str, folder: Path) -> Pipeline:
+    write_example(folder)
+    return load_pipeline(folder, {"master": master})
+
+
+@pytest.mark.usefixtures("without_variables")
+def test_workers_on_this_machine_run_this_python(tmp_path: Path) -> None:
+    spark_session.choose_python(pipeline_on("local[2]", tmp_path))
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert os.environ["PATH"] == "/usr/bin"
+
+
+@pytest.mark.usefixtures("without_variables")
+def test_workers_elsewhere_run_their_python3_and_the_driver_finds_this_one(tmp_path: Path) -> None:
+    spark_session.choose_python(pipeline_on("spark://host:7077", tmp_path))
+    assert "PYSPARK_PYTHON" not in os.environ
+    assert os.environ["PATH"] == f"{Path(sys.executable).parent}:/usr/bin"
+
+
+@pytest.mark.usefixtures("without_variables")
+@pytest.mark.parametrize("name", ["PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"])
+def test_a_python_that_somebody_else_has_chosen_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    spark_session.choose_python(pipeline_on("spark://host:7077", tmp_path))
+    assert os.environ["PATH"] == "/usr/bin"
+    assert os.environ.get("PYSPARK_PYTHON") == ("1" if name == "PYSPARK_PYTHON" else None)
+
+
+def test_under_spark_submit_no_master_is_local(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = pipeline_on("local[2]", tmp_path)
+    assert spark_session.is_local(pipeline)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert not spark_session.is_local(pipeline)

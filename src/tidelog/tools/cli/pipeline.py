@@ -7,6 +7,7 @@
     run        runs the queries with live figures, until Ctrl-C or the end of the data
     status     what runs, from another process
     restart    starts one query of a running pipeline again
+    package    makes one archive for a Spark whose workers have no tidelog
 
 Every problem of a file is a line on standard error with the file, the line and the fix. Spark's own
 log goes to spark.log beside the file.
@@ -17,11 +18,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from tidelog import __version__
 from tidelog.pipeline.declaration import PipelineError
 from tidelog.pipeline.spark_errors import spark_failures, summary
 from tidelog.tools.cli.frame import CommandFailed, Group, together
@@ -48,6 +51,7 @@ class Wishes(NamedTuple):
     checkpoint: str | None = None
     new_state: tuple[str, ...] = ()
     keep_state: tuple[str, ...] = ()
+    package: Path | None = None
 
 
 folder_argument = click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
@@ -78,7 +82,9 @@ def init_command(folder: Path) -> int:
 def validate_command(structure: bool, **given: Any) -> int:
     """Check the file in DIR, show schemas and plans."""
     wishes = Wishes(**given)
-    return reporting(lambda: validate(load(wishes), wishes, structure=structure))
+    return reporting(
+        lambda: hiding(load(wishes), lambda made: validate(made, wishes, structure=structure))
+    )
 
 
 @command.command("test")
@@ -119,11 +125,31 @@ def plan_command(**given: Any) -> int:
     multiple=True,
     help="Go on with its state, though the file has changed.",
 )
+@click.option(
+    "--package",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What `pipeline package` made, for workers without tidelog.",
+)
 @spark_options
 def run_command(**given: Any) -> int:
     """Run the pipeline in DIR, with live figures."""
     wishes = Wishes(**given)
-    return reporting(lambda: execute(load(wishes), wishes))
+    return reporting(lambda: hiding(load(wishes), lambda made: execute(made, wishes)))
+
+
+@command.command("package")
+@folder_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The archive to write; NAME.zip by default.",
+)
+def package_command(folder: Path, output: Path | None) -> int:
+    """Make one archive for Spark workers without tidelog."""
+    return reporting(lambda: package(load(Wishes(folder)), output))
 
 
 @command.command("status")
@@ -156,6 +182,20 @@ def reporting(do: Callable[[], int]) -> int:
         raise CommandFailed(f"Spark: {summary(error)}") from error
 
 
+def hiding(pipeline: Pipeline, do: Callable[[Pipeline], int]) -> int:
+    """Problems of a pipeline show its references instead of their values."""
+    from tidelog.spark.references import without_values
+
+    try:
+        return do(pipeline)
+    except PipelineError as error:
+        problems = [
+            problem._replace(message=without_values(problem.message, pipeline.references))
+            for problem in error.problems
+        ]
+        raise PipelineError(*problems) from error
+
+
 def init(folder: Path) -> int:
     from tidelog.pipeline.example import write_example
 
@@ -171,7 +211,21 @@ def load(wishes: Wishes) -> Pipeline:
 
     names = ("trigger", "checkpoint", "master", "remote", "bootstrap")
     given = {name: getattr(wishes, name) for name in names}
-    return load_pipeline(wishes.folder, {name: text for name, text in given.items() if text})
+    made = load_pipeline(wishes.folder, {name: text for name, text in given.items() if text})
+    return made if wishes.package is None else from_package(made, wishes.package)
+
+
+def from_package(pipeline: Pipeline, package: Path) -> Pipeline:
+    from tidelog.pipeline.package import package_settings
+    from tidelog.pipeline.spark_session import is_local, is_submitted
+
+    if is_local(pipeline) or pipeline.remote or is_submitted():
+        where = pipeline.remote or ("spark-submit" if is_submitted() else pipeline.master)
+        raise CommandFailed(
+            f"--package is for a Spark master such as spark://HOST:7077, and this runs on {where}"
+        )
+    settings = package_settings(package, pipeline.spark)
+    return replace(pipeline, spark={**pipeline.spark, **settings})
 
 
 def validate(pipeline: Pipeline, wishes: Wishes, *, structure: bool) -> int:
@@ -183,12 +237,16 @@ def validate(pipeline: Pipeline, wishes: Wishes, *, structure: bool) -> int:
             ("sink", pipeline.sinks),
         )
     )
+    used = f"values from {', '.join(pipeline.references)}" if pipeline.references else ""
     if structure:
         print(f"{pipeline.file}: the structure is valid: {counts}")
+        if used:
+            print(used)
         return 0
 
     from tidelog.pipeline.plan_report import plan_report
     from tidelog.pipeline.spark_session import open_session
+    from tidelog.spark.references import without_values
 
     spark = open_session(pipeline, log_file(pipeline, wishes))
     try:
@@ -196,7 +254,9 @@ def validate(pipeline: Pipeline, wishes: Wishes, *, structure: bool) -> int:
     finally:
         spark.stop()
     print(f"{pipeline.file} is valid: {counts}")
-    print("\n".join(lines))
+    if used:
+        print(used)
+    print(without_values("\n".join(lines), pipeline.references))
     return 0
 
 
@@ -248,12 +308,12 @@ def execute(pipeline: Pipeline, wishes: Wishes) -> int:
     from tidelog.pipeline.progress_table import summary_line
     from tidelog.pipeline.query_start import start_queries
     from tidelog.pipeline.restart_plan import RestartPlan, allowed, refuse_occupied
-    from tidelog.pipeline.spark_session import open_session
+    from tidelog.pipeline.spark_session import is_submitted, open_session
     from tidelog.pipeline.topics import prepare_topics
     from tidelog.stop_signals import interrupt_on_signals
 
     interrupt_on_signals()
-    where = pipeline.remote or pipeline.master
+    where = pipeline.remote or ("spark-submit's master" if is_submitted() else pipeline.master)
     spark: SparkSession | None = None
     running: RunningPipeline | None = None
     try:
@@ -288,6 +348,34 @@ def execute(pipeline: Pipeline, wishes: Wishes) -> int:
             running.stop()
         if spark is not None:
             spark.stop()
+    return 0
+
+
+def package(pipeline: Pipeline, output: Path | None) -> int:
+    from tidelog.pipeline.package import RUN_FILE, UNPACKED, write_package
+    from tidelog.spark.shipped import abi
+
+    made = write_package(pipeline, output or Path(f"{pipeline.name}.zip"))
+    kernel = "with" if made.has_kernel else "WITHOUT"
+    needed = ", ".join(f"{name} {version}" for name, version in made.dependencies.items())
+    print(f"{made.file}: {made.size_bytes / 1e6:.1f} MB for {abi()}, with")
+    print(f"  tidelog {__version__} {kernel} its compiled record kernel")
+    print(f"  {needed}")
+    print(f"  the pipeline: {', '.join(made.pipeline_files)}")
+    if made.left_out:
+        print(f"and without {', '.join(made.left_out)} of the pipeline's folder")
+    print(f"""
+Spark's workers need that Python with pyarrow and pandas, and nothing of tidelog. The checkpoint
+must be where all of them can write. With tidelog on the driver's machine:
+
+  tidelog pipeline run {pipeline.folder} --master spark://HOST:7077 --package {made.file}
+
+Without it:
+
+  python3 -m zipfile -e {made.file} {pipeline.name}-package
+  PYTHONPATH=$PWD/{pipeline.name}-package spark-submit --master spark://HOST:7077 \\
+    --archives {made.file}#{UNPACKED} --conf spark.executorEnv.PYTHONPATH=./{UNPACKED} \\
+    {pipeline.name}-package/{RUN_FILE} --checkpoint PATH""")
     return 0
 
 

@@ -1,0 +1,60 @@
+"""Topics that a Spark job needs, made where they are not there; for any PySpark program.
+
+It takes the options that `format("tidelog")` takes, so a job has one dictionary for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from tidelog.errors import ErrorCode
+from tidelog.spark.options import OptionTexts
+from tidelog.spark.references import resolved
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.topics import NewTopic
+    from tidelog.client.blocking.admin import Admin
+
+
+def create_missing_topics(
+    options: Mapping[str, str],
+    partitions: Mapping[str, int],
+    *,
+    replication_factor: int | None = None,
+    configs: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Creates each topic that is not there with so many partitions, and returns the names of those
+    it made. Topics that are there stay as they are. `options` are kafka.bootstrap.servers and other
+    kafka.* options. Raises ClientError."""
+    from tidelog.client.admin.topics import LEFT_TO_BROKER, NewTopic
+    from tidelog.client.blocking.admin import Admin
+    from tidelog.config.client import AdminConfig
+
+    factor = LEFT_TO_BROKER if replication_factor is None else replication_factor
+    given = {
+        name: resolved(text)
+        for name, text in OptionTexts(options).kafka().items()
+        if name in AdminConfig.TABLE
+    }
+    with Admin(given) as admin:
+        there = {row.name for row in admin.list_topics(include_internal=True)}
+        return create_topics(
+            admin,
+            [
+                NewTopic(name, count, factor, configs=dict(configs or {}))
+                for name, count in partitions.items()
+                if name not in there
+            ],
+        )
+
+
+def create_topics(admin: Admin, topics: Iterable[NewTopic]) -> list[str]:
+    """The names of those that were made; somebody else may have made one meanwhile."""
+    made = []
+    for name, result in admin.create_topics(topics).items():
+        if result.error is None:
+            made.append(name)
+        elif result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise result.error
+    return made

@@ -130,7 +130,7 @@ def run_command(**given: Any) -> int:
 @folder_argument
 def status_command(folder: Path) -> int:
     """Show how far the running pipeline is."""
-    return reporting(lambda: status(folder))
+    return reporting(lambda: status(beside(folder)))
 
 
 @command.command("restart")
@@ -139,7 +139,7 @@ def status_command(folder: Path) -> int:
 @click.option("--timeout", "timeout_s", default=60.0, metavar="SECONDS", help="60 by default.")
 def restart_command(folder: Path, query: str, timeout_s: float) -> int:
     """Start one query of the running pipeline again."""
-    return reporting(lambda: restart(folder, query, timeout_s))
+    return reporting(lambda: restart(beside(folder), query, timeout_s))
 
 
 def reporting(do: Callable[[], int]) -> int:
@@ -310,6 +310,11 @@ def watch(running: RunningPipeline) -> None:
     finally:
         live.end()
         file.tell(running, has_ended=True)
+
+
+def beside(folder: Path) -> Path:
+    """The folder of a pipeline, which may be named by its file."""
+    return folder.parent if folder.is_file() else folder
 
 
 def status(folder: Path) -> int:

@@ -221,7 +221,7 @@ class RunningPipeline:
             counters = [row.unexpected for row in query.progress.values()]
             counters += [query.counts.unexpected] if query.counts is not None else []
             for counter in counters:
-                for name, count in counter.items():
+                for name, count in list(counter.items()):
                     found[name] = max(found.get(name, 0), count)
         return found
 

@@ -65,16 +65,18 @@ class Query:
 
 
 class PlanShape:
-    """What is told by the analysed plan of a sink; everything is possible with Spark Connect, which
-    shows none."""
+    """What is told by the analysed plan of a sink. Spark Connect shows none, so there everything is
+    possible."""
 
-    def __init__(self, frame: DataFrame, *, is_remote: bool) -> None:
+    def __init__(self, frame: DataFrame, *, is_remote: bool, has_names: bool) -> None:
         self.is_row_by_row = False
         self.has_unique_sources = False
         if is_remote:
             return
         plan: Any = frame._jdf.queryExecution().analyzed()
         self.is_row_by_row = _is_row_by_row(plan)
+        if not has_names:
+            return
         leaves = plan.collectLeaves()
         names = [
             str(leaves.apply(index).sourceIdentifyingName())
@@ -115,7 +117,7 @@ def lay_out(
             continue
         if row.outcome == REPLAYS and len(members) == 1:
             source = _source_to_share(pipeline, members[0], shapes)
-            if source in new_letters or (source is not None and _is_raw(pipeline, source)):
+            if source is not None and _may_begin_to_share(pipeline, plan, source, new_letters):
                 shared.setdefault(source, []).append(members[0])
                 continue
         is_shared = row.name.startswith(SHARED_PREFIX)
@@ -132,6 +134,16 @@ def lay_out(
 
 def _is_new_letters(name: str, outcome: str) -> bool:
     return name.startswith(LETTERS_PREFIX) and outcome == REPLAYS
+
+
+def _may_begin_to_share(
+    pipeline: Pipeline, plan: RestartPlan, source: str, new_letters: Collection[str]
+) -> bool:
+    """Whether nobody has read the source for a shared query yet, nor its dead letters alone."""
+    name = SHARED_PREFIX + source
+    if name in plan.checkpoint.queries or plan.checkpoint.has_folder(name):
+        return False
+    return source in new_letters or _is_raw(pipeline, source)
 
 
 def _is_raw(pipeline: Pipeline, name: str) -> bool:

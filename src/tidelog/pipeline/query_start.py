@@ -52,7 +52,11 @@ def start_queries(
     refuse_occupied(pipeline, plan)
     frames = StreamingFrames(spark, pipeline, plan.checkpoint)
     shapes = {
-        sink.name: PlanShape(frames.any.by_name[sink.source], is_remote=bool(pipeline.remote))
+        sink.name: PlanShape(
+            frames.any.by_name[sink.source],
+            is_remote=bool(pipeline.remote),
+            has_names=frames.has_names,
+        )
         for sink in pipeline.sinks
     }
     queries = lay_out(pipeline, plan, shapes, has_names=frames.has_names)

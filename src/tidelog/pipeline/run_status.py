@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tidelog.pipeline.queries import RunningPipeline, RunningQuery
 
-FOLDER: Final = ".tidelog"
+FOLDER: Final = ".tidelog"  # beside the pipeline's file
 INTERVAL_S: Final = 1.0
 STALE_S: Final = 60.0
 

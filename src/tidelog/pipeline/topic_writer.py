@@ -128,11 +128,17 @@ class SharedWriter:
         members: dict[str, Callable[[], int]] = {}
         for sink in self.sinks:
             written = sink_rows(self.pipeline, sink, frames[sink.source])
-            members[sink.name] = partial(write_topic, self.pipeline, sink, written)
+            members[sink.name] = partial(self._sink, sink, written, broken)
         if self.has_letters:
             letters = dead_letters(self.source, rows)
             members[LETTERS_PREFIX + self.source.name] = partial(self._letters, letters, broken)
         return members
+
+    def _sink(self, sink: Sink, rows: DataFrame, broken: _Broken | None) -> int:
+        count = write_topic(self.pipeline, sink, rows)
+        if broken is not None:
+            broken.is_read = True
+        return count
 
     def _letters(self, letters: DataFrame, broken: _Broken | None) -> int:
         if broken is not None and broken.count == 0:
@@ -188,16 +194,17 @@ class _Observed:
 
 
 class _Broken:
-    """How many of the rows are broken, known once `observed` was read to its end."""
+    """How many of the rows are broken, known once `observed` was read to its end (`is_read`)."""
 
     def __init__(self, rows: DataFrame) -> None:
         from pyspark.sql import functions as F
 
         self._found = _Observed(rows, [F.count_if(F.col(REASON).isNotNull()).alias("broken")])
         self.observed = self._found.frame
+        self.is_read = False
 
     @property
     def count(self) -> int | None:
         """None when nobody knows."""
-        told: int | None = self._found.wait().get("broken")
+        told: int | None = self._found.wait().get("broken") if self.is_read else None
         return told

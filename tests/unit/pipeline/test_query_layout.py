@@ -112,6 +112,20 @@ def test_a_sink_that_comes_later_joins_no_query_that_has_read_something(tmp_path
     assert queries["more"].members == ["more"]
 
 
+def test_new_sinks_of_a_raw_source_do_not_take_the_place_of_an_old_query(tmp_path: Path) -> None:
+    raw = TEXT.split("[view.counts]")[0]
+    sink = '[sink.{0}]\nfrom = "clicks"\ntopic = "{0}"\n'
+    first = raw + sink.format("a") + sink.format("b")
+    ran(declared(tmp_path, first))
+    queries = laid_out(declared(tmp_path, first + sink.format("c") + sink.format("d")))
+    assert members(queries) == {
+        "source.clicks": ["a", "b"],
+        "c": ["c"],
+        "d": ["d"],
+        "dead-letter.orders": ["dead-letter.orders"],
+    }
+
+
 def test_a_sink_that_comes_to_keep_state_must_be_told_to_leave(tmp_path: Path) -> None:
     pipeline = declared(tmp_path)
     ran(pipeline, "counts")

@@ -156,7 +156,7 @@ def package_command(folder: Path, output: Path | None) -> int:
 @folder_argument
 def status_command(folder: Path) -> int:
     """Show how far the running pipeline is."""
-    return reporting(lambda: status(folder))
+    return reporting(lambda: status(beside(folder)))
 
 
 @command.command("restart")
@@ -165,7 +165,7 @@ def status_command(folder: Path) -> int:
 @click.option("--timeout", "timeout_s", default=60.0, metavar="SECONDS", help="60 by default.")
 def restart_command(folder: Path, query: str, timeout_s: float) -> int:
     """Start one query of the running pipeline again."""
-    return reporting(lambda: restart(folder, query, timeout_s))
+    return reporting(lambda: restart(beside(folder), query, timeout_s))
 
 
 def reporting(do: Callable[[], int]) -> int:
@@ -398,6 +398,11 @@ def watch(running: RunningPipeline) -> None:
     finally:
         live.end()
         file.tell(running, has_ended=True)
+
+
+def beside(folder: Path) -> Path:
+    """The folder of a pipeline, which may be named by its file."""
+    return folder.parent if folder.is_file() else folder
 
 
 def status(folder: Path) -> int:

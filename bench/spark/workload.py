@@ -232,6 +232,7 @@ class Workload:
         reader = self.spark.read.format("tidelog").option("subscribe", topic)
         rows = reader.option("kafka.bootstrap.servers", self.bootstrap).load()
         schema = StructType.fromDDL(COLUMNS)
+        assert isinstance(schema, StructType), schema
         told = judged(rows, source(kind, topic, Path(self.scratch)), schema)
         parsed = told.where(f"{REASON} is null").select(f"{PARSED}.*")
         started = time.perf_counter()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.protobuf_files import shop_descriptors, shop_messages
 from tests.support.schema_registry import FakeRegistry, running_registry
+from tidelog.pipeline.codecs.errors import RegistryError
 from tidelog.pipeline.codecs.schema_registry import registry_settings
 from tidelog.pipeline.declaration import AVRO, JSON, PROTOBUF
 from tidelog.pipeline.record_codecs import RecordDecoder, RecordEncoder
@@ -283,3 +284,40 @@ def test_confluents_deserializer_reads_our_json(registry: FakeRegistry, theirs: 
     assert schema["required"] == ["id"]
     serialize = JSONSerializer(registry.schemas[0]["schema"], theirs)
     assert serialize({"id": "o1", "cents": 450}, context())[:5] == record[:5]
+
+
+def test_a_sink_may_write_by_the_latest_schema_of_its_subject(
+    registry: FakeRegistry, theirs: Any
+) -> None:
+    """Which has another order of fields, a default, and a type of its own for a number."""
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+
+    registry.add(f"{TOPIC}-value", '"string"')
+    fields = [
+        {"name": "more", "type": "string", "default": "none"},
+        {"name": "cents", "type": ["null", "double"]},
+        {"name": "id", "type": "string"},
+    ]
+    latest = registry.add(f"{TOPIC}-value", {"type": "record", "name": "O", "fields": fields})
+    columns = pa.struct([("id", pa.string()), ("cents", pa.int64())])
+    settings = ours(registry, **{"use.latest.version": "true"})
+    encoder = RecordEncoder(
+        AVRO, columns, schemas=settings, is_framed=True, subject=f"{TOPIC}-value"
+    )
+    records = encoder.encode(pa.array([{"id": "o1", "cents": 7}], columns)).to_pylist()
+    assert records[0][:5] == b"\0" + latest.to_bytes(4, "big")
+    expected = {"id": "o1", "cents": 7.0, "more": "none"}
+    assert AvroDeserializer(theirs)(records[0], context()) == expected
+
+
+def test_a_schema_that_the_registry_refuses_fails_the_batch_with_its_words(
+    registry: FakeRegistry,
+) -> None:
+    registry.answers[f"/subjects/{TOPIC}-value/versions"] = [
+        (409, {"error_code": 409, "message": "Schema being registered is incompatible"})
+    ]
+    encoder = RecordEncoder(
+        AVRO, COLUMNS, schemas=ours(registry), is_framed=True, subject=f"{TOPIC}-value"
+    )
+    with pytest.raises(RegistryError, match=r"409 Schema being registered is incompatible"):
+        encoder.encode(pa.array(ORDERS, COLUMNS))

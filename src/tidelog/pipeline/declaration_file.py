@@ -293,6 +293,10 @@ class _Declaration:
             message = reader.must_text("message", 'name the message: message = "shop.Order"')
         elif kind == JSON and is_confluent and not is_source:
             schema_file = self._existing(reader, "json_schema")
+        if isinstance(schemas, RegistrySettings) and schemas.uses_latest and not is_source:
+            for key in ("avro_schema", "json_schema"):
+                if key in reader.given:
+                    reader.problem(key, "use.latest.version takes the registry's; keep one of them")
         options = self._reader((*reader.path, "format_options"), reader.table("format_options"))
         subject = "" if is_source else f"{topic}-value"
         return Format(

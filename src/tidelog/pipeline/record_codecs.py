@@ -68,21 +68,25 @@ class _Codec:
         self.message = message
         self.schemas = schemas
         self.is_framed = is_framed
-        # What is made of the schemas; it does not travel.
-        self._made: dict[Any, Any] = {}
+        # What is made of the codec's own schema, and by ids of others; neither travels.
+        self._made: dict[str, Any] = {}
+        self._by_id: dict[Any, Any] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_made": {}}
+        return {**self.__dict__, "_made": {}, "_by_id": {}}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.kind}, {self.message or self.columns})"
 
-    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self._made:
-            if len(self._made) >= READERS_MAX:
-                del self._made[next(iter(self._made))]
             self._made[key] = make()
         return self._made[key]
+
+    def _keep(self, key: Any, made: Any) -> None:
+        if len(self._by_id) >= READERS_MAX:
+            del self._by_id[next(iter(self._by_id))]
+        self._by_id[key] = made
 
     def _own_schema(self) -> Any:
         """What `schema` is; raises SchemaError."""
@@ -90,7 +94,7 @@ class _Codec:
         from tidelog.pipeline.codecs.protobuf_schema import ProtobufSchema
 
         if self.kind == AVRO:
-            return self._once("schema", lambda: AvroSchema(self.schema.decode()))
+            return self._once("schema", lambda: AvroSchema(_text(self.schema)))
         return self._once("schema", lambda: ProtobufSchema(self.schema, self.message))
 
 
@@ -185,13 +189,13 @@ class RecordDecoder(_Codec):
         from tidelog.pipeline.codecs.schema_registry import schemas_of
 
         assert self.schemas is not None, "Avro with frames needs schemas"
-        if schema_id not in self._made:
+        if schema_id not in self._by_id:
             try:
                 schema = schemas_of(self.schemas).schema(schema_id)
             except UnknownSchema as problem:
                 return None, str(problem)
-            self._once(schema_id, lambda: self._resolved(schema))
-        made: tuple[Any, str | None] = self._made[schema_id]
+            self._keep(schema_id, self._resolved(schema))
+        made: tuple[Any, str | None] = self._by_id[schema_id]
         return made
 
     def _resolved(self, schema: RegisteredSchema) -> tuple[Any, str | None]:
@@ -244,13 +248,13 @@ class RecordDecoder(_Codec):
             own: tuple[int, ...] = self._own_schema().indexes
             told = f"holds message {list(indexes)} of its schema; {self.message} is {list(own)}"
             return None if indexes == own else told
-        if key not in self._made:
+        if key not in self._by_id:
             try:
                 schema = schemas_of(self.schemas).schema(schema_id, "serialized")
             except UnknownSchema as problem:
                 return str(problem)
-            self._once(key, lambda: self._named_problem(schema, indexes))
-        problem_found: str | None = self._made[key]
+            self._keep(key, self._named_problem(schema, indexes))
+        problem_found: str | None = self._by_id[key]
         return problem_found
 
     def _named_problem(self, schema: RegisteredSchema, indexes: tuple[int, ...]) -> str | None:
@@ -304,7 +308,9 @@ class RecordEncoder(_Codec):
 
     def check(self) -> None:
         """Raises SchemaError for columns that never fit; asks no registry."""
-        if not (self.kind == AVRO and self._uses_latest()):
+        if self.kind == JSON:
+            _check_json(self._json_schema())
+        elif not (self.kind == AVRO and self._uses_latest()):
             self._writer()
 
     def encode(self, rows: Any) -> Any:
@@ -341,15 +347,14 @@ class RecordEncoder(_Codec):
     def _avro_schema(self) -> AvroSchema:
         from tidelog.pipeline.codecs.avro_schema import AvroSchema, schema_of_columns
 
-        if self.schema:
-            schema: AvroSchema = self._own_schema()
-            return schema
         if self._uses_latest():
             latest = self._latest()
             references = [text for _, text in self._registry().references(latest)]
             return AvroSchema(latest.text, references)
-        name = self.subject.removesuffix("-value")
-        return self._once("derived", lambda: AvroSchema(schema_of_columns(self.columns, name)))  # type: ignore[no-any-return]
+        if self.schema:
+            schema: AvroSchema = self._own_schema()
+            return schema
+        return AvroSchema(schema_of_columns(self.columns, self.subject.removesuffix("-value")))
 
     def _registry(self) -> Any:
         from tidelog.pipeline.codecs.schema_registry import schemas_of
@@ -384,7 +389,7 @@ class RecordEncoder(_Codec):
     def _json_schema(self) -> str:
         from tidelog.pipeline.codecs.json_schema import schema_of_columns
 
-        return self.schema.decode() if self.schema else json.dumps(schema_of_columns(self.columns))
+        return _text(self.schema) if self.schema else json.dumps(schema_of_columns(self.columns))
 
     def _registered_file(self, file: Any) -> RegisteredSchema:
         """With the files that it imports before it, each under its own name, as Confluent's
@@ -406,6 +411,24 @@ class RecordEncoder(_Codec):
             )
             for row in dependencies(file)
         )
+
+
+def _text(schema: bytes) -> str:
+    from tidelog.pipeline.codecs.errors import SchemaError
+
+    try:
+        return schema.decode()
+    except UnicodeDecodeError:
+        raise SchemaError("the schema is not UTF-8") from None
+
+
+def _check_json(schema: str) -> None:
+    from tidelog.pipeline.codecs.errors import SchemaError
+
+    try:
+        json.loads(schema)
+    except (ValueError, RecursionError) as problem:
+        raise SchemaError(f"the schema is no JSON: {problem}") from None
 
 
 # Spark

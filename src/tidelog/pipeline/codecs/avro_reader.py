@@ -50,6 +50,7 @@ PROMOTIONS: Final = {
 }
 # Items without bytes, such as nulls, which a few bytes could claim any number of.
 EMPTY_ITEMS_MAX: Final = 1_000
+TEXT_DEPTH_MAX: Final = 10
 _VARINT_BYTES_MAX: Final = 10
 _INT_RANGE: Final = np.iinfo(np.int32)
 _MILLIS_MAX: Final = np.iinfo(np.int64).max // 1000
@@ -116,7 +117,11 @@ class AvroReader:
         for schema, whose in ((writer, "writer's"), (reader, "reader's")):
             if isinstance(schema.root, list) or schema.root["type"] not in ("record", "error"):
                 raise SchemaError(f"the {whose} schema is no record but {schema_name(schema.root)}")
-        self._read = _Resolution(writer, reader, zone).value(writer.root, reader.root, columns, "")
+        resolution = _Resolution(writer, reader, zone)
+        try:
+            self._read = resolution.value(writer.root, reader.root, columns, "")
+        except RecursionError:
+            raise SchemaError("the schema is nested too deeply") from None
 
     def read(self, values: Any, starts: Indexes, rows: Indexes, broken: BrokenRows) -> Any:
         """A struct for each of `rows` of a binary array; records begin at `starts` in them."""
@@ -135,7 +140,9 @@ class _Resolution:
         self._writer = writer
         self._reader = reader
         self._zone = zone
+        # By the names of records.
         self._skips: dict[str, SkipOne] = {}
+        self._row_skips: dict[str, Skip] = {}
 
     # Values
 
@@ -207,7 +214,7 @@ class _Resolution:
                 branches.append(self.value(branch, reads, column, path))
             except SchemaError as problem:
                 problems.append(problem)
-                branches.append(self._failing(branch, str(problem), column))
+                branches.append(self._failing(str(problem), column))
         if len(problems) == len(branches):
             raise problems[0]
 
@@ -238,7 +245,7 @@ class _Resolution:
 
         return read
 
-    def _failing(self, branch: Any, reason: str, column: Any) -> Read:
+    def _failing(self, reason: str, column: Any) -> Read:
         def read(rows: Rows) -> Any:
             rows.fail(np.ones(len(rows), bool), reason)
             return pa.nulls(len(rows), column)
@@ -309,7 +316,7 @@ class _Resolution:
         skip_item = self._skip_one(wrote["items"])
 
         def read(rows: Rows) -> Any:
-            items, offsets = _items(rows, skip_item, path)
+            items, offsets = _items(rows, skip_item)
             return list_array([item(items)], offsets, column)
 
         return read
@@ -322,7 +329,7 @@ class _Resolution:
             return skip_value(data, _skip_bytes(data, position, end), end)
 
         def read(rows: Rows) -> Any:
-            items, offsets = _items(rows, skip_entry, path)
+            items, offsets = _items(rows, skip_entry)
             keys = _strings(items, path).fill_null("")  # null where the row is broken
             pairs = np.stack([items.owners, keys.dictionary_encode().indices.to_numpy()])
             unique = np.unique(pairs, axis=1).shape[1] if len(items) else 0
@@ -390,8 +397,8 @@ class _Resolution:
             schema = self._reader.of(some[0])
         assert isinstance(schema, dict), schema
         if schema["type"] in ("array", "map", "record", "error"):
-            if path.count(".") > 20:
-                raise SchemaError(f"field {path}: a type that holds itself has no text")
+            if path.count(".") > TEXT_DEPTH_MAX:
+                raise SchemaError(f"field {path}: is nested too deeply for a text")
             return self._natural(schema, schema, f"{path}.{schema['type']}")
         return self._leaf(schema, schema, path)[0]
 
@@ -416,6 +423,10 @@ class _Resolution:
             if schema["type"] == "fixed":
                 size = schema["size"]
                 return lambda rows: rows.move(size)
+        if isinstance(schema, list):
+            return self._skipped_union(schema)
+        if schema["type"] in ("record", "error") and not self._holds_itself(schema):
+            return self._skipped_record(schema)
         skip_one = self._skip_one(place)
 
         def skip(rows: Rows) -> None:
@@ -429,6 +440,58 @@ class _Resolution:
                     rows.positions[number] = end
 
         return skip
+
+    def _skipped_union(self, branches: list[Any]) -> Skip:
+        skips = [self._skipped(branch) for branch in branches]
+
+        def skip(rows: Rows) -> None:
+            chosen = _varints(rows)
+            known = (chosen >= 0) & (chosen < len(skips))
+            rows.fail(~known, f"{_NO_RECORD}a union has no such branch")
+            for number, branch in enumerate(skips):
+                where = np.flatnonzero(known & (chosen == number))
+                if len(where):
+                    inner = rows.at(where)
+                    branch(inner)
+                    rows.positions[where] = inner.positions
+
+        return skip
+
+    def _skipped_record(self, schema: dict[str, Any]) -> Skip:
+        name = schema["name"]
+        if name not in self._row_skips:
+            fields = [self._skipped(field["type"]) for field in schema["fields"]]
+
+            def skip(rows: Rows) -> None:
+                for field in fields:
+                    field(rows)
+
+            self._row_skips[name] = skip
+        return self._row_skips[name]
+
+    def _holds_itself(self, schema: dict[str, Any]) -> bool:
+        """Whether some record that is part of it is part of itself."""
+        return self._is_endless(schema, [], set())
+
+    def _is_endless(self, place: Any, above: list[str], done: set[str]) -> bool:
+        schema = self._writer.of(place)
+        if isinstance(schema, list):
+            return any(self._is_endless(branch, above, done) for branch in schema)
+        if schema["type"] in ("array", "map"):
+            inner = schema["items" if schema["type"] == "array" else "values"]
+            return self._is_endless(inner, above, done)
+        if schema["type"] not in ("record", "error"):
+            return False
+        name = schema["name"]
+        if name in above:
+            return True
+        if name in done:
+            return False
+        found = any(
+            self._is_endless(field["type"], [*above, name], done) for field in schema["fields"]
+        )
+        done.add(name)
+        return found
 
     def _skip_one(self, place: Any) -> SkipOne:
         schema = self._writer.of(place)
@@ -660,7 +723,8 @@ def _long(logical: str | None, path: str) -> tuple[Any, Read]:
     def read(rows: Rows) -> Any:
         numbers = _varints(rows)
         if unit == "ms":
-            rows.fail(np.abs(numbers) > _MILLIS_MAX, f"field {path}: is no timestamp")
+            far = (numbers > _MILLIS_MAX) | (numbers < -_MILLIS_MAX)
+            rows.fail(far, f"field {path}: is no timestamp")
             numbers = numbers * 1000
         elif unit == "ns":
             numbers = numbers // 1000
@@ -735,7 +799,7 @@ def _enum(wrote: Any, reads: Any, path: str) -> Read:
 # Items of arrays and maps
 
 
-def _items(rows: Rows, skip: SkipOne, path: str) -> tuple[Rows, Any]:
+def _items(rows: Rows, skip: SkipOne) -> tuple[Rows, Any]:
     """The items of all rows as rows of their own, and where each row's items begin among them."""
     data = rows.bytes()
     starts: list[int] = []
@@ -758,7 +822,7 @@ def _items(rows: Rows, skip: SkipOne, path: str) -> tuple[Rows, Any]:
 
 def _block_starts(data: bytes, position: int, end: int, skip: SkipOne, starts: list[int]) -> int:
     """Adds where the items of one array begin, and gives the position behind it."""
-    first = len(starts)
+    empty_count = 0
     while True:
         count, position = _varint(data, position, end)
         if count == 0:
@@ -766,11 +830,14 @@ def _block_starts(data: bytes, position: int, end: int, skip: SkipOne, starts: l
         if count < 0:
             count = -count
             _, position = _varint(data, position, end)
-        if len(starts) - first + count > end - position + EMPTY_ITEMS_MAX:
+        if count > end - position + EMPTY_ITEMS_MAX:
             raise _Cut(_ENDS_EARLY)
         for _ in range(count):
             starts.append(position)
-            position = skip(data, position, end)
+            before, position = position, skip(data, position, end)
+            empty_count += position == before
+            if empty_count > EMPTY_ITEMS_MAX:
+                raise _Cut(f"{_NO_RECORD}it has more than {EMPTY_ITEMS_MAX} items without bytes")
 
 
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:

@@ -42,7 +42,7 @@ class AvroSchema:
             self.root = self.of(parse_schema(json.loads(text), self.names))
         except SchemaParseException as problem:
             raise SchemaError(f"is no Avro schema: {problem}") from None
-        except (KeyError, TypeError, ValueError, RecursionError) as problem:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as problem:
             told = f"{type(problem).__name__}: {problem}"
             raise SchemaError(f"is no Avro schema: {told}") from None
 
@@ -66,7 +66,7 @@ class AvroSchema:
         try:
             value = self._of_json(place, default)
             schemaless_writer(stream, _with_definitions(whole, self.names), {"d": value})
-        except (TypeError, ValueError, KeyError) as problem:
+        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError) as problem:
             raise SchemaError(f"default {default!r} does not fit: {problem}") from None
         return stream.getvalue()
 

@@ -215,6 +215,28 @@ def test_items_may_come_in_blocks_that_tell_their_size() -> None:
     assert read(writer, None, columns, [record_bytes]) == ([{"x": [1, 2, 3]}], [None])
 
 
+def test_many_items_may_come_in_many_blocks() -> None:
+    writer = one({"type": "array", "items": "int"})
+    record_bytes = b"\x02\x0e" * 3_000 + b"\0"
+    columns = pa.struct([("x", pa.list_(pa.int32()))])
+    assert read(writer, None, columns, [record_bytes]) == ([{"x": [7] * 3_000}], [None])
+
+
+def test_a_timestamp_beyond_64_bits_breaks_its_row() -> None:
+    writer = one({"type": "long", "logicalType": "timestamp-millis"})
+    least = b"\xff" * 9 + b"\x01"
+    columns = pa.struct([("x", pa.timestamp("us", "UTC"))])
+    assert read(writer, None, columns, [least])[1] == ["field x: is no timestamp"]
+
+
+def test_a_default_that_never_ends_is_told() -> None:
+    itself = record(("r", "R", {"default": {}}))
+    reader = record(("x", itself, {"default": {}}), name="Top")
+    columns = pa.struct([("x", pa.struct([("r", pa.string())]))])
+    with pytest.raises(SchemaError, match=r"^field x: default"):
+        read(record(name="Top"), reader, columns, [])
+
+
 def test_a_map_with_a_key_twice_is_broken() -> None:
     writer = one({"type": "map", "values": "int"})
     twice = b"\x04\x02a\x02\x02a\x04\0"

@@ -25,6 +25,9 @@ DECODED_FORMATS: Final = (AVRO, PROTOBUF)
 TOPIC, PARQUET, CONSOLE = "topic", "parquet", "console"
 SINK_KINDS: Final = (TOPIC, PARQUET, CONSOLE)
 
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+DELIVERIES: Final = (EXACTLY_ONCE, AT_LEAST_ONCE)
+
 
 class Place(NamedTuple):
     """A line of a file; 0 when the whole file is meant."""
@@ -106,6 +109,7 @@ class Sink:
     format: Format
     key: str  # a SQL expression; empty for none
     mode: str
+    delivery: str  # into topics; empty elsewhere
     partition_by: tuple[str, ...]
     partitions: int | None
     options: Mapping[str, str]

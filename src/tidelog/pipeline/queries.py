@@ -17,7 +17,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.pipeline.dataframes import DataFrames
-from tidelog.pipeline.declaration import AVAILABLE_NOW, DECODED_FORMATS, PARQUET, RAW, TOPIC
+from tidelog.pipeline.declaration import (
+    AVAILABLE_NOW,
+    DECODED_FORMATS,
+    EXACTLY_ONCE,
+    PARQUET,
+    RAW,
+    TOPIC,
+)
 from tidelog.pipeline.formats import value_column
 from tidelog.pipeline.record_codecs import missing_codec
 from tidelog.pipeline.spark_errors import spark_exception, summary
@@ -257,4 +264,6 @@ def _to_topic(writer: Any, pipeline: Pipeline, sink: Sink | None) -> Any:
     writer = writer.format("tidelog").option("kafka.bootstrap.servers", pipeline.bootstrap)
     for name, text in pipeline.kafka.items():
         writer = writer.option(f"kafka.{name}", text)
+    delivery = EXACTLY_ONCE if sink is None else sink.delivery
+    writer = writer.option("deliveryGuarantee", delivery)
     return writer if sink is None else writer.option("topic", sink.target)

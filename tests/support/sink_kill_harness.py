@@ -3,8 +3,9 @@
 A small engine stands for Spark: a driver process with a checkpoint folder, and worker processes
 that run attempts of tasks. What it calls is the sink's own code (`BatchCommit`, `ClusterLedger`,
 `TaskSlots`). Batches are split into tasks anew whenever they are repeated. Attempts fail halfway
-and are run twice. Drivers are killed with their workers, or stopped while another one takes over
-and then woken as zombies. In the end a reader with read_committed must find every row once.
+and are run twice. Drivers are killed with their workers, or stopped at a step of their commit and
+woken as zombies when the next driver is at some step of its own. In the end a reader with
+read_committed must find every row once.
 
     python -m tests.support.sink_kill_harness [--batches 300] [--kills 100] [--seed 7] [--bug NAME]
 """
@@ -46,7 +47,9 @@ PARTITIONS = 3
 ROWS_PER_BATCH = 40
 WORKERS = 2
 QUERY_ID = "00000000-0000-4000-8000-000000000000"
-PAUSE_MAX_S = 0.1
+PAUSE_MAX_S = 0.15
+STEPS = ("fence", "marker", "decide", "end", "done")
+STEP_TIMEOUT_S = 10.0
 RUN_TIMEOUT_S = 900.0
 VICTIMS = ("driver", "worker", "zombie", "broker")
 
@@ -64,21 +67,24 @@ class Broker(Protocol):
 
 
 class PausingLedger(ClusterLedger):
-    """Takes its time between the steps, so that kills fall between them."""
+    """Takes its time before each step, and says which it is, so that kills fall between them."""
 
-    async def _pause(self) -> None:
+    step_file = Path()
+
+    async def pause(self, step: str) -> None:
+        self.step_file.write_text(step)
         await asyncio.sleep(random.random() * PAUSE_MAX_S)
 
     async def fence(self) -> None:
-        await self._pause()
+        await self.pause("fence")
         await super().fence()
 
     async def marker_or_none(self) -> BatchMarker | None:
-        await self._pause()
+        await self.pause("marker")
         return await super().marker_or_none()
 
     async def decide(self, rows: Sequence[pa.RecordBatch], marker: BatchMarker) -> None:
-        await self._pause()
+        await self.pause("decide")
         await super().decide(rows, marker)
 
     async def end(
@@ -86,7 +92,7 @@ class PausingLedger(ClusterLedger):
     ) -> list[TaskTransaction]:
         ended = []
         for each in transactions:
-            await self._pause()
+            await self.pause("end")
             ended += await super().end([each], committed=committed)
         return ended
 
@@ -230,9 +236,10 @@ class Driver:
 
     async def _commit(self, batch_id: int, rows: list[Any], tasks: list[TaskTransaction]) -> None:
         ledger = LEDGERS[self._bug](self._options, QUERY_ID)
+        ledger.step_file = self._checkpoint.with_name(f"step-of-{os.getpid()}")
         try:
             await BatchCommit(ledger, QUERY_ID, batch_id).commit(rows, tasks)
-            await asyncio.sleep(random.random() * PAUSE_MAX_S)
+            await ledger.pause("done")
         finally:
             await ledger.close()
 
@@ -242,6 +249,10 @@ def next_batch(checkpoint: Path) -> int:
 
 
 # The harness
+
+
+class WrongRows(AssertionError):
+    """Rows are missing, or there twice."""
 
 
 class SinkKillHarness:
@@ -255,13 +266,17 @@ class SinkKillHarness:
         kills: int,
         seed: int,
         bug: str = NO_BUG,
+        victims: Sequence[str] = VICTIMS,
+        zombie_steps: tuple[str, str] | None = None,
         broker: Broker | None = None,
     ) -> None:
+        """`zombie_steps`: where a driver is stopped, and where the next one is when it is woken."""
         self.batches = batches
         self.killed: Counter[str] = Counter()
         self.drivers_count = 0
-        self._kills_left = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
+        self._kills_left = [victims[number % len(victims)] for number in range(kills)]
         self._bug = bug
+        self._zombie_steps = zombie_steps
         self._random = random.Random(seed)
         self._directory = directory
         self._checkpoint = directory / "checkpoint"
@@ -303,11 +318,11 @@ class SinkKillHarness:
             time.sleep(self._random.random() * 0.3)
             if self._kills_left:
                 self._kill(self._kills_left[0])
-        assert not self._kills_left, f"ended before {len(self._kills_left)} kills"
         for process in [*self._zombies, self._driver]:
             if process is not None:
                 _kill_group(process)
         self._check()
+        assert not self._kills_left, f"ended before {len(self._kills_left)} kills"
 
     def _start_driver(self) -> None:
         self.drivers_count += 1
@@ -332,20 +347,29 @@ class SinkKillHarness:
             if not self._kill_worker(driver):
                 return
         elif victim == "zombie":
+            stop_at, wake_at = self._zombie_steps or self._random.choices(STEPS, k=2)
+            if not self._wait_for_step(driver, stop_at):
+                return
             os.killpg(driver.pid, signal.SIGSTOP)
-            self._start_driver()
-            due_batch = next_batch(self._checkpoint) + self._random.randint(0, 1)
-            give_up_at = time.monotonic() + self._random.random() * 4
-            while next_batch(self._checkpoint) < due_batch and time.monotonic() < give_up_at:
-                time.sleep(0.01)
-            time.sleep(self._random.random())
-            os.killpg(driver.pid, signal.SIGCONT)
             self._zombies.append(driver)
+            self._start_driver()
+            assert self._driver is not None
+            self._wait_for_step(self._driver, wake_at)
+            os.killpg(driver.pid, signal.SIGCONT)
         else:
             self._broker.kill()
             self._broker.start()
         self.killed[victim] += 1
         self._kills_left.pop(0)
+
+    def _wait_for_step(self, driver: subprocess.Popen[bytes], step: str) -> bool:
+        file = self._directory / f"step-of-{driver.pid}"
+        give_up_at = time.monotonic() + STEP_TIMEOUT_S
+        while driver.poll() is None and time.monotonic() < give_up_at:
+            if file.exists() and file.read_text() == step:
+                return True
+            time.sleep(0.003)
+        return False
 
     def _kill_worker(self, driver: subprocess.Popen[bytes]) -> bool:
         import psutil
@@ -376,8 +400,11 @@ class SinkKillHarness:
         wanted = range(self.batches * ROWS_PER_BATCH)
         missing = [number for number in wanted if not found[number]]
         doubled = [number for number, count in found.items() if count > 1]
-        assert not missing, f"{len(missing)} rows are missing, such as {missing[:5]}"
-        assert not doubled, f"{len(doubled)} rows are there twice, such as {doubled[:5]}"
+        if missing or doubled:
+            raise WrongRows(
+                f"{len(missing)} rows are missing, such as {missing[:5]}; {len(doubled)} are there "
+                f"twice, such as {doubled[:5]}"
+            )
 
     def _end_leftovers(self) -> None:
         """Attempts of the last batch that lost would hold up the reader until they time out."""

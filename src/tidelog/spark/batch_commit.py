@@ -119,12 +119,12 @@ class BatchCommit(Generic[Batch]):
         """Returns whether these rows were taken: not if the batch was decided before."""
         ledger = self._ledger
         await ledger.fence()
-        marker = await ledger.marker_or_none()
-        if marker is not None and marker.batch_id > self._batch_id:
-            raise self._checkpoint_too_old(marker)
-        if marker is not None and marker.batch_id == self._batch_id:
-            await self._finish(marker)
-            await self._abort(transactions, marker)
+        last = await ledger.marker_or_none()
+        if last is not None and last.batch_id > self._batch_id:
+            raise self._checkpoint_too_old(last)
+        if last is not None and last.batch_id == self._batch_id:
+            await self._finish(last)
+            await self._abort(transactions, last)
             return False
         timed_out = await ledger.timed_out(transactions)
         if timed_out:
@@ -132,7 +132,7 @@ class BatchCommit(Generic[Batch]):
         marker = BatchMarker(self._batch_id, tuple(transactions))
         await ledger.decide(rows, marker)
         await self._finish(marker)
-        if marker.transactions:
+        if transactions or (last is not None and last.transactions):
             await ledger.abort_leftovers(marker.transactions)
         return True
 

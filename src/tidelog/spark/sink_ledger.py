@@ -273,7 +273,8 @@ class ClusterLedger:
             return
         described = await self._admin.describe_transactions(left)
         age_ms = round((time.monotonic() - self._decided_at) * 1000)
-        is_v2 = any(each.handed.is_v2 for each in kept)
+        transactions = self._producer.transactions
+        is_v2 = transactions is not None and transactions.is_v2
         old = [
             OpenTransaction(name, found.producer_id, found.producer_epoch, is_v2)
             for name in sorted(left & await self._open_ids(age_ms))

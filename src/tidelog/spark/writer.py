@@ -31,6 +31,7 @@ import os
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -42,6 +43,9 @@ from pyspark.sql.datasource import (
 )
 
 from tidelog.client.blocking.loop_thread import LoopThread
+from tidelog.client.errors import BrokerRefused
+from tidelog.errors import ErrorCode
+from tidelog.spark.options import InvalidOption
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,7 +139,8 @@ class RowSink:
         slot = slots.take(task.batch_id)
         try:
             producer = slot.producer(self.options.task_producer())
-            producer.init_transactions()
+            with _known_timeout(self.options):
+                producer.init_transactions()
             producer.begin_transaction()
             under_way, rows = self._send(producer, batches)
             for delivery in under_way:
@@ -146,6 +151,21 @@ class RowSink:
             raise
         slots.handed_over(slot)
         return TaskTransaction(handed, rows)
+
+
+@contextmanager
+def _known_timeout(options: SinkOptions) -> Iterator[None]:
+    """Says which option is at fault if brokers refuse the timeout of transactions."""
+    try:
+        yield
+    except BrokerRefused as problem:
+        if problem.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise
+        raise InvalidOption(
+            "kafka.transaction.timeout.ms",
+            f"{options.transaction_timeout_ms} is more than these brokers allow "
+            "(transaction.max.timeout.ms); set it lower",
+        ) from problem
 
 
 def _to_stream(batches: Sequence[pa.RecordBatch]) -> bytes:
@@ -234,7 +254,8 @@ class TidelogWriter(DataSourceArrowWriter):
         transactional_id = f"{ID_PREFIX}-write-{self._job_id}"
         config = {**options.task_producer(), "transactional.id": transactional_id}
         async with AsyncProducer(config) as producer:
-            await producer.init_transactions()
+            with _known_timeout(options):
+                await producer.init_transactions()
             await write_in_one_transaction(producer, rows, options.topic)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -3,9 +3,10 @@ format("tidelog"), both against the same tidelog broker, in one warm Spark sessi
 
 Besides the peer there are two things of Spark itself to hold tidelog against: the transport ceiling
 (prebuilt Arrow batches through the same Spark) and the micro-batch of an empty source. They stand
-in the column kafka too, and so does reading through the broker where segment files are read. Within
-Spark those two are bound by the same transport, so they are compared without Spark as well: the
-same two tasks, a process each.
+in the column kafka too, and so do reading through the broker where segment files are read, and
+tidelog's own sink at least once where it writes exactly once. Within Spark the two ways to read are
+bound by the same transport, so they are compared without Spark as well: the same two tasks, a
+process each.
 """
 
 from __future__ import annotations
@@ -87,6 +88,16 @@ def _figures(rounds: Rounds) -> list[Figure]:
         _figure("streaming read", rounds["stream read"], 1.5),
         _figure("batch write", rounds["batch write"], 1.0),
         _figure("streaming write", rounds["stream write"], 1.0),
+        Figure(
+            "exactly once / at least once",
+            "M rows/s",
+            {
+                "kafka": Sample(max(rounds["exactly once"]["at-least-once"]) / 1e6),
+                "tidelog": Sample(max(rounds["exactly once"]["exactly-once"]) / 1e6),
+            },
+            True,
+            0.7,
+        ),
         _against("segment files / through broker", rounds["direct read"], rounds["batch read"]),
         Figure(
             "the same two tasks without Spark",

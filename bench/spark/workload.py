@@ -159,14 +159,21 @@ class Workload:
         ids = self.spark.range(0, self.rows, 1, WRITE_PARTITIONS)
         return ids.selectExpr("lpad(id, 8, '0') AS key", "repeat('v', 100) AS value")
 
+    def exactly_once_write(self, guarantee: str) -> float:
+        """Large batches of a stream, so that tasks have transactions of their own."""
+        sink = self._sink(self._rows_as_stream().writeStream, "tidelog")
+        return self._run_stream(sink.option("deliveryGuarantee", guarantee))
+
     def stream_write(self, connector: str) -> float:
+        return self._run_stream(self._sink(self._rows_as_stream().writeStream, connector))
+
+    def _rows_as_stream(self) -> DataFrame:
         files = Path(self.scratch, "rows")
         if not files.exists():
             frame = self._to_write()
             frame.repartition(self.rows // STREAM_BATCH_ROWS).write.parquet(str(files))
         source = self.spark.readStream.schema("key string, value string")
-        frame = source.option("maxFilesPerTrigger", "1").parquet(str(files))
-        return self._run_stream(self._sink(frame.writeStream, connector))
+        return source.option("maxFilesPerTrigger", "1").parquet(str(files))
 
     def floor(self, connector: str) -> float:
         """Median ms of a micro-batch with hardly a row in it."""
@@ -285,6 +292,7 @@ def measured(workload: Workload, rounds: int, only: set[str]) -> dict[str, dict[
         ("stream read", workload.stream_read, both),
         ("batch write", workload.batch_write, both),
         ("stream write", workload.stream_write, both),
+        ("exactly once", workload.exactly_once_write, ["at-least-once", "exactly-once"]),
         ("floor", workload.floor, ["empty source", *both]),
         ("formats", workload.format_read, ["json", "avro", "protobuf"]),
     ]
@@ -314,7 +322,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="batch read,direct read,ceiling,readers alone,stream read,batch write,stream write,"
-        "floor,formats",
+        "exactly once,floor,formats",
     )
     given = parser.parse_args()
     spark = session(given.jars)

@@ -28,9 +28,11 @@ from tests.support.producer_faults import (
     require_once_and_in_order,
 )
 from tests.support.raw_client import RawClient, create_topic
+from tidelog.client.blocking.admin import Admin
 from tidelog.client.blocking.producer import Producer
 from tidelog.client.consumer.offset_and_metadata import ConsumerGroupMetadata, OffsetAndMetadata
 from tidelog.client.errors import (
+    BrokerRefused,
     ClientError,
     CommitFailed,
     IllegalState,
@@ -358,6 +360,47 @@ def test_a_newer_producer_fences_the_older_one(bootstrap: str, topic: str) -> No
         old.close()
         new.close()
     assert values(bootstrap, topic, isolation="read_committed") == [b"new"]
+
+
+@pytest.mark.usefixtures("protocol")
+def test_a_transaction_that_is_handed_over_is_ended_by_another_client(
+    bootstrap: str, topic: str
+) -> None:
+    """Ending it once more the same way succeeds, the other way is refused."""
+    handed = []
+    with (
+        Producer(bootstrap_servers=bootstrap, transactional_id=f"tx-{topic}") as producer,
+        Admin(bootstrap_servers=bootstrap) as admin,
+    ):
+        for number, is_commit in enumerate((True, False, True)):
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(topic, b"%d" % number)
+            last = producer.hand_over_transaction()
+            handed.append(last)
+            for _ in range(2):
+                ended = admin.end_transactions([last], committed=is_commit)
+                ended[last.transactional_id].get()
+            with pytest.raises(BrokerRefused):
+                admin.end_transactions([last], committed=not is_commit)[last.transactional_id].get()
+        with pytest.raises(ProducerFenced):
+            admin.end_transactions(handed[:1], committed=True)[last.transactional_id].get()
+        assert len({each.producer_id for each in handed}) == 1
+    assert values(bootstrap, topic, isolation="read_committed") == [b"0", b"2"]
+
+
+@pytest.mark.usefixtures("protocol")
+def test_a_transaction_that_is_handed_over_outlives_its_producer(
+    bootstrap: str, topic: str
+) -> None:
+    with Producer(bootstrap_servers=bootstrap, transactional_id=f"tx-{topic}") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"kept")
+        handed = producer.hand_over_transaction()
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.end_transactions([handed], committed=True)[handed.transactional_id].get()
+    assert values(bootstrap, topic, isolation="read_committed") == [b"kept"]
 
 
 def test_closing_a_producer_aborts_its_transaction(bootstrap: str, topic: str) -> None:

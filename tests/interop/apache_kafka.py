@@ -62,6 +62,24 @@ def running(
         process.kill()
 
 
+class ApacheKafkaBroker:
+    """A broker of Apache Kafka that may be killed and started again."""
+
+    def __init__(self, version: str, directory: Path) -> None:
+        self._process = BrokerProcess(kafka_or_skip(version), directory / "kafka", SMALL)
+        self._process.start()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._process.port}"
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def start(self) -> None:
+        self._process.start()
+
+
 def dump_log_segments(kafka: ApacheKafka, arguments: Sequence[str], folder: Path) -> ToolOutput:
     """What kafka-dump-log.sh prints when it is run in `folder`."""
     done = subprocess.run(

@@ -1,12 +1,15 @@
-"""A windowed pipeline whose driver, Python worker and broker are killed (-9) while it runs.
+"""A windowed pipeline whose driver, Python workers, executors and broker are killed (-9).
 
 Sales of some shops go into a topic, up to 30 s out of order; `tidelog pipeline run` counts and sums
 them by shop and minute into another topic. Whenever the pipeline ends before it is done, it is
-started again, as a supervisor would. What must hold at the end: for every shop and minute the topic
-holds the answer that a batch over all events gives. The sink is at-least-once, so a window may be
-there several times; all of them must say the same.
+started again, as a supervisor would. What must hold at the end: for every shop and minute, a reader
+with read_committed finds the answer that a batch over all events gives, and finds it once.
 
-    python -m tests.support.pipeline_kill_harness [--events 1000000] [--kills 5] [--seed 7]
+Executors are processes of their own only in a cluster, which `--executors` has Spark start here.
+`--bug` plants one into the sink (tests/support/planted_sink_bug), for the harness to find.
+
+    python -m tests.support.pipeline_kill_harness [--events 1000000] [--kills 20] [--seed 7]
+        [--executors] [--by-tasks] [--kafka 3.9.2] [--bug NAME]
 """
 
 from __future__ import annotations
@@ -22,15 +25,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 import pyarrow as pa
 
+from tests.interop.apache_kafka import ApacheKafkaBroker
 from tests.support.broker_process import BrokerProcess, dies_with_us
+from tests.support.planted_sink_bug import BUGS, SLOW_S, planted
 from tests.support.raw_client import RawClient, create_topic
+from tests.support.sink_kill_harness import Broker
 from tidelog.client.blocking.cluster import BlockingCluster
 from tidelog.client.blocking.producer import Producer
 from tidelog.client.columns.range_reader import RangeReader
@@ -42,9 +48,11 @@ EVENTS_PER_MINUTE = 5_000
 DISORDER_MS = 30_000
 OPENING_MS = 1_767_600_000_000
 MINUTE_MS = 60_000
-BATCHES = 25
+BATCHES_MIN = 25
 VICTIMS = ("driver", "worker", "broker")
+VICTIMS_IN_A_CLUSTER = ("driver", "worker", "executor", "broker")
 BATCHES_BETWEEN_KILLS = 2
+LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,512]"
 RUNS_MAX = 40
 RUN_TIMEOUT_S = 600.0
 
@@ -55,7 +63,8 @@ bootstrap = "{bootstrap}"
 trigger = "available-now"
 
 [spark]
-master = "local[2]"
+master = "{master}"
+"spark.executor.memory" = "512m"
 "spark.sql.shuffle.partitions" = 2
 "spark.sql.session.timeZone" = "UTC"
 
@@ -79,6 +88,7 @@ sql = \"\"\"
 from = "totals"
 topic = "totals"
 key = "concat(shop, '@', start)"
+options = {{ {sink_options} }}
 """
 
 Answer = dict[tuple[str, int], tuple[int, int]]  # (shop, minute): (sales, cents)
@@ -96,20 +106,45 @@ def sales(events: int, chance: random.Random) -> Iterator[Sale]:
         yield Sale(f"shop-{chance.randrange(SHOPS)}", chance.randrange(1, 100_000), at)
 
 
+class WindowTwice(AssertionError):
+    pass
+
+
 class PipelineKillHarness:
     """One run: fill, run the pipeline and kill, check."""
 
-    def __init__(self, directory: Path, *, events: int, kills: int, seed: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        events: int,
+        kills: int,
+        seed: int,
+        executors: bool = False,
+        by_tasks: bool = False,
+        bug: str = "",
+        broker: Broker | None = None,
+    ) -> None:
+        """`by_tasks`: no rows go through the driver."""
+        victims: tuple[str, ...] = VICTIMS_IN_A_CLUSTER if executors else VICTIMS
+        if bug:
+            victims = ("driver",)
         self.events = events
-        self.kills_left = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
+        self.kills_left = [victims[number % len(victims)] for number in range(kills)]
         self.killed: Counter[str] = Counter()
         self.runs = 0
-        self.repeated_windows = 0
+        self.windows = 0
+        self._batches = max(BATCHES_MIN, (kills + 2) * (BATCHES_BETWEEN_KILLS + 1))
+        self._master = CLUSTER if executors else LOCAL
+        self._sink_options = "driverBytesPerTask = 0" if by_tasks else ""
+        self._bug = bug
+        self._kill_within_s = 2 * SLOW_S if bug else 0.5
         self._directory = directory
         self._random = random.Random(seed)
-        self._broker = BrokerProcess(
-            directory / "broker", {"offsets.topic.replication.factor": "1"}
-        ).start()
+        if broker is None:
+            broker = BrokerProcess(directory / "broker", {"offsets.topic.replication.factor": "1"})
+            broker.start()
+        self._broker = broker
         self._driver: subprocess.Popen[bytes] | None = None
 
     def close(self) -> None:
@@ -119,14 +154,17 @@ class PipelineKillHarness:
     def run(self) -> None:
         self._fill()
         declaration = DECLARATION.format(
-            bootstrap=self._broker.bootstrap, batch_rows=max(1, self.events // BATCHES)
+            bootstrap=self._broker.bootstrap,
+            batch_rows=max(1, self.events // self._batches),
+            master=self._master,
+            sink_options=self._sink_options,
         )
         (self._directory / "pipeline.toml").write_text(declaration)
         while self._run_once() != 0:
             assert "a bug in tidelog" not in self._last_words(), self._last_words()
             assert self.runs < RUNS_MAX, f"no end after {self.runs} runs\n{self._last_words()}"
-        assert not self.kills_left, f"the pipeline ended before {self.kills_left} were killed"
         self._check()
+        assert not self.kills_left, f"the pipeline ended before {self.kills_left} were killed"
 
     def _fill(self) -> None:
         with RawClient(self._broker.bootstrap) as client:
@@ -144,7 +182,9 @@ class PipelineKillHarness:
             producer.send_arrow(batch, "sales").result()
 
     def _cluster(self) -> BlockingCluster:
-        return BlockingCluster({"bootstrap.servers": self._broker.bootstrap})
+        return BlockingCluster(
+            {"bootstrap.servers": self._broker.bootstrap, "isolation.level": "read_committed"}
+        )
 
     def _run_once(self) -> int:
         """One run of the pipeline to its end, whatever that is; kills when it is time to."""
@@ -156,14 +196,18 @@ class PipelineKillHarness:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+                env={
+                    **os.environ,
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    **planted(self._bug, self._directory),
+                },
             )
         began_with = self._batches_committed()
         give_up_at = time.monotonic() + RUN_TIMEOUT_S
         while self._driver.poll() is None:
             assert time.monotonic() < give_up_at, f"the pipeline hangs\n{self._last_words()}"
             if self.kills_left and self._batches_committed() >= began_with + BATCHES_BETWEEN_KILLS:
-                time.sleep(self._random.random() * 0.5)
+                time.sleep(self._random.random() * self._kill_within_s)
                 self._kill(self.kills_left[0])
                 began_with = self._batches_committed()
             time.sleep(0.05)
@@ -176,8 +220,8 @@ class PipelineKillHarness:
     def _kill(self, victim: str) -> None:
         if victim == "driver":
             self._kill_driver()
-        elif victim == "worker":
-            if not self._kill_worker():
+        elif victim in ("worker", "executor"):
+            if not self._kill_one(_is_worker if victim == "worker" else _is_executor):
                 return
         else:
             self._broker.kill()
@@ -194,17 +238,16 @@ class PipelineKillHarness:
             _kill(process)
         self._driver.wait(30)
 
-    def _kill_worker(self) -> bool:
-        """A process that reads for a task: forked by Spark's daemon."""
+    def _kill_one(self, is_victim: Callable[[psutil.Process], bool]) -> bool:
         assert self._driver is not None
-        workers = [
+        victims = [
             process
             for process in psutil.Process(self._driver.pid).children(recursive=True)
-            if _is_worker(process)
+            if is_victim(process)
         ]
-        if not workers:
+        if not victims:
             return False
-        _kill(self._random.choice(workers))
+        _kill(self._random.choice(victims))
         return True
 
     def _last_words(self) -> str:
@@ -217,9 +260,9 @@ class PipelineKillHarness:
             row = json.loads(value)
             window, totals = (row["shop"], row["start"]), (row["sales"], row["cents"])
             if window in found:
-                self.repeated_windows += 1
-                assert found[window] == totals, f"{window} is there as {found[window]} and {totals}"
+                raise WindowTwice(f"{window} is there as {found[window]} and as {totals}")
             found[window] = totals
+        self.windows = len(found)
         missing = expected.keys() - found.keys()
         assert not missing, f"{len(missing)} windows are missing, such as {sorted(missing)[:3]}"
         invented = found.keys() - expected.keys()
@@ -250,7 +293,15 @@ class PipelineKillHarness:
                     yield from batch.column(1).to_pylist()
 
 
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+
+
 def _is_worker(process: psutil.Process) -> bool:
+    """A process that works for a task: forked by Spark's daemon."""
     try:
         parent = process.parent()
         return (
@@ -270,13 +321,25 @@ def _kill(process: psutil.Process) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
+    parser.add_argument("--executors", action="store_true")
+    parser.add_argument("--by-tasks", action="store_true")
+    parser.add_argument("--kafka", default="", help="a version of Apache Kafka, else tidelog")
+    parser.add_argument("--bug", default="", choices=["", *BUGS])
     given = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="pipeline-kills-") as directory:
+        broker = ApacheKafkaBroker(given.kafka, Path(directory)) if given.kafka else None
         harness = PipelineKillHarness(
-            Path(directory), events=given.events, kills=given.kills, seed=given.seed
+            Path(directory),
+            events=given.events,
+            kills=given.kills,
+            seed=given.seed,
+            executors=given.executors,
+            by_tasks=given.by_tasks,
+            bug=given.bug,
+            broker=broker,
         )
         try:
             harness.run()
@@ -285,8 +348,8 @@ def main() -> int:
     killed = ", ".join(f"{victim} {count}" for victim, count in harness.killed.items())
     sys.stdout.write(
         f"{harness.events} events, seed {given.seed}: killed {killed}; {harness.runs} runs, "
-        f"{harness.repeated_windows} windows written again, all the same; equal to the batch "
-        f"answer; {time.monotonic() - started:.0f} s\n"
+        f"{harness.windows} windows, each once and equal to the batch answer; "
+        f"{time.monotonic() - started:.0f} s\n"
     )
     return 0
 

@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer.async_producer import AsyncProducer
     from tidelog.client.producer.delivery import ArrowDelivery, Delivery, RecordMetadata
     from tidelog.client.producer.sequences import ProducerIdAndEpoch
+    from tidelog.client.producer.transaction_requests import OpenTransaction
     from tidelog.config.client import AdminConfig, ConsumerConfig, ProducerConfig
     from tidelog.record._results import ConsumerRecord
     from tidelog.types import TopicPartition, Uuid
@@ -186,6 +187,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
+    "OpenTransaction",
     "OutOfOrderSequence",
     "PartitionDescription",
     "PartitionReassignment",
@@ -348,6 +350,7 @@ _PLACES: Final = {
         "RecordMetadata",
     ),
     "client.producer.sequences": ("ProducerIdAndEpoch",),
+    "client.producer.transaction_requests": ("OpenTransaction",),
     "config.client": (
         "AdminConfig",
         "ConsumerConfig",

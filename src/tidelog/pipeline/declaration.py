@@ -30,6 +30,9 @@ DEAD_LETTER, KEEP, DROP, FAIL = "dead-letter", "keep", "drop", "fail"
 TOPIC, PARQUET, CONSOLE = "topic", "parquet", "console"
 SINK_KINDS: Final = (TOPIC, PARQUET, CONSOLE)
 
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+DELIVERIES: Final = (EXACTLY_ONCE, AT_LEAST_ONCE)
+
 
 class Place(NamedTuple):
     """A line of a file; 0 when the whole file is meant."""
@@ -129,6 +132,7 @@ class Sink:
     format: Format
     key: str  # a SQL expression; empty for none
     mode: str
+    delivery: str  # into topics; empty elsewhere
     partition_by: tuple[str, ...]
     creation: TopicCreation
     options: Mapping[str, str]

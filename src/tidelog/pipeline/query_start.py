@@ -186,8 +186,8 @@ class _Start:
 def _plain_writer(pipeline: Pipeline, sink: Sink, rows: DataFrame) -> Any:
     writer: Any = rows.observe(OUT_METRIC, *row_metrics()).writeStream.outputMode(sink.mode)
     if sink.kind == TOPIC:
-        writer = writer.format("tidelog").options(**topic_options(pipeline, sink.target))
-    elif sink.kind == PARQUET:
+        return writer.format("tidelog").options(**topic_options(pipeline, sink))
+    if sink.kind == PARQUET:
         writer = writer.format("parquet").option("path", sink.target)
         if sink.partition_by:
             writer = writer.partitionBy(*sink.partition_by)

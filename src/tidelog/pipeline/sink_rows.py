@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidelog.pipeline.codecs.errors import SchemaError
-from tidelog.pipeline.declaration import DECODED_FORMATS, RAW, TOPIC
+from tidelog.pipeline.declaration import DECODED_FORMATS, EXACTLY_ONCE, RAW, TOPIC
 from tidelog.pipeline.formats import value_column
 from tidelog.pipeline.record_codecs import missing_codec
 from tidelog.pipeline.spark_errors import spark_exception, summary
@@ -43,8 +43,9 @@ def _records(sink: Sink, frame: DataFrame) -> DataFrame:
     return written.select(*key, value_column(sink.format, written.schema).alias("value"))
 
 
-def topic_options(pipeline: Pipeline, topic: str | None) -> dict[str, str]:
-    """Of the connector; without a topic the rows name theirs."""
+def topic_options(pipeline: Pipeline, sink: Sink | None) -> dict[str, str]:
+    """Of the connector; dead letters, which have no sink, name their topics."""
     options = {f"kafka.{name}": text for name, text in pipeline.kafka.items()}
     options["kafka.bootstrap.servers"] = pipeline.bootstrap
-    return options if topic is None else {**options, "topic": topic}
+    options["deliveryGuarantee"] = EXACTLY_ONCE if sink is None else sink.delivery
+    return options if sink is None else {**options, "topic": sink.target, **sink.options}

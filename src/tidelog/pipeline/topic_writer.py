@@ -5,8 +5,9 @@ record once: rows are kept while several sinks read them; where there is one sin
 looked for only in batches that have some. `UpdateWriter` writes the rows of a query in update mode,
 which Spark's streaming sinks in Python cannot be asked for.
 
-Both write at least once. When this process repeats a batch, it leaves out the members that the
-batch was written to already; when another process repeats it, rows come again.
+Each write of a batch is a job of its own, which the connector knows by the query, the sink and the
+batch. So a batch that is repeated is written once, unless the sink is to be written at least once.
+When this process repeats a batch, it leaves out the members that have it already.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.pipeline.checkpoint import LETTERS_PREFIX, upstream_views
 from tidelog.pipeline.dataframes import dead_letters, frames_of_batch
-from tidelog.pipeline.declaration import PipelineError
+from tidelog.pipeline.declaration import EXACTLY_ONCE, PipelineError
 from tidelog.pipeline.formats import REASON
 from tidelog.pipeline.sink_rows import sink_rows, topic_options
 from tidelog.pipeline.spark_errors import spark_exception
@@ -101,7 +102,7 @@ class SharedWriter:
         failures: list[Exception] = []
         dropped: dict[str, _Observed] = {}
         try:
-            for name, write in self._members(rows, is_kept, dropped).items():
+            for name, write in self._members(batch_id, rows, is_kept, dropped).items():
                 if not self.counts.has(batch_id, name):
                     try:
                         self.counts.add(batch_id, name, write())
@@ -116,7 +117,7 @@ class SharedWriter:
             self.counts.unexpected[name] += int(found.wait().get("rows", 0))
 
     def _members(
-        self, rows: DataFrame, is_kept: bool, dropped: dict[str, _Observed]
+        self, batch_id: int, rows: DataFrame, is_kept: bool, dropped: dict[str, _Observed]
     ) -> dict[str, Callable[[], int]]:
         def observe(frame: DataFrame, name: str, metric: Column) -> DataFrame:
             dropped[name] = _Observed(frame, [metric])
@@ -128,23 +129,25 @@ class SharedWriter:
         members: dict[str, Callable[[], int]] = {}
         for sink in self.sinks:
             written = sink_rows(self.pipeline, sink, frames[sink.source])
-            members[sink.name] = partial(self._sink, sink, written, broken)
+            members[sink.name] = partial(self._sink, batch_id, sink, written, broken)
         if self.has_letters:
             letters = dead_letters(self.source, rows)
-            members[LETTERS_PREFIX + self.source.name] = partial(self._letters, letters, broken)
+            write = partial(self._letters, batch_id, letters, broken)
+            members[LETTERS_PREFIX + self.source.name] = write
         return members
 
-    def _sink(self, sink: Sink, rows: DataFrame, broken: _Broken | None) -> int:
-        count = write_topic(self.pipeline, sink, rows)
+    def _sink(self, batch_id: int, sink: Sink, rows: DataFrame, broken: _Broken | None) -> int:
+        count = write_topic(self.pipeline, sink, rows, batch_id)
         if broken is not None:
             broken.is_read = True
         return count
 
-    def _letters(self, letters: DataFrame, broken: _Broken | None) -> int:
+    def _letters(self, batch_id: int, letters: DataFrame, broken: _Broken | None) -> int:
         if broken is not None and broken.count == 0:
             return 0
         found = _Observed(letters, letter_metrics())
-        _save(found.frame.drop(REASON), topic_options(self.pipeline, None))
+        member = LETTERS_PREFIX + self.source.name
+        _save(found.frame.drop(REASON), topic_options(self.pipeline, None), member, batch_id)
         told = found.wait()
         self.counts.reasons += reasons_of(told.get("reasons"))
         return int(told.get("rows", 0))
@@ -158,17 +161,22 @@ class UpdateWriter:
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         if not self.counts.has(batch_id, self.sink.name):
-            self.counts.add(batch_id, self.sink.name, write_topic(self.pipeline, self.sink, rows))
+            written = write_topic(self.pipeline, self.sink, rows, batch_id)
+            self.counts.add(batch_id, self.sink.name, written)
 
 
-def write_topic(pipeline: Pipeline, sink: Sink, rows: DataFrame) -> int:
+def write_topic(pipeline: Pipeline, sink: Sink, rows: DataFrame, batch_id: int) -> int:
     """The number of rows."""
     found = _Observed(rows, row_metrics())
-    _save(found.frame, {**topic_options(pipeline, sink.target), **sink.options})
+    _save(found.frame, topic_options(pipeline, sink), f"sink.{sink.name}", batch_id)
     return int(found.wait().get("rows", 0))
 
 
-def _save(rows: DataFrame, options: dict[str, str]) -> None:
+def _save(rows: DataFrame, options: dict[str, str], member: str, batch_id: int) -> None:
+    if options["deliveryGuarantee"] == EXACTLY_ONCE:
+        query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query_id is not None, "only streaming queries write"
+        options = {**options, "txnAppId": f"{query_id}.{member}", "txnVersion": str(batch_id)}
     rows.write.format("tidelog").mode("append").options(**options).save()
 
 

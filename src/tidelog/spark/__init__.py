@@ -1,7 +1,7 @@
 """The Spark connector: `format("tidelog")` for PySpark, without a jar.
 
 PySpark finds it by the top-level module `pyspark_tidelog`; nothing needs to be registered.
-docs/spark.md is the manual, docs/design/0007-spark-connector.md the reasons.
+docs/spark.md is the manual; docs/design/0007-spark-connector.md and 0021 have the reasons.
 
     source               the DataSource class, what Spark meets first
     options              option texts to checked values, for the source and for the sink
@@ -17,6 +17,9 @@ docs/spark.md is the manual, docs/design/0007-spark-connector.md the reasons.
     topics               topics that a job needs, made where they are not there
     executor             a task's reading of one range, and what a worker keeps from task to task
     writer               Spark's interfaces for writing, and which columns can be written
+    batch_commit         how a driver commits a micro-batch exactly once
+    sink_ledger          what that needs of a cluster: fencing, markers, the tasks' transactions
+    task_slots           transactional ids of tasks
     shipped              whether a package of tidelog fits the Python that runs it
     log_reader           Spark's interface for reading segment files without a broker
     log_planning         which slices of which segment files a query reads

@@ -17,6 +17,8 @@
              commitGroupId                                  ours: offsets shown to lag tools
              path                                           ours: segment files, no broker
     sink     topic, kafka.*; includeHeaders has no effect
+             deliveryGuarantee                              ours: at-least-once | exactly-once
+             progressTopic, driverBytesPerTask              ours: of exactly-once alone
 
 Names are case-insensitive. A bad value raises InvalidOption, which names the option, and so does an
 option that is unknown: it names the nearest known one. What Spark itself puts among the options of
@@ -87,7 +89,13 @@ SOURCE_OPTIONS: Final = (
     "commitGroupId",
     "path",
 )
-SINK_OPTIONS: Final = ("topic", "includeHeaders")
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
+EXACTLY_ONCE_OPTIONS: Final = ("progressTopic", "driverBytesPerTask", "txnAppId", "txnVersion")
+SINK_OPTIONS: Final = ("topic", "includeHeaders", "deliveryGuarantee", *EXACTLY_ONCE_OPTIONS)
+PROGRESS_TOPIC: Final = "_tidelog_spark_progress"
+DRIVER_BYTES_PER_TASK: Final = 1024 * 1024
+# As long as brokers allow unless they are told otherwise (transaction.max.timeout.ms).
+TRANSACTION_TIMEOUT_MS: Final = 900_000
 SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "path", "queryName")
 REFUSED_BY_SOURCE: Final = {
     "auto.offset.reset": "set the option startingOffsets to earliest or latest instead; Spark "
@@ -102,7 +110,7 @@ REFUSED_BY_SINK: Final = {
     "key.serializer": "the key column is written as it is",
     "value.serializer": "the value column is written as it is",
     "interceptor.classes": "there are no interceptors",
-    "transactional.id": "the sink writes at least once, without transactions",
+    "transactional.id": "with deliveryGuarantee=exactly-once the sink makes its own",
 }
 
 # What one fetch brings becomes one Arrow batch: large enough for Spark, small enough for caches.
@@ -307,13 +315,35 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     return options
 
 
+class BatchWrite(NamedTuple):
+    """Who writes, and which of its writes this is: the second job with the same pair writes
+    nothing. The names of the options are Delta Lake's."""
+
+    app_id: str
+    version: int
+
+
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
+    """Plain data: it travels to the executors."""
+
     topic: str | None  # overrides the topic column
     client: dict[str, str]  # may hold references
+    is_exactly_once: bool
+    progress_topic: str
+    driver_bytes_per_task: int
+    write: BatchWrite | None = None  # of a batch job that may be repeated
 
     def producer_options(self) -> dict[str, str]:
         return resolved_values(self.client)
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        return int(self.producer_options().get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+
+    def task_producer(self) -> dict[str, str]:
+        timeout_ms = str(self.transaction_timeout_ms)
+        return {**self.producer_options(), "transaction.timeout.ms": timeout_ms}
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -322,10 +352,51 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     topic = texts.text("topic")
     if topic is not None and not topic.strip():
         raise InvalidOption("topic", "is empty")
-    return SinkOptions(
+    is_exactly_once = _is_exactly_once(texts)
+    options = SinkOptions(
         topic=None if topic is None else topic.strip(),
         client=client_options(texts, REFUSED_BY_SINK, kind=ProducerConfig),
+        is_exactly_once=is_exactly_once,
+        progress_topic=(texts.text("progressTopic") or PROGRESS_TOPIC).strip(),
+        driver_bytes_per_task=texts.integer_or("driverBytesPerTask", DRIVER_BYTES_PER_TASK),
+        write=_batch_write(texts),
     )
+    if is_exactly_once:
+        _require_transactions_possible(options)
+    return options
+
+
+def _is_exactly_once(texts: OptionTexts) -> bool:
+    wanted = (texts.text("deliveryGuarantee") or AT_LEAST_ONCE).strip().lower()
+    if wanted not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        raise InvalidOption(
+            "deliveryGuarantee", f"expected {AT_LEAST_ONCE} or {EXACTLY_ONCE}, got {wanted}"
+        )
+    for name in EXACTLY_ONCE_OPTIONS:
+        if name in texts and wanted != EXACTLY_ONCE:
+            raise InvalidOption(name, f"has no effect unless deliveryGuarantee is {EXACTLY_ONCE}")
+    return wanted == EXACTLY_ONCE
+
+
+def _batch_write(texts: OptionTexts) -> BatchWrite | None:
+    app_id, version = texts.text("txnAppId"), texts.integer("txnVersion", at_least=0)
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        raise InvalidOption("txnAppId, txnVersion", "one is set; they go together")
+    if not app_id.strip():
+        raise InvalidOption("txnAppId", "is empty")
+    return BatchWrite(app_id.strip(), version)
+
+
+def _require_transactions_possible(options: SinkOptions) -> None:
+    try:
+        ProducerConfig({**options.client, "transactional.id": "any"})
+    except InvalidValue as problem:
+        value = options.client.get(problem.name)
+        raise InvalidOption(
+            f"kafka.{problem.name}", f"{value} does not go with {EXACTLY_ONCE}: {problem.rule}"
+        ) from problem
 
 
 def client_options(

@@ -1,4 +1,5 @@
-"""One Spark session for all tests of this folder, on the machine itself, two cores.
+"""One Spark session for all tests of this folder, on the machine itself: two cores, and a task that
+fails is tried once more.
 
 Without pyspark, pyarrow or Java the tests are skipped with the reason. Under xdist they stay
 together in one process (`tests/support/worker_groups.py`).
@@ -77,7 +78,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,2]")
         .appName("tidelog tests")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

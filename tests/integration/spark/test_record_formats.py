@@ -122,12 +122,13 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 def run_to_the_end(spark: SparkSession, folder: Path) -> None:
-    from tidelog.pipeline.dataframes import build_dataframes
     from tidelog.pipeline.declaration_file import load_pipeline
-    from tidelog.pipeline.queries import start_queries
+    from tidelog.pipeline.query_start import start_queries
+    from tidelog.pipeline.topics import prepare_topics
 
     pipeline = load_pipeline(folder)
-    running = start_queries(pipeline, build_dataframes(spark, pipeline, streaming=True))
+    prepare_topics(pipeline)
+    running = start_queries(spark, pipeline)
     try:
         running.watch(lambda: None, 0.2)
     finally:

@@ -69,7 +69,7 @@ def test_what_is_not_said_has_a_default() -> None:
     assert pipeline.dead_letter_topics == ["shop.dead-letter"]
     source = pipeline.sources[0]
     assert (source.format.kind, source.start) == ("json", "earliest")
-    assert pipeline.sinks[0].mode == "append"
+    assert (pipeline.sinks[0].mode, pipeline.sinks[0].delivery) == ("append", "exactly-once")
 
 
 def test_options_of_the_command_come_before_the_file() -> None:
@@ -171,6 +171,11 @@ def test_text_that_is_no_toml_is_told_with_its_line() -> None:
             'topic = "hourly"',
             'parquet = "hourly"\nmode = "update"',
             '14: [sink.out] mode: "update" is not known; there is append',
+        ),
+        (
+            'topic = "hourly"',
+            'topic = "hourly"\ndelivery = "once"',
+            '14: [sink.out] delivery: "once" is not known; there is exactly-once, at-least-once',
         ),
         (
             'sql = "select id from orders"',

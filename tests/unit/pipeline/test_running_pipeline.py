@@ -41,7 +41,7 @@ PIPELINE = Pipeline(
 
 
 def query(name: str, line: int = 7) -> Query:
-    sink = Sink(name, line, "orders", CONSOLE, "", Format(RAW), "", "append", (), NO_TOPIC, {})
+    sink = Sink(name, line, "orders", CONSOLE, "", Format(RAW), "", "append", "", (), NO_TOPIC, {})
     return Query(name, (sink,))
 
 

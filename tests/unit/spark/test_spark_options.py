@@ -250,3 +250,54 @@ def test_the_sinks_topic_is_trimmed_and_may_not_be_empty() -> None:
     assert sink_options(BROKER).topic is None
     with pytest.raises(InvalidOption, match="topic"):
         sink_options({**BROKER, "topic": " "})
+
+
+# Delivery
+
+
+def test_a_sink_writes_at_least_once_unless_it_is_told_otherwise() -> None:
+    assert not sink_options(BROKER).is_exactly_once
+    options = sink_options({**BROKER, "deliveryGuarantee": " Exactly-Once "})
+    assert options.is_exactly_once
+    assert options.progress_topic == "_tidelog_spark_progress"
+    assert options.driver_bytes_per_task == 1024 * 1024
+    assert options.task_producer()["transaction.timeout.ms"] == "900000"
+
+
+def test_a_batch_job_may_have_a_name_and_a_number() -> None:
+    given = {"deliveryGuarantee": "exactly-once", "txnAppId": "nightly", "txnVersion": "0"}
+    assert sink_options({**BROKER, **given}).write == ("nightly", 0)
+
+
+def test_the_timeout_of_transactions_is_the_users() -> None:
+    given = {"deliveryGuarantee": "exactly-once", "kafka.transaction.timeout.ms": "30000"}
+    assert sink_options({**BROKER, **given}).transaction_timeout_ms == 30_000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"deliveryGuarantee": "at-most-once"}, "expected at-least-once or exactly-once"),
+        ({"progressTopic": "p"}, "no effect unless deliveryGuarantee is exactly-once"),
+        ({"driverBytesPerTask": "9"}, "no effect unless deliveryGuarantee is exactly-once"),
+        ({"deliveryGuarantee": "exactly-once", "driverBytesPerTask": "-1"}, "at least 0"),
+        ({"deliveryGuarantee": "exactly-once", "kafka.acks": "1"}, r"kafka\.acks: 1 does not go"),
+        (
+            {"deliveryGuarantee": "exactly-once", "kafka.enable.idempotence": "false"},
+            r"kafka\.enable\.idempotence: false does not go with exactly-once",
+        ),
+        ({"kafka.transactional.id": "mine"}, "the sink makes its own"),
+        ({"txnAppId": "a", "txnVersion": "1"}, "no effect unless deliveryGuarantee is exactly"),
+        ({"deliveryGuarantee": "exactly-once", "txnAppId": "a"}, "they go together"),
+        ({"deliveryGuarantee": "exactly-once", "txnVersion": "1"}, "they go together"),
+        (
+            {"deliveryGuarantee": "exactly-once", "txnAppId": " ", "txnVersion": "1"},
+            "txnAppId: is empty",
+        ),
+    ],
+)
+def test_what_does_not_go_with_a_delivery_guarantee_is_refused(
+    given: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        sink_options({**BROKER, **given})

@@ -3,11 +3,13 @@
 A transactional id is known to its coordinator (`list_transactions`, `describe_transactions`), a
 producer with an open transaction to the leaders of the partitions it writes to
 (`describe_producers`). `abort_transaction` writes an abort marker to one partition, past the
-coordinator: for a transaction that the coordinator knows nothing of.
+coordinator: for a transaction that the coordinator knows nothing of. `end_transactions` ends what a
+producer has handed over (`Producer.hand_over_transaction`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
@@ -15,6 +17,7 @@ from tidelog.client.admin.asking import Asking, Found, Result, problem_of
 from tidelog.client.errors import ClientError, UnreadableAnswer
 from tidelog.client.network.coordinators import CoordinatorKind
 from tidelog.client.producer.sequences import ProducerIdAndEpoch
+from tidelog.client.producer.transaction_requests import END_TXN_V1, OpenTransaction
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -24,6 +27,7 @@ from tidelog.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -244,6 +248,42 @@ class TransactionCalls(Asking):
 
         found = await self.each(what, [partition], step, timeout)
         found[partition].get()
+
+    async def end_transactions(
+        self,
+        transactions: Iterable[OpenTransaction],
+        *,
+        committed: bool,
+        timeout: float | None = None,
+    ) -> dict[str, Result[None]]:
+        """By transactional id. One that has been ended this way already is a success; one that was
+        ended the other way, or has a newer producer, is an error."""
+        wanted = {each.transactional_id: each for each in transactions}
+
+        async def ask(node_id: int, some: list[str]) -> Found[str, None]:
+            answers = await asyncio.gather(*(end(node_id, wanted[each]) for each in some))
+            return dict(zip(some, answers, strict=True))
+
+        async def end(node_id: int, each: OpenTransaction) -> ClientError | None:
+            request = EndTxnRequest(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+                committed=committed,
+            )
+            row = await self.of_coordinator(
+                node_id,
+                request,
+                EndTxnResponse,
+                at_most=None if each.is_v2 else END_TXN_V1,
+                at_least=END_TXN_V1 + 1 if each.is_v2 else 0,
+            )
+            return problem_of(f"transactional id {each.transactional_id}", row.error_code)
+
+        async def step(some: list[str], _: int) -> Found[str, None]:
+            return await self.of_coordinators(TRANSACTION, some, ask)
+
+        return await self.each("end of transactions", wanted, step, timeout)
 
     async def fence_producers(
         self,

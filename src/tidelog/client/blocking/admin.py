@@ -81,6 +81,7 @@ class Admin:
     describe_transactions = blocking(AsyncAdmin.describe_transactions)
     describe_user_scram_credentials = blocking(AsyncAdmin.describe_user_scram_credentials)
     elect_leaders = blocking(AsyncAdmin.elect_leaders)
+    end_transactions = blocking(AsyncAdmin.end_transactions)
     expire_delegation_token = blocking(AsyncAdmin.expire_delegation_token)
     fence_producers = blocking(AsyncAdmin.fence_producers)
     incremental_alter_configs = blocking(AsyncAdmin.incremental_alter_configs)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer.checked_record import Headers
     from tidelog.client.producer.delivery import ArrowDelivery, Delivery, OnDelivery
     from tidelog.client.producer.partitioners import Partitioner
+    from tidelog.client.producer.transaction_requests import OpenTransaction
     from tidelog.types import TopicPartition
 
 T = TypeVar("T")
@@ -177,6 +178,9 @@ class Producer:
 
     def abort_transaction(self) -> None:
         self._run(lambda: self._producer.abort_transaction())
+
+    def hand_over_transaction(self) -> OpenTransaction:
+        return self._run(lambda: self._producer.hand_over_transaction())
 
     @contextmanager
     def transaction(self) -> Iterator[Producer]:

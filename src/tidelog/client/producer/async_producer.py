@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from tidelog.client.network.metadata import Metadata, PartitionView, TopicView
     from tidelog.client.producer.arrow_rows import ArrowRows
     from tidelog.client.producer.batch import EncodedRecords, ProducerBatch
+    from tidelog.client.producer.transaction_requests import OpenTransaction
     from tidelog.clock import Clock
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
@@ -449,6 +450,18 @@ class AsyncProducer:
 
     async def abort_transaction(self) -> None:
         await self._transact(lambda transactions: transactions.abort())
+
+    async def hand_over_transaction(self) -> OpenTransaction:
+        """Waits for all records of the transaction and leaves it open, for another process to end
+        (AsyncAdmin.end_transactions). Closing the producer does not abort it then. The next
+        transaction needs `init_transactions`, which would abort this one if nobody has ended it.
+        If a record was not written this raises, and the transaction must be aborted.
+        """
+        self._require_open()
+        transactions = self._must_have_transactions()
+        await self.flush()
+        with self.accumulator.lock:
+            return transactions.hand_over()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncProducer]:

@@ -1,7 +1,8 @@
 """Producer id, epoch and transactions, as a state machine without I/O.
 
     state          means                                          entered from
-    UNINITIALIZED  no producer id                                 READY, ABORTABLE_ERROR
+    UNINITIALIZED  no producer id                                 READY, ABORTABLE_ERROR,
+                                                                  IN_TRANSACTION (handed over)
     INITIALIZING   InitProducerId is under way                    UNINITIALIZED, ABORTING
     READY          an id, no transaction                          INITIALIZING, COMMITTING, ABORTING
     IN_TRANSACTION records and offsets may be sent                READY
@@ -33,12 +34,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.client.errors import ClientError, IllegalState, ProducerFenced, UnsupportedByBroker
-from tidelog.client.producer.sequences import ProducerIdAndEpoch, ProducerSequences
+from tidelog.client.producer.sequences import NO_PRODUCER, ProducerIdAndEpoch, ProducerSequences
 from tidelog.client.producer.transaction_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     EndTxn,
     InitProducerId,
+    OpenTransaction,
     TransactionRequest,
     TxnOffsetCommit,
     fencing_error,
@@ -74,7 +76,7 @@ class State(Enum):
 
 
 _ALLOWED_FROM: Final[Mapping[State, frozenset[State]]] = {
-    State.UNINITIALIZED: frozenset({State.READY, State.ABORTABLE_ERROR}),
+    State.UNINITIALIZED: frozenset({State.READY, State.ABORTABLE_ERROR, State.IN_TRANSACTION}),
     State.INITIALIZING: frozenset({State.UNINITIALIZED, State.COMMITTING, State.ABORTING}),
     State.READY: frozenset({State.INITIALIZING, State.COMMITTING, State.ABORTING}),
     State.IN_TRANSACTION: frozenset({State.READY}),
@@ -208,6 +210,24 @@ class TransactionManager:
             return self._end(is_commit=False, is_known=not is_unknown)
 
         return self._call("abort_transaction", begin)
+
+    def hand_over(self) -> OpenTransaction:
+        """Leaves the transaction open, for somebody else to end. All its records must have been
+        acknowledged. The producer needs a new epoch before it can go on."""
+        what = "hand_over_transaction"
+        self._require_transactional(what)
+        self._require_no_pending_call(what)
+        self._require_no_error()
+        if self.state != State.IN_TRANSACTION or not self._has_started:
+            raise IllegalState(f"{what}: {self} has no transaction with records in it")
+        transactional_id = self.transactional_id
+        assert transactional_id is not None
+        handed = OpenTransaction(transactional_id, *self.producer, self.is_v2)
+        self._move(State.UNINITIALIZED)
+        self._forget_transaction()
+        self.sequences.reset()
+        self.sequences.producer = NO_PRODUCER
+        return handed
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -366,14 +386,17 @@ class TransactionManager:
         must_bump = self.sequences.must_bump_epoch
         self._move(State.INITIALIZING if must_bump else State.READY)
         self.sequences.must_bump_epoch = False
-        self._has_started = False
-        self._new_partitions.clear()
-        self._pending_partitions.clear()
-        self._partitions.clear()
+        self._forget_transaction()
         if must_bump and not self._requests:
             self.enqueue(InitProducerId(self, is_bump=True, outcome=outcome))
         else:
             outcome.done()
+
+    def _forget_transaction(self) -> None:
+        self._has_started = False
+        self._new_partitions.clear()
+        self._pending_partitions.clear()
+        self._partitions.clear()
 
     def partitions_answered(
         self, partitions: Iterable[TopicPartition], *, were_added: bool

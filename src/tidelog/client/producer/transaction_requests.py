@@ -16,7 +16,7 @@ or the producer:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from tidelog.client.consumer.offset_and_metadata import (
     ConsumerGroupMetadata,
@@ -68,6 +68,16 @@ END_TXN_V1: Final = 4
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 _UNKNOWN_PRODUCER: Final = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 _FIRST_PARTITIONS_BACKOFF_S: Final = 0.02
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that its producer has handed over: whoever has this may end it. `is_v2` says
+    by which version of the protocol (KIP-890)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_v2: bool
 
 
 class TransactionRequest:

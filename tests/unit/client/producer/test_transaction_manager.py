@@ -273,6 +273,37 @@ def test_a_transaction_that_touched_nothing_is_not_ended_at_the_coordinator() ->
     assert (outcome.is_done, manager.state) == (True, State.READY)
 
 
+@pytest.mark.parametrize("is_v2", [False, True])
+def test_a_transaction_that_is_handed_over_stays_open_and_the_producer_starts_anew(
+    is_v2: bool,
+) -> None:
+    manager = in_transaction(T0, is_v2=is_v2)
+    batch = sent(manager, T0)
+    manager.sequences.completed(batch, base_offset=3)
+    assert manager.hand_over() == ("tx", 7, 0, is_v2)
+    assert not manager.has_ongoing_transaction
+    assert manager.next_request(has_incomplete_batches=False) is None
+    with pytest.raises(IllegalState, match="no producer id"):
+        manager.maybe_add_partition(T0)
+    outcome = manager.initialize()
+    next_request(manager).take_answer(init_answer(epoch=1))
+    manager.finished(outcome)
+    manager.begin()
+    manager.maybe_add_partition(T0)
+    if not is_v2:
+        next_request(manager).take_answer(added({T0: 0}))
+    assert sent(manager, T0).base_sequence == 0
+
+
+def test_only_a_transaction_with_records_and_without_errors_is_handed_over() -> None:
+    with pytest.raises(IllegalState, match="no transaction with records"):
+        in_transaction().hand_over()
+    manager = in_transaction(T0)
+    manager.become_abortable(refused("records", ErrorCode.MESSAGE_TOO_LARGE))
+    with pytest.raises(ClientError, match="abort the transaction"):
+        manager.hand_over()
+
+
 def test_offsets_go_through_both_coordinators() -> None:
     manager = in_transaction()
     outcome = manager.send_offsets(OFFSETS, GROUP)

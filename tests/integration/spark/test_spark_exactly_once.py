@@ -1,0 +1,229 @@
+"""Writing exactly once: each row is there once, whatever Spark runs twice.
+
+The stories are told for rows that go through the driver and for tasks with transactions of their
+own (`driverBytesPerTask` 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.spark_queries import TIMEOUT_S, batch, needs_limits, numbers, stream
+from tests.support.spark_topics import SparkTopics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 20_000
+BY_DRIVER, BY_TASKS = {"driverBytesPerTask": "8388608"}, {"driverBytesPerTask": "0"}
+WAYS = pytest.mark.parametrize("way", [BY_DRIVER, BY_TASKS], ids=["by driver", "by tasks"])
+
+
+def committed(spark: SparkSession, topics: SparkTopics, topic: str) -> list[int]:
+    """What a reader with read_committed finds."""
+    level = {"kafka__isolation__level": "read_committed"}
+    return numbers(batch(spark, topics.bootstrap, subscribe=topic, **level))
+
+
+def require_once(spark: SparkSession, topics: SparkTopics, topic: str, count: int) -> None:
+    """Soon: a commit is answered before readers see it."""
+    eventually(lambda: committed(spark, topics, topic) == list(range(count)), 60)
+
+
+def transactional_ids(topics: SparkTopics, *states: str) -> set[str]:
+    from tidelog.client import Admin
+
+    with Admin({"bootstrap.servers": topics.bootstrap}) as admin:
+        listed = admin.list_transactions(states=states)
+    return {row.transactional_id for row in listed}
+
+
+def first_attempt_fails(batches: Iterator[Any]) -> Iterator[Any]:
+    """For mapInArrow: the first attempt of the first task fails after its last row."""
+    from pyspark import TaskContext
+
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.partitionId() == 0 and context.attemptNumber() == 0:
+        raise RuntimeError("the first attempt fails")
+
+
+def every_attempt_fails(batches: Iterator[Any]) -> Iterator[Any]:
+    from pyspark import TaskContext
+
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.partitionId() == 0:
+        raise RuntimeError("every attempt fails")
+
+
+def values_of(source: DataFrame) -> DataFrame:
+    return source.select("key", "value")
+
+
+def run_query(frame: DataFrame, topics: SparkTopics, topic: str, at: Path, **options: str) -> None:
+    writer: Any = frame.writeStream.format("tidelog")
+    given = {"deliveryGuarantee": "exactly-once", **options}
+    for name, text in given.items():
+        writer = writer.option(name, text)
+    running = (
+        writer.option("kafka.bootstrap.servers", topics.bootstrap)
+        .option("topic", topic)
+        .option("checkpointLocation", str(at))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert running.awaitTermination(TIMEOUT_S)
+
+
+def source_of(spark: SparkSession, topics: SparkTopics, topic: str, **options: str) -> DataFrame:
+    return stream(spark, topics.bootstrap, subscribe=topic, startingOffsets="earliest", **options)
+
+
+@pytest.fixture
+def numbered(topics: SparkTopics, topic_name: str) -> str:
+    """A topic with ROWS numbers in 2 partitions."""
+    topics.create(topic_name, 2)
+    topics.fill(topic_name, range(ROWS), 2)
+    return topic_name
+
+
+@WAYS
+def test_a_task_that_fails_once_writes_its_rows_once(
+    spark: SparkSession, topics: SparkTopics, numbered: str, tmp_path: Path, way: dict[str, str]
+) -> None:
+    output = numbered + "-out"
+    topics.create(output, 3)
+    rows = values_of(source_of(spark, topics, numbered))
+    failing = rows.mapInArrow(first_attempt_fails, rows.schema)
+    run_query(failing, topics, output, tmp_path / "checkpoint", **way)
+    require_once(spark, topics, output, ROWS)
+
+
+def test_at_least_once_that_task_writes_rows_twice(
+    spark: SparkSession, topics: SparkTopics, numbered: str, tmp_path: Path
+) -> None:
+    """So the story above has a fault in it."""
+    output = numbered + "-out"
+    topics.create(output, 3)
+    rows = values_of(source_of(spark, topics, numbered))
+    failing = rows.mapInArrow(first_attempt_fails, rows.schema)
+    at_least_once = {"deliveryGuarantee": "at-least-once"}
+    run_query(failing, topics, output, tmp_path / "checkpoint", **at_least_once)
+    found = committed(spark, topics, output)
+    assert set(found) == set(range(ROWS))
+    assert len(found) > ROWS
+
+
+@needs_limits
+@WAYS
+def test_a_repeated_batch_writes_nothing_though_its_partitioning_has_changed(
+    spark: SparkSession, topics: SparkTopics, numbered: str, tmp_path: Path, way: dict[str, str]
+) -> None:
+    output, checkpoint = numbered + "-out", tmp_path / "checkpoint"
+    topics.create(output, 3)
+    limit = {"maxOffsetsPerTrigger": str(ROWS // 4)}
+    run_query(
+        values_of(source_of(spark, topics, numbered, **limit)), topics, output, checkpoint, **way
+    )
+    require_once(spark, topics, output, ROWS)
+    last = max(
+        (path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()),
+        key=lambda path: int(path.name),
+    )
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink(missing_ok=True)
+    other = source_of(spark, topics, numbered, minPartitions="5", **limit)
+    run_query(values_of(other), topics, output, checkpoint, **way)
+    assert last.exists(), "the batch was repeated"
+    require_once(spark, topics, output, ROWS)
+    topics.fill(numbered, range(ROWS, ROWS + 10), 2)
+    run_query(values_of(other), topics, output, checkpoint, **way)
+    require_once(spark, topics, output, ROWS + 10)
+
+
+@needs_limits
+def test_task_slots_use_few_transactional_ids(
+    spark: SparkSession, topics: SparkTopics, numbered: str, tmp_path: Path
+) -> None:
+    output = numbered + "-out"
+    topics.create(output, 3)
+    before = transactional_ids(topics)
+    rows = source_of(spark, topics, numbered, maxOffsetsPerTrigger=str(ROWS // 10))
+    run_query(values_of(rows), topics, output, tmp_path / "checkpoint", **BY_TASKS)
+    require_once(spark, topics, output, ROWS)
+    made = transactional_ids(topics) - before
+    assert 2 <= len(made) <= 8, "of 20 tasks"
+
+
+def test_a_batch_that_fails_leaves_nothing_visible_and_nothing_open(
+    spark: SparkSession, topics: SparkTopics, numbered: str, tmp_path: Path
+) -> None:
+    output, checkpoint = numbered + "-out", tmp_path / "checkpoint"
+    topics.create(output, 3)
+    rows = values_of(source_of(spark, topics, numbered))
+    failing = rows.mapInArrow(every_attempt_fails, rows.schema)
+    with pytest.raises(Exception, match="every attempt fails"):
+        run_query(failing, topics, output, checkpoint, **BY_TASKS)
+    eventually(lambda: not transactional_ids(topics, "Ongoing"), 60)
+    assert committed(spark, topics, output) == []
+    run_query(rows, topics, output, checkpoint, **BY_TASKS)
+    require_once(spark, topics, output, ROWS)
+
+
+def save(frame: DataFrame, topics: SparkTopics, topic: str, **options: str) -> None:
+    writer = frame.write.format("tidelog").option("kafka.bootstrap.servers", topics.bootstrap)
+    writer = writer.option("topic", topic).option("deliveryGuarantee", "exactly-once")
+    for name, text in options.items():
+        writer = writer.option(name.replace("__", "."), text)
+    writer.mode("append").save()
+
+
+def test_the_rows_of_a_job_become_visible_together_or_not_at_all(
+    spark: SparkSession, topics: SparkTopics, topic_name: str
+) -> None:
+    topics.create(topic_name, 2)
+    rows = spark.range(ROWS).selectExpr("cast(id AS string) AS value")
+    with pytest.raises(Exception, match="every attempt fails"):
+        save(rows.mapInArrow(every_attempt_fails, rows.schema), topics, topic_name)
+    assert committed(spark, topics, topic_name) == []
+    save(rows.mapInArrow(first_attempt_fails, rows.schema), topics, topic_name)
+    require_once(spark, topics, topic_name, ROWS)
+    before = transactional_ids(topics)
+    save(spark.range(1).selectExpr(f"'{ROWS}' AS value"), topics, topic_name)
+    require_once(spark, topics, topic_name, ROWS + 1)
+    assert len(transactional_ids(topics) - before) == 1
+    save(rows.where("value = 'none'"), topics, topic_name)
+    with pytest.raises(Exception, match="1000000 is more than these brokers allow"):
+        save(rows, topics, topic_name, kafka__transaction__timeout__ms="1000000")
+
+
+@WAYS
+def test_a_job_of_the_same_name_and_number_writes_once(
+    spark: SparkSession, topics: SparkTopics, topic_name: str, way: dict[str, str]
+) -> None:
+    """`way` sends rows through the driver, or through transactions of the tasks."""
+    topics.create(topic_name, 2)
+    rows = spark.range(ROWS).selectExpr("cast(id AS string) AS value")
+    named = {"txnAppId": topic_name, **way}
+    save(rows, topics, topic_name, txnVersion="7", **named)
+    save(rows.repartition(5), topics, topic_name, txnVersion="7", **named)
+    require_once(spark, topics, topic_name, ROWS)
+    more = spark.range(1).selectExpr(f"'{ROWS}' AS value")
+    save(more, topics, topic_name, txnVersion="8", **named)
+    require_once(spark, topics, topic_name, ROWS + 1)
+    with pytest.raises(Exception, match="the topics already hold"):
+        save(more, topics, topic_name, txnVersion="6", **named)
+    with pytest.raises(Exception, match="is for batch jobs"):
+        run_query(
+            values_of(source_of(spark, topics, topic_name)),
+            *(topics, topic_name, Path(topic_name)),
+            **{**named, "txnVersion": "9"},
+        )

@@ -3,15 +3,15 @@
 A field without presence, as proto3 has them, gives its value or zero, never null. A field with
 presence (optional, in a oneof, a message, all of proto2's) gives null where it is not set. Enums
 are their names, or their numbers in a column of numbers; a number without a name is its digits.
-google.protobuf.Timestamp is a timestamp, wrappers are their value or null, Duration and what has no
-columns (Struct, Value, ListValue, FieldMask) are the texts that they have in Protobuf's JSON.
+google.protobuf.Timestamp is a timestamp, wrappers are their value or null. In a column of texts, a
+message, a list and a map are the text that they have in Protobuf's JSON; Duration, Struct, Value,
+ListValue and FieldMask can only be such texts.
 
 Columns take fields by name; a column that the message does not have is null.
 """
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -22,7 +22,7 @@ from pyarrow import types
 
 from tidelog.pipeline.codecs.arrow_arrays import list_array, map_array, struct_array
 from tidelog.pipeline.codecs.broken_rows import BrokenRows, Indexes, converted, shown
-from tidelog.pipeline.codecs.column_types import TIMESTAMP, conversion, spark_name
+from tidelog.pipeline.codecs.column_types import TIMESTAMP, conversion, json_text, spark_name
 from tidelog.pipeline.codecs.errors import EncodeError, SchemaError
 from tidelog.pipeline.codecs.protobuf_schema import ProtobufSchema
 
@@ -98,6 +98,9 @@ class ProtobufReader:
             field = fields.get(column.name)
             if field is None:
                 steps.append((None, column.type))
+            elif types.is_string(column.type) and column.name in repeated:
+                texts = self._fitted(_json_texts, pa.string(), column.type, place)
+                steps.append((_json_getter(field.name), texts))
             else:
                 is_repeated = column.name in repeated
                 make = self._many if is_repeated else self._one
@@ -120,14 +123,14 @@ class ProtobufReader:
         message = field.message_type
         if message is None:
             return self._scalar(field, column, path)
+        if types.is_string(column) and message.full_name not in _WRAPPERS:
+            return self._fitted(_message_texts, column, column, path)
         if message.full_name == _TIMESTAMP:
             return self._fitted(_moments, TIMESTAMP, column, path)
         if message.full_name in _WRAPPERS:
             inner = self._one(message.fields_by_name["value"], column, path)
             return lambda values, *more: inner([_wrapped(value) for value in values], *more)
-        if message.full_name in _TEXTS:
-            return self._fitted(_json_texts, pa.string(), column, path)
-        if not types.is_struct(column):
+        if message.full_name in _TEXTS or not types.is_struct(column):
             raise SchemaError(_misfit(f"message {message.full_name}", column, path))
         nested = self._message(message, column, path)
         empty = _empty(message)
@@ -266,16 +269,28 @@ def _wrapped(value: Any) -> Any:
     return None if value is None else value.value
 
 
-def _json_texts(values: Values) -> Any:
+def _json_getter(name: str) -> Callable[[Values], Values]:
     from google.protobuf.json_format import MessageToDict
 
-    def text(value: Any) -> str | None:
-        if value is None:
-            return None
-        plain = MessageToDict(value, preserving_proto_field_name=True)
-        return plain if isinstance(plain, str) else json.dumps(plain)
+    return lambda messages: [
+        MessageToDict(message, preserving_proto_field_name=True).get(name) for message in messages
+    ]
 
-    return pa.array(map(text, values), pa.string())
+
+def _message_texts(values: Values) -> Any:
+    from google.protobuf.json_format import MessageToDict
+
+    return _json_texts(
+        [
+            None if value is None else MessageToDict(value, preserving_proto_field_name=True)
+            for value in values
+        ]
+    )
+
+
+def _json_texts(values: Values) -> Any:
+    texts = (None if value is None else json_text(value) for value in values)
+    return pa.array(texts, pa.string())
 
 
 class ProtobufWriter:

@@ -173,17 +173,32 @@ def test_proto2_fields_that_are_not_set_are_null() -> None:
 
 
 def test_known_types_have_their_texts() -> None:
-    columns = pa.struct([("duration", pa.string()), ("struct", pa.string()), ("gone", pa.int8())])
+    names = ("duration", "struct", "timestamp", "inner", "inners", "by_name", "int64s")
+    columns = pa.struct([*((name, pa.string()) for name in names), ("gone", pa.int8())])
     some = struct_pb2.Struct()
     some.update({"a": [1, None]})
-    record = message(duration={"seconds": 1, "nanos": 500_000_000}, struct=some)
-    assert read(columns, [record, b""]) == (
-        [
-            {"duration": "1.500s", "struct": '{"a": [1.0, null]}', "gone": None},
-            {"duration": None, "struct": None, "gone": None},
-        ],
-        [None, None],
+    record = message(
+        duration={"seconds": 1, "nanos": 500_000_000},
+        struct=some,
+        timestamp={"seconds": 1},
+        inner={"sku": 7},
+        inners=[{}, {"sku": 8}],
+        by_name={"ä": {"sku": 9}},
+        int64s=[1],
     )
+    items = pa.struct([("inners", pa.list_(pa.string()))])
+    assert read(items, [record])[0] == [{"inners": ["{}", '{"sku":"8"}']}]
+    full = {
+        "duration": "1.500s",
+        "struct": '{"a":[1.0,null]}',
+        "timestamp": "1970-01-01T00:00:01Z",
+        "inner": '{"sku":"7"}',
+        "inners": '[{},{"sku":"8"}]',
+        "by_name": '{"ä":{"sku":"9"}}',
+        "int64s": '["1"]',
+        "gone": None,
+    }
+    assert read(columns, [record, b""]) == ([full, dict.fromkeys(full)], [None, None])
 
 
 def test_enums_are_names_or_numbers() -> None:

@@ -56,6 +56,8 @@ DOORS = {
     "tidelog.tools.cli": {"command", "main"},
     "tidelog.tools.kafka": {"command"},
     "tidelog.client": {"__getattr__"},
+    "tidelog.spark.lag": {"query_lag"},
+    "tidelog.spark.topics": {"create_missing_topics"},
     # Called by codecs that `generator.WITHOUT_CODEC` leaves out.
     "tidelog.protocol.primitives": {
         "encode_compact_nullable_bytes",

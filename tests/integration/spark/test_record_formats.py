@@ -296,3 +296,24 @@ def test_a_registry_that_does_not_answer_fails_the_batch_and_no_record(
     del registry.answers[path]
     run_to_the_end(spark, tmp_path)
     assert [row.id for row in spark.read.parquet(str(tmp_path / "out")).collect()] == ["o1"]
+
+
+def test_a_batch_is_decoded_once_and_no_plan_shows_the_password(
+    spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
+) -> None:
+    """The filter of dead letters and the columns above it share one pass through Python."""
+    from tidelog.pipeline.dataframes import build_dataframes
+    from tidelog.pipeline.declaration_file import load_pipeline
+
+    declared = SMALL_DECLARATION.format(
+        name=topic_name, bootstrap=topics.bootstrap, registry="http://127.0.0.1:1"
+    )
+    (tmp_path / "pipeline.toml").write_text(declared)
+    topics.create(f"{topic_name}.avro")
+    frames = build_dataframes(spark, load_pipeline(tmp_path), streaming=False)
+    for frame in (frames.by_name["avro"].where("id > 'a'"), frames.dead_letters):
+        assert frame is not None
+        execution: Any = frame._jdf.queryExecution()
+        plan = execution.toString()
+        assert execution.executedPlan().toString().count("ArrowEvalPython") == 1, plan
+        assert "secret" not in plan

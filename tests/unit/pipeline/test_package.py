@@ -57,7 +57,7 @@ def test_a_package_holds_tidelog_its_dependencies_and_the_pipeline(
     for name in ("pyspark_tidelog.py", "tidelog/__init__.py", "pipeline/views.py", "lz4/frame/"):
         assert any(each.startswith(name) for each in names), name
     assert {"click", "cramjam", "lz4", "zstandard"} <= made.dependencies.keys()
-    assert made.pipeline_files == ("pipeline.toml", "views.py")
+    assert made.pipeline_files == ("pipeline.toml", "tests/revenue.toml", "views.py")
     assert made.size_bytes == made.file.stat().st_size
 
 
@@ -69,6 +69,7 @@ def test_results_logs_and_files_of_secrets_are_left_out(made: Package, names: se
     assert made.left_out == ("checkpoint", "paid_orders", "spark.log", "word")
     assert {name for name in names if name.startswith("pipeline/")} == {
         "pipeline/pipeline.toml",
+        "pipeline/tests/revenue.toml",
         "pipeline/views.py",
     }
 
@@ -165,7 +166,7 @@ def test_the_command_says_what_it_packed_and_how_to_use_it(
     assert main(["pipeline", "package", str(folder), "-o", str(file)]) == 0
     told = capsys.readouterr().out
     assert f" MB for {abi()}, with" in told
-    assert "the pipeline: pipeline.toml, views.py\n" in told
+    assert "the pipeline: pipeline.toml, tests/revenue.toml, views.py\n" in told
     assert "without checkpoint, paid_orders, shop.zip, spark.log, word of" in told
     assert f"--archives {file}#tidelog_package" in told
 

@@ -49,8 +49,8 @@ def converted(
     broken: BrokenRows,
     told: Callable[[Any], str],
 ) -> Any:
-    """The array through `convert`; values that it refuses are null, and break the row that owns
-    them. The bad values are found by halving, so that a few of them cost little."""
+    """The array, or list, through `convert`; values that it refuses are null, and break the row
+    that owns them. The bad values are found by halving, so that a few of them cost little."""
     try:
         return convert(array)
     except MISFIT:

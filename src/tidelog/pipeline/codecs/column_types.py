@@ -165,10 +165,16 @@ def _to_text(found: Any) -> Convert:
     def text(value: Any) -> str | None:
         if value is None:
             return None
-        plain = _json_value(value, found)
-        return plain if isinstance(plain, str) else json.dumps(plain)
+        return json_text(_json_value(value, found))
 
     return lambda array: pa.array(map(text, array.to_pylist()), pa.string())
+
+
+def json_text(plain: Any) -> str:
+    """As Spark gives what is nested in JSON to a column of texts."""
+    if isinstance(plain, str):
+        return plain
+    return json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
 
 
 def _json_value(value: Any, kind: Any) -> Any:

@@ -3,15 +3,15 @@
 A field without presence, as proto3 has them, gives its value or zero, never null. A field with
 presence (optional, in a oneof, a message, all of proto2's) gives null where it is not set. Enums
 are their names, or their numbers in a column of numbers; a number without a name is its digits.
-google.protobuf.Timestamp is a timestamp, wrappers are their value or null, Duration and what has no
-columns (Struct, Value, ListValue, FieldMask) are the texts that they have in Protobuf's JSON.
+google.protobuf.Timestamp is a timestamp, wrappers are their value or null. In a column of texts, a
+message, a list and a map are the text that they have in Protobuf's JSON; Duration, Struct, Value,
+ListValue and FieldMask can only be such texts.
 
 Columns take fields by name; a column that the message does not have is null.
 """
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -22,7 +22,7 @@ from pyarrow import types
 
 from tidelog.pipeline.codecs.arrow_arrays import list_array, map_array, struct_array
 from tidelog.pipeline.codecs.broken_rows import BrokenRows, Indexes, converted, shown
-from tidelog.pipeline.codecs.column_types import TIMESTAMP, conversion, spark_name
+from tidelog.pipeline.codecs.column_types import TIMESTAMP, conversion, json_text, spark_name
 from tidelog.pipeline.codecs.errors import EncodeError, SchemaError
 from tidelog.pipeline.codecs.protobuf_schema import ProtobufSchema
 
@@ -98,18 +98,20 @@ class ProtobufReader:
             field = fields.get(column.name)
             if field is None:
                 steps.append((None, column.type))
-            elif column.name in repeated:
-                steps.append(
-                    (operator.attrgetter(field.name), self._many(field, column.type, place))
-                )
+            elif types.is_string(column.type) and column.name in repeated:
+                texts = self._fitted(_json_texts, pa.string(), column.type, place)
+                steps.append((_json_getter(field.name), texts))
             else:
-                steps.append((_getter(field), self._one(field, column.type, place)))
+                is_repeated = column.name in repeated
+                make = self._many if is_repeated else self._one
+                get = _getter(field, is_repeated=is_repeated)
+                steps.append((get, make(field, column.type, place)))
 
         def read(messages: Values, owners: Indexes, broken: BrokenRows) -> Any:
             arrays = [
                 pa.nulls(len(messages), step)
                 if get is None
-                else step(_gotten(get, messages, owners, broken, path), owners, broken)
+                else step(get(messages), owners, broken)
                 for get, step in steps
             ]
             return struct_array(arrays, columns, len(messages))
@@ -121,14 +123,14 @@ class ProtobufReader:
         message = field.message_type
         if message is None:
             return self._scalar(field, column, path)
+        if types.is_string(column) and message.full_name not in _WRAPPERS:
+            return self._fitted(_message_texts, column, column, path)
         if message.full_name == _TIMESTAMP:
             return self._fitted(_moments, TIMESTAMP, column, path)
         if message.full_name in _WRAPPERS:
             inner = self._one(message.fields_by_name["value"], column, path)
             return lambda values, *more: inner([_wrapped(value) for value in values], *more)
-        if message.full_name in _TEXTS:
-            return self._fitted(_json_texts, pa.string(), column, path)
-        if not types.is_struct(column):
+        if message.full_name in _TEXTS or not types.is_struct(column):
             raise SchemaError(_misfit(f"message {message.full_name}", column, path))
         nested = self._message(message, column, path)
         empty = _empty(message)
@@ -182,21 +184,27 @@ class ProtobufReader:
         if not types.is_map(column):
             raise SchemaError(_misfit("map", column, path))
         fields = entry.fields_by_name
-        key = self._one(fields["key"], column.key_type, path)
-        item = self._one(fields["value"], column.item_type, path)
+        to_key = self._one(fields["key"], column.key_type, path)
+        to_item = self._one(fields["value"], column.item_type, path)
 
         def read(values: Values, owners: Indexes, broken: BrokenRows) -> Any:
             keys: Values = []
             items: Values = []
-            for value in values:
-                keys.extend(value)
-                items.extend(value[name] for name in value)
-            lengths = np.array([len(value) for value in values], np.int64)
+            lengths = np.zeros(len(values), np.int64)
+            for number, value in enumerate(values):
+                try:
+                    own = list(value.items())
+                except UnicodeDecodeError:  # of a key, which proto2 does not check when it parses
+                    broken.add(owners[number : number + 1], f"field {path}: a key is not UTF-8")
+                    continue
+                keys.extend(name for name, _ in own)
+                items.extend(item for _, item in own)
+                lengths[number] = len(own)
             offsets = np.concatenate([[0], np.cumsum(lengths)])
             repeated = np.repeat(owners, lengths)
-            return map_array(
-                key(keys, repeated, broken), item(items, repeated, broken), offsets, column
-            )
+            # No key of a map may be null, not even where the row is broken.
+            found = to_key(keys, repeated, broken).fill_null(pa.scalar(0).cast(column.key_type))
+            return map_array(found, to_item(items, repeated, broken), offsets, column)
 
         return read
 
@@ -208,10 +216,15 @@ class ProtobufReader:
             raise SchemaError(_misfit(spark_name(found), column, path))
 
         def told(value: Any) -> str:
+            if types.is_string(found) and isinstance(value, bytes):
+                return f"field {path}: is not UTF-8"  # proto2 does not check when it parses
             return f"field {path}: {shown(value)} is no {spark_name(column)}"
 
+        def from_values(values: Values) -> Any:
+            return convert(to_array(values))
+
         def read(values: Values, owners: Indexes, broken: BrokenRows) -> Any:
-            return converted(to_array(values), convert, column, owners, broken, told)
+            return converted(values, from_values, column, owners, broken, told)
 
         return read
 
@@ -228,33 +241,14 @@ def _repeated_names(descriptor: Any) -> set[str]:
     return {row.name for row in proto.field if row.label == _REPEATED}
 
 
-def _getter(field: Any) -> Callable[[Any], Any]:
+def _getter(field: Any, *, is_repeated: bool) -> Callable[[Values], Values]:
+    """The field of all messages; None where it is not set."""
     name = field.name
-    if not field.has_presence:
-        return operator.attrgetter(name)
-    return lambda message: getattr(message, name) if message.HasField(name) else None
-
-
-def _gotten(
-    get: Callable[[Any], Any], messages: Values, owners: Indexes, broken: BrokenRows, path: str
-) -> Values:
-    try:
-        return list(map(get, messages))
-    except UnicodeDecodeError:  # proto2 does not check strings when it parses
-        return [
-            _text_or_broken(get, message, owners[number : number + 1], broken, path)
-            for number, message in enumerate(messages)
-        ]
-
-
-def _text_or_broken(
-    get: Callable[[Any], Any], message: Any, owner: Indexes, broken: BrokenRows, path: str
-) -> Any:
-    try:
-        return get(message)
-    except UnicodeDecodeError:
-        broken.add(owner, f"field {path}: is not UTF-8" if path else "a field is not UTF-8")
-        return None
+    get = operator.attrgetter(name)
+    if is_repeated or not field.has_presence:
+        return lambda messages: list(map(get, messages))
+    has = operator.methodcaller("HasField", name)
+    return lambda messages: [get(row) if has(row) else None for row in messages]
 
 
 def _empty(message: Any) -> Any:
@@ -275,16 +269,28 @@ def _wrapped(value: Any) -> Any:
     return None if value is None else value.value
 
 
-def _json_texts(values: Values) -> Any:
+def _json_getter(name: str) -> Callable[[Values], Values]:
     from google.protobuf.json_format import MessageToDict
 
-    def text(value: Any) -> str | None:
-        if value is None:
-            return None
-        plain = MessageToDict(value, preserving_proto_field_name=True)
-        return plain if isinstance(plain, str) else json.dumps(plain)
+    return lambda messages: [
+        MessageToDict(message, preserving_proto_field_name=True).get(name) for message in messages
+    ]
 
-    return pa.array(map(text, values), pa.string())
+
+def _message_texts(values: Values) -> Any:
+    from google.protobuf.json_format import MessageToDict
+
+    return _json_texts(
+        [
+            None if value is None else MessageToDict(value, preserving_proto_field_name=True)
+            for value in values
+        ]
+    )
+
+
+def _json_texts(values: Values) -> Any:
+    texts = (None if value is None else json_text(value) for value in values)
+    return pa.array(texts, pa.string())
 
 
 class ProtobufWriter:

@@ -173,17 +173,32 @@ def test_proto2_fields_that_are_not_set_are_null() -> None:
 
 
 def test_known_types_have_their_texts() -> None:
-    columns = pa.struct([("duration", pa.string()), ("struct", pa.string()), ("gone", pa.int8())])
+    names = ("duration", "struct", "timestamp", "inner", "inners", "by_name", "int64s")
+    columns = pa.struct([*((name, pa.string()) for name in names), ("gone", pa.int8())])
     some = struct_pb2.Struct()
     some.update({"a": [1, None]})
-    record = message(duration={"seconds": 1, "nanos": 500_000_000}, struct=some)
-    assert read(columns, [record, b""]) == (
-        [
-            {"duration": "1.500s", "struct": '{"a": [1.0, null]}', "gone": None},
-            {"duration": None, "struct": None, "gone": None},
-        ],
-        [None, None],
+    record = message(
+        duration={"seconds": 1, "nanos": 500_000_000},
+        struct=some,
+        timestamp={"seconds": 1},
+        inner={"sku": 7},
+        inners=[{}, {"sku": 8}],
+        by_name={"ä": {"sku": 9}},
+        int64s=[1],
     )
+    items = pa.struct([("inners", pa.list_(pa.string()))])
+    assert read(items, [record])[0] == [{"inners": ["{}", '{"sku":"8"}']}]
+    full = {
+        "duration": "1.500s",
+        "struct": '{"a":[1.0,null]}',
+        "timestamp": "1970-01-01T00:00:01Z",
+        "inner": '{"sku":"7"}',
+        "inners": '[{},{"sku":"8"}]',
+        "by_name": '{"ä":{"sku":"9"}}',
+        "int64s": '["1"]',
+        "gone": None,
+    }
+    assert read(columns, [record, b""]) == ([full, dict.fromkeys(full)], [None, None])
 
 
 def test_enums_are_names_or_numbers() -> None:
@@ -287,3 +302,27 @@ def test_indexes_name_a_message_in_the_text_of_a_schema(
 def test_indexes_without_a_message_are_told(indexes: tuple[int, ...]) -> None:
     with pytest.raises(SchemaError, match=r"has no message"):
         message_names(TEXT, indexes)
+
+
+def test_proto2_strings_that_are_not_utf_8_break_their_rows() -> None:
+    """Proto2 does not check them when it parses: alone, in lists and as keys of maps."""
+    numbers = {row.name: row.number for row in schema("proto2").descriptor.fields}
+
+    def text(name: str, value: bytes) -> bytes:
+        key = numbers[name] << 3 | 2
+        head = bytes([key]) if key < 0x80 else bytes([key & 0x7F | 0x80, key >> 7])
+        return head + bytes([len(value)]) + value
+
+    columns = pa.struct(
+        [
+            ("string", pa.string()),
+            ("strings", pa.list_(pa.string())),
+            ("by_name", pa.map_(pa.string(), INNER)),
+        ]
+    )
+    bad = [text("string", b"\xff"), text("strings", b"\xff"), text("by_name", b"\x0a\x01\xff")]
+    good = text("string", b"a") + text("strings", b"b")
+    found, reasons = read(columns, [good, *bad, good], "proto2")
+    assert [reasons[0], reasons[4]] == [None, None]
+    assert all("UTF-8" in (reason or "") for reason in reasons[1:4])
+    assert found[0] == found[4] == {"string": "a", "strings": ["b"], "by_name": []}

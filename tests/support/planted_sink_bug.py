@@ -51,7 +51,12 @@ def tasks_commit_themselves() -> None:
     from tidelog.client.blocking.admin import Admin
     from tidelog.client.blocking.producer import Producer
     from tidelog.client.producer.transaction_requests import OpenTransaction
+    from tidelog.spark.sink_ledger import ClusterLedger
 
+    async def trust(self: ClusterLedger, transactions: object) -> list[object]:
+        return []
+
+    ClusterLedger.timed_out = trust  # type: ignore[assignment,method-assign]
     hand_over = Producer.hand_over_transaction
 
     def commit(self: Producer) -> OpenTransaction:

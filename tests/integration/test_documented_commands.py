@@ -63,6 +63,7 @@ class Reader:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.bootstrap = ""
+        self.timeout_s = COMMAND_TIMEOUT_S
         self.brokers: list[subprocess.Popen[bytes]] = []
         shutil.copytree(KAFKA_DATA, directory / "data", copy_function=shutil.copyfile)
         flip(directory / "data" / "orders-0" / "00000000000000000000.log", 100)
@@ -83,7 +84,7 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=self.timeout_s,
             env={
                 **os.environ,
                 "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",

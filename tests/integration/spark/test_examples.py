@@ -18,6 +18,7 @@ __all__ = ["reader"]
 
 PAGE = ROOT / "examples" / "README.md"
 CLUSTER = "spark://"
+RUN_TIMEOUT_S = 900  # three commands start Spark
 
 
 def sections() -> list[Block]:
@@ -25,6 +26,7 @@ def sections() -> list[Block]:
 
 
 @unlike_apache_kafka
+@pytest.mark.timeout(3 * RUN_TIMEOUT_S)
 def test_the_commands_of_the_examples_work_in_their_order(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,6 +34,7 @@ def test_the_commands_of_the_examples_work_in_their_order(
     if reason is not None:
         pytest.skip(reason)
     monkeypatch.setenv("SPARK_LOCAL_IP", os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"))
+    reader.timeout_s = RUN_TIMEOUT_S
     shutil.copytree(ROOT / "examples", Path(reader.directory) / "examples")
     printed: dict[str, str] = {}
     for block in sections():

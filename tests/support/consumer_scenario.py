@@ -31,12 +31,12 @@ from typing import TypeVar
 from tests.support.fake_topics import FakeTopics
 from tests.support.group_scenario import show as show_classic
 from tests.support.group_stage import GroupStage
+from tests.support.new_offsets import new_offset
 from tests.support.pending import unexpected
 from tidelog.coordinator.group.classic.classic_group_membership import Joining
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.consumer.consumer_group_member import Held, Partitions
 from tidelog.coordinator.group.consumer.consumer_group_membership import Sender
-from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,
     JoinGroupResult,
@@ -272,7 +272,7 @@ class ConsumerScenario:
         client = self.client(words[0])
         now_ms = self.stage.clock.time_ms()
         offsets = [
-            (*next(_places(place)), CommittedOffset(int(offset), -1, "", now_ms))
+            new_offset(*next(_places(place)), int(offset), -1, "", now_ms)
             for place, offset in options.items()
             if place not in ("epoch", "version")
         ]

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.support.group_stage import GroupStage
+from tests.support.new_offsets import new_offset
 from tests.support.pending import unexpected
 from tidelog.coordinator.group.classic.classic_group_membership import Joining
-from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
@@ -190,7 +190,7 @@ class GroupScenario:
         client = self._client(words[0])
         now_ms = self.stage.clock.time_ms()
         offsets = [
-            (*_topic_partition(place), CommittedOffset(int(offset), -1, "", now_ms))
+            new_offset(*_topic_partition(place), int(offset), -1, "", now_ms)
             for place, offset in options.items()
             if place != "version"
         ]

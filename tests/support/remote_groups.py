@@ -244,12 +244,10 @@ class RemoteGroups:
             OffsetCommitRequestTopic(
                 name=topic,
                 partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=partition, committed_offset=committed.offset
-                    )
+                    OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
                 ],
             )
-            for topic, partition, committed in offsets
+            for topic, partition, offset, *_ in offsets
         ]
         request = OffsetCommitRequest(
             group_id=group_id,
@@ -275,7 +273,7 @@ class RemoteGroups:
         found = GroupOffsets()
         for topic in row.topics:
             for place in topic.partitions:
-                committed = CommittedOffset(place.committed_offset, -1, "", 0)
+                committed = CommittedOffset(place.committed_offset, -1, "", 0, -1, -1)
                 found.put(topic.name, place.partition_index, committed)
         return found
 

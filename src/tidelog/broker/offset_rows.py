@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
-from tidelog.coordinator.group.offsets import NO_EXPIRY, CommittedOffset, OffsetRecords
+from tidelog.coordinator.group.offsets import NO_EXPIRY, OffsetRecords
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.message import Message
@@ -47,6 +47,8 @@ class OffsetRows(Generic[Row, Response]):
         "_group_id",
         "_metadata_max",
         "_now_ms",
+        "_partition_count",
+        "_topic",
         "_topic_ids",
         "context",
         "known",
@@ -67,6 +69,8 @@ class OffsetRows(Generic[Row, Response]):
         self.offsets: list[NewOffset] = []
         self.records: OffsetRecords | None = None  # those of `offsets`, if they are many
         self._topic_ids: dict[str, Uuid] = {}  # of the topics of `records`
+        self._topic = ""  # whose rows are looked at
+        self._partition_count = 0
 
     def look(self) -> Iterator[None]:
         """Looks at all rows; with `records`, there is a pause after each row and topic."""
@@ -118,17 +122,30 @@ class OffsetRows(Generic[Row, Response]):
                 return True
         return False
 
+    def begin_topic(self, image: TopicImage | None) -> None:
+        """The rows that follow are of this topic, or of one that does not exist."""
+        if image is None:
+            self._partition_count = 0
+            return
+        self._topic = image.name
+        self._partition_count = len(image.partitions)
+        if self.records is not None:
+            self._topic_ids[image.name] = image.topic_id
+
+    def exists(self, index: int) -> bool:
+        """The partition of the topic at hand."""
+        return 0 <= index < self._partition_count
+
     def add(
         self,
         row: Row,
-        image: TopicImage,
         index: int,
         offset: int,
         leader_epoch: int,
         metadata: str | None,
         commit_timestamp_ms: int = -1,
     ) -> None:
-        """The row of a partition that exists."""
+        """The row of a partition that `exists`."""
         self.known.append(row)
         metadata = metadata or ""
         if len(metadata) > self._metadata_max:
@@ -136,13 +153,18 @@ class OffsetRows(Generic[Row, Response]):
             return
         if commit_timestamp_ms == -1:
             commit_timestamp_ms = self._now_ms
-        committed = CommittedOffset(
-            offset, leader_epoch, metadata, commit_timestamp_ms, self._expire_timestamp_ms
+        new = (
+            self._topic,
+            index,
+            offset,
+            leader_epoch,
+            metadata,
+            commit_timestamp_ms,
+            self._expire_timestamp_ms,
         )
-        self.offsets.append((image.name, index, committed))
+        self.offsets.append(new)
         if self.records is not None:
-            self._topic_ids[image.name] = image.topic_id
-            self.records.add(image.name, index, committed)
+            self.records.add(new)
 
     def fail(self, code: ErrorCode) -> None:
         for row in self.known:

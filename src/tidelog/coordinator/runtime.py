@@ -35,15 +35,16 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
 from tidelog.protocol.errors import DecodeError, EncodeError
 from tidelog.protocol.java_hash import java_hash
-from tidelog.record.batch import NO_SEQUENCE, Codec
-from tidelog.record.builder import batch_of
+from tidelog.record import kernel
+from tidelog.record.batch import HEADER_SIZE, NO_SEQUENCE, TRANSACTIONAL_BIT, Codec
+from tidelog.record.builder import finish_batch
 from tidelog.replication.delayed_answer import await_commit
-from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.coordinator.loading import PartitionLoading, Replayable
-    from tidelog.coordinator.stored_record import CoordinatorRecord, EncodedRecord, RecordTypes
+    from tidelog.coordinator.stored_record import CoordinatorRecord, RecordTypes
     from tidelog.replication.flusher import LogFlusher
     from tidelog.replication.partition import Partition
 
@@ -296,40 +297,51 @@ class CoordinatorRuntime(Generic[S]):
         """
         if not records:
             return None
+        now_ms = self._clock.time_ms()
         try:
-            encoded = [record.encoded() for record in records]
+            encoded = [(*record.encoded(), (), now_ms) for record in records]
         except EncodeError as error:
             raise unwritable(error) from error
+        payload, _, _ = kernel.encode_records(encoded, HEADER_SIZE)
 
         def replay(shard: S, offset: int) -> None:
             for record in records:
                 shard.replay(record, offset, NO_PRODUCER_ID)
                 offset += 1
 
-        return self.write_encoded(index, encoded, replay)
+        return self.write_payload(index, payload, len(records), now_ms, replay)
 
-    def write_encoded(
+    def write_payload(
         self,
         index: int,
-        records: Sequence[EncodedRecord],
+        payload: bytearray,
+        records_count: int,
+        now_ms: int,
         replay: Callable[[S, int], object],
         *,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         base_sequence: int = NO_SEQUENCE,
     ) -> Pending[ErrorCode] | None:
-        """As `write`. `replay` is given the shard and the offset of the first record, and must do
-        what loading does with the same bytes.
+        """As `write`. The payload is so many encoded records, all of `now_ms`, behind the spare
+        bytes of the header. `replay` is given the shard and the offset of the first record, and
+        must do what loading does with the same bytes.
         """
         hosted = self._serving(index)
-        now_ms = self._clock.time_ms()
-        batch = batch_of(
-            [(key, value, (), now_ms) for key, value in records],
+        batch = finish_batch(
+            payload,
             codec=self.codec,
+            level=None,
+            base_offset=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            attributes=0 if producer_id == NO_PRODUCER_ID else TRANSACTIONAL_BIT,
+            last_offset_delta=records_count - 1,
+            base_timestamp=now_ms,
+            max_timestamp=now_ms,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
-            is_transactional=producer_id != NO_PRODUCER_ID,
+            records_count=records_count,
         )
         info = hosted.partition.append_as_coordinator(memoryview(batch))
         replay(hosted.shard, info.base_offset)

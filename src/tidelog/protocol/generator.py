@@ -100,13 +100,28 @@ def message_module(file: SchemaFile) -> str:
     source = Source(file, class_names=struct_class_names(file))
     write_classes(source)
     tables = [line for message in file.messages for line in _write_codecs(source, message)]
+    if file.api_name in HOT_APIS:
+        _write_makers(source)
     source()
     source()
-    source.lines += [
-        *(f"{source.maker(name)}: Final = {name}.__new__" for name in sorted(source.made)),
-        *tables,
-    ]
+    if file.api_name in HOT_APIS:
+        makers = [f"    {source.maker(name)}={name}.__new__," for name in sorted(source.made)]
+        source.lines += ["globals().update(", *makers, ")"]
+    else:
+        source.lines += [
+            f"{source.maker(name)}: Final = {name}.__new__" for name in sorted(source.made)
+        ]
+    source.lines += tables
     return source.text()
+
+
+def _write_makers(source: Source) -> None:
+    """Hot codecs are compiled, and compiled code calls these functions without going through
+    Python. Interpreted code finds what the module puts in their place: `__new__` skips `__init__`.
+    """
+    for name in sorted(source.made):
+        source.start(f"def {source.maker(name)}(kind: type[{name}]) -> {name}:")
+        source(f"    return {name}()")
 
 
 def _write_codecs(source: Source, message: MessageSchema) -> list[str]:

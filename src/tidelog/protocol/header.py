@@ -68,6 +68,10 @@ class RequestHeader:
 
 def decode_request_header(frame: memoryview) -> RequestHeader:
     """Raises UnsupportedApi for a key or version without a table, DecodeError for anything else."""
+    api_key: int
+    api_version: int
+    correlation_id: int
+    n: int
     try:
         api_key, api_version, correlation_id, n = _unpack_up_to_client_id(frame)
     except struct.error:

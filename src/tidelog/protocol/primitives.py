@@ -30,10 +30,11 @@ from tidelog.protocol.errors import DecodeError
 from tidelog.types import Uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Sized
+    from collections.abc import Callable, Sequence, Sized
 
 OBJECT_BUDGET: Final = 500_000
 STRING_BYTES_MAX: Final = 32767
+ROWS_AT_ONCE: Final = 64
 
 _make_bytes: Final = bytes.__new__
 _unpack_h: Final = struct.Struct(">h").unpack_from
@@ -392,6 +393,37 @@ def encode_compact_strings(out: bytearray, strings: Sequence[str]) -> None:
 
 def encode_numbers(out: bytearray, numbers: Sequence[int], letter: str) -> None:
     out += _pack(f">{len(numbers)}{letter}", *numbers)
+
+
+class Rows:
+    """An array of structs that are nothing but numbers, by the letters of `struct`: written with
+    one call for many of them. "x" stands for an empty tag buffer.
+    """
+
+    __slots__ = ("_letters", "_packers", "_values_at_once", "_width")
+
+    def __init__(self, letters: str) -> None:
+        self._letters = letters
+        self._width = len(letters.replace("x", ""))
+        self._values_at_once = self._width * ROWS_AT_ONCE
+        self._packers: dict[int, Callable[..., bytes]] = {}  # by the number of values
+
+    def encode(self, out: bytearray, values: list[int]) -> None:
+        """Those of all structs, one after the other."""
+        at_once = self._values_at_once
+        if len(values) <= at_once:
+            out += self._packer(len(values))(*values)
+            return
+        for start in range(0, len(values), at_once):
+            some = values[start : start + at_once]
+            out += self._packer(len(some))(*some)
+
+    def _packer(self, count: int) -> Callable[..., bytes]:
+        packer = self._packers.get(count)
+        if packer is None:
+            letters = self._letters * (count // self._width)
+            packer = self._packers[count] = struct.Struct(">" + letters).pack
+        return packer
 
 
 def encode_tags(out: bytearray, fields: Sequence[tuple[int, bytearray]]) -> None:

@@ -14,6 +14,7 @@
 #include "csrc/encode.h"
 #include "csrc/key_partitions.h"
 #include "csrc/messages.h"
+#include "csrc/offset_commits.h"
 #include "csrc/scan.h"
 #include "csrc/search.h"
 #include "csrc/tuples.h"
@@ -35,6 +36,8 @@ static PyMethodDef methods[] = {
     FAST("encode_records", kernel_encode_records),
     FAST("encode_columns", kernel_encode_columns),
     FAST("encode_rows", kernel_encode_rows),
+    FAST("encode_offset_commits", kernel_encode_offset_commits),
+    FAST("seal_batch", kernel_seal_batch),
     FAST("key_partitions", kernel_key_partitions),
     FAST("check_messages", kernel_check_messages),
     FAST("messages_to_records", kernel_messages_to_records),

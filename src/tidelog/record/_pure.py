@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from struct import Struct
+from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.record._results import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from tidelog.record._results import (
         BatchCheckTuple,
+        OffsetCommitRow,
         Record,
         RecordsCheckTuple,
         RecordsPart,
@@ -68,12 +70,20 @@ _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qI")
 _CONTROL_KEY = Struct(">hh")
 _CONTROL_VALUE = Struct(">hi")
+_INT16 = Struct(">h")
+_INT64 = Struct(">q")
+_INT64_PAIR = Struct(">qq")
+_COMMIT_KEY_TYPE = b"\0\1"
+_COMMIT_VALUE = Struct(">hqi")  # version, offset, leader epoch
+_EXPIRING_COMMIT_VALUE = Struct(">hq")
+_STRING_BYTES_MAX = 32767
 _OVERHEAD = 12
 _MAGIC = 16
 _V0_SIZE_MIN = 14
 _V1_SIZE_MIN = 22
 _HEADER_SIZE = 61
 _V1_OVERHEAD = 34
+_CRC_AT = 17
 _CRC_START = 21
 _INT32_MAX = (1 << 31) - 1
 _UINT32_MAX = (1 << 32) - 1
@@ -723,6 +733,82 @@ def encode_records(records: Sequence[Record], reserve_bytes: int, /) -> tuple[by
         max_timestamp = max(max_timestamp, timestamp)
         _append_record(encoded, timestamp - base_timestamp, index, key, value, headers)
     return encoded, base_timestamp, max_timestamp
+
+
+def encode_offset_commits(
+    group_id: str, rows: Sequence[OffsetCommitRow], first_delta: int, reserve_bytes: int, /
+) -> bytearray:
+    if not -(1 << 30) <= first_delta < 1 << 30:
+        raise ValueError("a number beyond 31 bits")
+    encoded = bytearray(reserve_bytes)
+    group = _short_string(group_id)
+    last_topic: str | None = None
+    try:
+        for offset_delta, row in enumerate(rows, first_delta):
+            topic, partition, offset, leader_epoch, text, commit_timestamp, expire_timestamp = row
+            if topic != last_topic:
+                key_start = _COMMIT_KEY_TYPE + group + _short_string(topic)
+                last_topic = topic
+            metadata = _short_string(text)
+            if expire_timestamp == -1:
+                value = _COMMIT_VALUE.pack(3, offset, leader_epoch) + metadata
+                value += _INT64.pack(commit_timestamp)
+            else:
+                _LENGTH.pack(leader_epoch)  # left out, but checked
+                value = _EXPIRING_COMMIT_VALUE.pack(1, offset) + metadata
+                value += _INT64_PAIR.pack(commit_timestamp, expire_timestamp)
+            _append_record(encoded, 0, offset_delta, key_start + _LENGTH.pack(partition), value, ())
+    except StructError as error:
+        raise ValueError(f"a number is too large: {error}") from error
+    return encoded
+
+
+def _short_string(text: str) -> bytes:
+    raw = text.encode()
+    if len(raw) > _STRING_BYTES_MAX:
+        raise ValueError(f"a string of {len(raw)} bytes")
+    return _INT16.pack(len(raw)) + raw
+
+
+def seal_batch(
+    batch: bytearray | memoryview,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    records_count: int,
+    /,
+) -> None:
+    with memoryview(batch) as view:
+        size = view.nbytes
+        if size < _HEADER_SIZE or size - _OVERHEAD > _INT32_MAX:
+            raise ValueError(f"a batch of {size} bytes")
+        try:
+            _HEADER.pack_into(
+                view,
+                0,
+                base_offset,
+                size - _OVERHEAD,
+                leader_epoch,
+                2,
+                0,
+                attributes,
+                last_offset_delta,
+                base_timestamp,
+                max_timestamp,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                records_count,
+            )
+        except StructError as error:
+            raise ValueError(f"a number is too large: {error}") from error
+        _CRC.pack_into(view, _CRC_AT, crc32c(view[_CRC_START:]))
 
 
 def _ints(code: str, column: Buffer) -> array[int]:

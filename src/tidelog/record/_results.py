@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     RecordsPart = tuple[Buffer, int, int, int, int | None]
     # the part, timestamp_type, leader_epoch
     TypedPart = tuple[RecordsPart, int, int | None]
+    # topic, partition, offset, leader_epoch, metadata, commit_timestamp, expire_timestamp
+    OffsetCommitRow = tuple[str, int, int, int, str, int, int]
     # Plain ints in the order of BatchCheck: Produce unpacks them at once, and a plain tuple unpacks
     # three times as fast as a named one.
     BatchCheckTuple = tuple[

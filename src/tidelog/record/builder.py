@@ -12,13 +12,10 @@ from tidelog.record import kernel
 from tidelog.record.batch import (
     APPEND_TIME_BIT,
     CONTROL_BIT,
-    HEADER,
     HEADER_SIZE,
-    LOG_OVERHEAD,
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     Codec,
-    stamp_crc,
 )
 from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
@@ -83,14 +80,10 @@ def finish_batch(
 ) -> bytearray:
     """Compress the records that follow 61 spare bytes in `encoded`, and fill in the header."""
     batch = encoded if codec == Codec.NONE else _compressed(codec, encoded, level)
-    HEADER.pack_into(
+    kernel.seal_batch(
         batch,
-        0,
         base_offset,
-        len(batch) - LOG_OVERHEAD,
         leader_epoch,
-        2,
-        0,
         attributes & ~7 | codec,
         last_offset_delta,
         base_timestamp,
@@ -100,7 +93,6 @@ def finish_batch(
         base_sequence,
         records_count,
     )
-    stamp_crc(batch)
     return batch
 
 

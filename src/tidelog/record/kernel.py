@@ -4,7 +4,8 @@
 hostile, and slow. The compiled one is taken when it was built; TIDELOG_PURE=1 forces the twin.
 Neither does I/O, reads a clock or keeps state. All arguments are positional. A buffer is anything
 with the buffer protocol (bytes, bytearray, memoryview, mmap) and is not written to, bar the slots
-of KeyOffsets and `output`. `_results` names the fields of what goes in and out.
+of KeyOffsets, `output` and the batch that is sealed. `_results` names the fields of what goes in
+and out.
 
 crc32c(data, crc=0) -> int
     CRC-32C; feed the last answer as `crc` to go on.
@@ -77,6 +78,19 @@ encode_columns(columns, start, stop, base_offset, reserve_bytes)
 encode_rows(columns, order, start, stop, reserve_bytes) -> (encoded, base_timestamp, max_timestamp)
     The same for rows in any order: order is a buffer of i64 row numbers, of which [start, stop) are
     taken and numbered 0..n-1.
+
+encode_offset_commits(group_id, rows, first_delta, reserve_bytes) -> bytearray
+    reserve_bytes zeros and then the records of a group's commit, all with the batch's timestamp,
+    numbered from first_delta on. rows: a list of OffsetCommitRow. The key of a record is an
+    OffsetCommitKey of type 1; the value is an OffsetCommitValue of version 3, or of version 1,
+    which has no leader epoch, where expire_timestamp is not -1. ValueError for strings beyond
+    32767 bytes and numbers that do not fit.
+
+seal_batch(batch, base_offset, leader_epoch, attributes, last_offset_delta, base_timestamp,
+           max_timestamp, producer_id, producer_epoch, base_sequence, records_count)
+    Fills in the first 61 bytes of a writable buffer that is exactly one v2 batch: these numbers,
+    its length and, last, its checksum. ValueError for a buffer of an impossible size and for
+    numbers that do not fit; the buffer may be half changed then.
 
 key_partitions(offsets, validity, data, start, count, partitions_count) -> bytearray
     i32 for each row [start, start + count) of an Arrow binary column of keys: its partition as
@@ -187,9 +201,15 @@ from tidelog.record._results import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from tidelog.record._results import BatchCheckTuple, Record, RecordsPart, TypedPart
+    from tidelog.record._results import (
+        BatchCheckTuple,
+        OffsetCommitRow,
+        Record,
+        RecordsPart,
+        TypedPart,
+    )
 else:
-    BatchCheckTuple = Buffer = Record = RecordsPart = TypedPart = Any
+    BatchCheckTuple = Buffer = OffsetCommitRow = Record = RecordsPart = TypedPart = Any
 
 __all__ = [
     "APPEND_TIME",
@@ -232,6 +252,7 @@ __all__ = [
     "LogScan",
     "Mapped",
     "MessagesCheck",
+    "OffsetCommitRow",
     "ProducerBatch",
     "Record",
     "RecordColumns",
@@ -245,6 +266,7 @@ __all__ = [
     "check_records",
     "crc32c",
     "encode_columns",
+    "encode_offset_commits",
     "encode_records",
     "encode_rows",
     "filter_batches",
@@ -260,6 +282,7 @@ __all__ = [
     "records_to_messages",
     "records_to_tuples",
     "scan_log",
+    "seal_batch",
     "xxh32",
 ]
 
@@ -294,6 +317,8 @@ try:
     encode_records = _chosen.encode_records
     encode_columns = _chosen.encode_columns
     encode_rows = _chosen.encode_rows
+    encode_offset_commits = _chosen.encode_offset_commits
+    seal_batch = _chosen.seal_batch
     key_partitions = _chosen.key_partitions
     check_messages = _chosen.check_messages
     messages_to_records = _chosen.messages_to_records

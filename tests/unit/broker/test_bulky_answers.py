@@ -13,6 +13,7 @@ import pytest
 from tests.support.clock import BusyClock
 from tests.support.handlers import HandlerStage, at_once, handler_stage
 from tests.support.metadata import in_loop
+from tests.support.new_offsets import new_offset
 from tests.unit.broker.test_dispatcher import Dispatch
 from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.dispatcher import DECODED_AT_ONCE_BYTES
@@ -28,7 +29,6 @@ from tidelog.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
 )
-from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -72,10 +72,10 @@ async def groups_and_topics(stage: HandlerStage) -> None:
 
 
 def commit(stage: HandlerStage, group_id: str, partitions: int) -> None:
-    offset = CommittedOffset(7, 0, "", stage.clock.time_ms())
+    now_ms = stage.clock.time_ms()
     stage.broker.groups.commit_offsets(
         group_id,
-        [("t0", number, offset) for number in range(partitions)],
+        [new_offset("t0", number, 7, 0, "", now_ms) for number in range(partitions)],
         generation_id=-1,
         member_id="",
         group_instance_id=None,

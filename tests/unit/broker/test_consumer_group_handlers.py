@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.handlers import HandlerStage, at_once, handler_stage
+from tests.support.new_offsets import new_offset
 from tidelog.broker.handlers import (
     api_versions,
     consumer_group_describe,
@@ -21,7 +22,6 @@ from tidelog.broker.handlers import (
     offset_fetch,
 )
 from tidelog.config.group import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
-from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest
@@ -294,10 +294,10 @@ async def test_an_empty_group_outlives_its_last_offset_until_offsets_are_expired
 ) -> None:
     stage.join()
     groups = stage.broker.groups
-    committed = CommittedOffset(5, -1, "", stage.stage.clock.time_ms())
+    now_ms = stage.stage.clock.time_ms()
     groups.commit_offsets(
         "g",
-        [("t", 0, committed)],
+        [new_offset("t", 0, 5, -1, "", now_ms)],
         generation_id=2,
         member_id="m",
         group_instance_id=None,

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.group_scenario import subscription
 from tests.support.handlers import HandlerStage, at_once, handler_stage
+from tests.support.new_offsets import new_offset
 from tests.support.pending import unexpected
 from tidelog.broker.handlers import (
     delete_groups,
@@ -19,7 +20,6 @@ from tidelog.broker.handlers import (
     sync_group,
 )
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
-from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -272,7 +272,7 @@ def test_groups_are_listed_by_state_and_type(tmp_path: Path) -> None:
         stage.sync(stage.join(3))
         stage.stage.broker.groups.commit_offsets(
             "simple",
-            [("t", 0, CommittedOffset(1, -1, "", 1))],
+            [new_offset("t", 0, 1, -1, "", 1)],
             generation_id=-1,
             member_id="",
             group_instance_id=None,

@@ -14,9 +14,9 @@ from tests.support.batches import simple_batch
 from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.loop_turns import LoopTurns, counted_slices
 from tests.support.metadata import in_loop
+from tests.support.new_offsets import new_offset
 from tidelog.broker.handlers import create_topics, produce
 from tidelog.controller.topics import TopicChange, TopicImage
-from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.produce import (
@@ -161,7 +161,7 @@ async def test_the_offsets_of_a_topic_are_gone_before_its_partitions(
         groups = stage.broker.groups
         groups.commit_offsets(
             "g",
-            [("t", 7, CommittedOffset(5, 0, "", stage.clock.time_ms()))],
+            [new_offset("t", 7, 5, 0, "", stage.clock.time_ms())],
             generation_id=-1,
             member_id="",
             group_instance_id=None,

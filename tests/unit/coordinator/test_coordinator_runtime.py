@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.group_scenario import show
 from tests.support.group_stage import GroupStage
+from tests.support.new_offsets import new_offset
 from tests.support.pending import unexpected
-from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES, GroupShard
 from tidelog.coordinator.loading import RECORDS_PER_TURN, PartitionLoading
 from tidelog.coordinator.stored_record import CoordinatorRecord
@@ -25,10 +25,9 @@ PRODUCER = 4000
 
 
 def commit(stage: GroupStage, offset: int, group_id: str = GROUP) -> Pending[ErrorCode] | None:
-    committed = CommittedOffset(offset, -1, "", stage.clock.time_ms())
     return stage.groups.commit_offsets(
         group_id,
-        [("t", 0, committed)],
+        [new_offset("t", 0, offset, -1, "", stage.clock.time_ms())],
         generation_id=-1,
         member_id="",
         group_instance_id=None,
@@ -262,11 +261,11 @@ class TestWriting:
         stage = GroupStage(tmp_path)
         commit(stage, 5)
         before = list(show(stage, GROUP))
-        offset = CommittedOffset(9, -1, "x" * metadata_bytes, 0)
+        metadata = "x" * metadata_bytes
         with pytest.raises(KafkaError) as refused:
             stage.groups.commit_offsets(
                 GROUP,
-                [("t", index, offset) for index in range(partitions)],
+                [new_offset("t", index, 9, -1, metadata) for index in range(partitions)],
                 generation_id=-1,
                 member_id="",
                 group_instance_id=None,
@@ -314,7 +313,7 @@ class TestTransactions:
     def stage_offset(self, stage: GroupStage, offset: int) -> None:
         stage.groups.commit_transactional_offsets(
             GROUP,
-            [("t", 0, CommittedOffset(offset, -1, "", 1))],
+            [new_offset("t", 0, offset, -1, "", 1)],
             producer_id=PRODUCER,
             producer_epoch=0,
             generation_id=-1,

@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.group_scenario import GROUP
 from tests.support.group_stage import GroupStage
+from tests.support.new_offsets import new_offset
 from tests.support.pending import unexpected
 from tidelog.coordinator.group.classic.classic_group import ClassicGroupState
 from tidelog.coordinator.group.classic.classic_group_membership import Joining
-from tidelog.coordinator.group.offsets import CommittedOffset
 from tidelog.coordinator.group.results import JoinGroupResult, SyncGroupResult
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending
@@ -234,7 +234,7 @@ def test_an_offset_that_waits_for_its_transaction_is_deleted_too(tmp_path: Path)
     stage = GroupStage(tmp_path, SETTINGS)
     stage.groups.commit_transactional_offsets(
         GROUP,
-        [("t", 0, CommittedOffset(5, -1, "", stage.clock.time_ms()))],
+        [new_offset("t", 0, 5, -1, "", stage.clock.time_ms())],
         producer_id=7,
         producer_epoch=0,
         generation_id=-1,

@@ -10,16 +10,16 @@ import pytest
 from tests.support.fake_topics import FakeTopics
 from tests.support.group_scenario import GROUP
 from tests.support.group_stage import GroupStage
+from tests.support.new_offsets import new_offset
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.group import (
     Group,
     GroupType,
-    OffsetCommitter,
     OffsetExpiry,
     Topics,
 )
-from tidelog.coordinator.group.offsets import CommittedOffset, NewOffset
+from tidelog.coordinator.group.offsets import NewOffset, OffsetCommitter
 from tidelog.coordinator.group.results import commit_error, member_error
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.runtime import write_error
@@ -28,7 +28,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.message import Message
 
 SIMPLE = OffsetCommitter("", None, -1, False)
-OFFSETS = [("t", 0, CommittedOffset(5, -1, "", 1_000))]
+OFFSETS = [new_offset("t", 0, 5, -1, "", 1_000)]
 STRANGER = OffsetCommitter("m", None, 1, True)
 
 
@@ -111,7 +111,7 @@ def shard_of(stage: GroupStage) -> GroupShard:
 def commit(stage: GroupStage, member_id: str, topic: str) -> None:
     stage.groups.commit_offsets(
         GROUP,
-        [(topic, 0, CommittedOffset(5, -1, "", stage.clock.time_ms()))],
+        [new_offset(topic, 0, 5, -1, "", stage.clock.time_ms())],
         generation_id=-1,
         member_id=member_id,
         group_instance_id=None,

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.group_scenario import GROUP, GroupScenario, show
 from tests.support.group_stage import GroupStage
+from tests.support.new_offsets import new_offset
 from tidelog.coordinator.group.classic.classic_group import ClassicGroupState
 
 STEPS = 300
@@ -118,11 +119,9 @@ def test_a_group_of_which_the_log_knows_nothing_is_not_there_after_a_restart(
 def test_a_thousand_groups_of_ten_partitions_load_in_time(tmp_path: Path) -> None:
     from time import thread_time
 
-    from tidelog.coordinator.group.offsets import CommittedOffset
-
     stage = GroupStage(tmp_path)
     for number in range(1000):
-        offsets = [("topic", index, CommittedOffset(number, 0, "", 1)) for index in range(10)]
+        offsets = [new_offset("topic", index, number, 0, "", 1) for index in range(10)]
         stage.groups.commit_offsets(
             f"group-{number}",
             offsets,

@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.clock import BusyClock
 from tests.support.group_stage import GroupStage
+from tests.support.new_offsets import new_offset
 from tidelog.coordinator.group.offset_removal import TOMBSTONES_MAX, Piece, TombstoneWriter
-from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
+from tidelog.coordinator.group.offsets import GroupOffsets
 from tidelog.errors import ErrorCode
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
 from tidelog.slices import SlicedWork
@@ -34,7 +35,7 @@ def commit(
     now_ms = stage.clock.time_ms()
     stage.groups.commit_offsets(
         group_id,
-        [(topic, n, CommittedOffset(offset, 0, "", now_ms)) for n in range(partitions)],
+        [new_offset(topic, n, offset, 0, "", now_ms) for n in range(partitions)],
         generation_id=-1,
         member_id="",
         group_instance_id=None,
@@ -46,7 +47,7 @@ def stage_offset(stage: GroupStage, group_id: str, topic: str, *, producer_id: i
     """An offset in a transaction that is still open."""
     stage.groups.commit_transactional_offsets(
         group_id,
-        [(topic, 0, CommittedOffset(99, 0, "", stage.clock.time_ms()))],
+        [new_offset(topic, 0, 99, 0, "", stage.clock.time_ms())],
         producer_id=producer_id,
         producer_epoch=0,
         generation_id=-1,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.support.clock import FakeClock
+from tests.support.new_offsets import new_offset
 from tidelog.coordinator.group.classic.classic_group import group_metadata, group_tombstone
 from tidelog.coordinator.group.offsets import (
-    CommittedOffset,
+    NewOffset,
     OffsetRecords,
-    offset_commit,
+    commit_payload,
     offset_tombstone,
 )
 from tidelog.coordinator.group.shard import GROUP_RECORD_TYPES, GroupShard
+from tidelog.coordinator.stored_record import EncodedRecord
 from tidelog.protocol.errors import DecodeError, EncodeError
 from tidelog.protocol.messages.classic_group_records import (
     GroupMetadataValue,
@@ -20,41 +22,73 @@ from tidelog.protocol.messages.classic_group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from tidelog.record.batch import HEADER_SIZE
+from tidelog.record.kernel import encode_records, records_to_columns
 from tidelog.types import NO_PRODUCER_ID
 
 TYPES = GROUP_RECORD_TYPES
 
 
+def payload_of(group_id: str, commit: list[NewOffset]) -> bytearray:
+    records = OffsetRecords(group_id)
+    for each in commit:
+        records.add(each)
+    assert records.count == len(commit)
+    return records.payload()
+
+
+def message_of(group_id: str, new: NewOffset) -> EncodedRecord:
+    """What the codec makes of an offset."""
+    topic, partition, offset, leader_epoch, metadata, commit_timestamp, expire_timestamp = new
+    expires = expire_timestamp != -1
+    key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+    value = OffsetCommitValue(
+        offset=offset,
+        leader_epoch=-1 if expires else leader_epoch,
+        metadata=metadata,
+        commit_timestamp=commit_timestamp,
+        expire_timestamp=expire_timestamp,
+    )
+    version = 1 if expires else 3
+    return b"\0\1" + key.encode(0), version.to_bytes(2, "big") + value.encode(version)
+
+
+def stored(group_id: str, new: NewOffset) -> EncodedRecord:
+    payload = payload_of(group_id, [new])[HEADER_SIZE:]
+    columns = records_to_columns([(payload, 1, 0, 1, None)])
+    return bytes(columns.key_data), bytes(columns.value_data)
+
+
 def test_offset_commit_is_a_record_of_type_1_with_a_value_of_version_3() -> None:
-    record = offset_commit("g", "t", 7, CommittedOffset(258, 5, "m", 1000))
-    assert record.encoded() == (
+    assert stored("g", new_offset("t", 7, 258, 5, "m", 1000)) == (
         bytes.fromhex("000100016700017400000007"),
         bytes.fromhex("000300000000000001020000000500016d00000000000003e8"),
     )
 
 
 def test_offset_with_an_expiry_of_its_own_has_version_1_and_no_leader_epoch() -> None:
-    record = offset_commit("g", "t", 7, CommittedOffset(258, 5, "m", 1000, 2000))
-    assert record.encoded()[1] == bytes.fromhex(
+    assert stored("g", new_offset("t", 7, 258, 5, "m", 1000, 2000))[1] == bytes.fromhex(
         "0001000000000000010200016d00000000000003e800000000000007d0"
     )
 
 
 COMMIT = [
-    ("t", 7, CommittedOffset(258, 5, "m", 1000)),
-    ("t", 2**31 - 1, CommittedOffset(2**63 - 1, 2**31 - 1, "", 2**63 - 1)),
-    ("u", 0, CommittedOffset(-1, -1, "mé☃", 0)),
-    ("t", 8, CommittedOffset(0, 9, "m", 1000, 2000)),
-    ("t", 7, CommittedOffset(0, -1, "x" * 32_767, 1)),
-    ("", 0, CommittedOffset(0, -1, "", 1)),
+    new_offset("t", 7, 258, 5, "m", 1000),
+    new_offset("t", 2**31 - 1, 2**63 - 1, 2**31 - 1, "", 2**63 - 1),
+    new_offset("u", 0, -1, -1, "mé☃", 0),
+    new_offset("t", 8, 0, 9, "m", 1000, 2000),
+    new_offset("t", 7, 0, -1, "x" * 32_767, 1),
+    new_offset("", 0, 0, -1, "", 1),
 ]
 
 
-def test_records_of_a_commit_are_those_of_its_offsets_one_by_one() -> None:
-    records = OffsetRecords("gö")
-    for each in COMMIT:
-        records.add(*each)
-    assert records.encoded() == [offset_commit("gö", *each).encoded() for each in COMMIT]
+@pytest.mark.parametrize("times", [1, 17, 50])
+def test_records_of_a_commit_are_those_of_its_offsets_one_by_one(times: int) -> None:
+    commit = COMMIT[-1:] + COMMIT * times
+    records = [(*message_of("gö", each), (), 1) for each in commit]
+    encoded = encode_records(records, HEADER_SIZE)[0]
+    assert payload_of("gö", commit) == encoded
+    assert commit_payload("gö", commit) == encoded
 
 
 @pytest.mark.parametrize(
@@ -64,16 +98,26 @@ def test_records_of_a_commit_are_those_of_its_offsets_one_by_one() -> None:
         ("g", "t" * 32_768, ""),
         ("g", "t", "x" * 32_768),
         ("g", "t", "\ud800"),
+        ("\ud800", "t", ""),
     ],
 )
+@pytest.mark.parametrize("others", [1, 300])
 def test_a_commit_that_cannot_be_encoded_says_so_when_asked_for_its_bytes(
-    group: str, topic: str, metadata: str
+    group: str, topic: str, metadata: str, others: int
 ) -> None:
     records = OffsetRecords(group)
-    records.add(topic, 0, CommittedOffset(1, 1, metadata, 1))
-    records.add("fine", 0, CommittedOffset(1, 1, "", 1))
+    records.add(new_offset(topic, 0, 1, 1, metadata, 1))
+    for partition in range(others):
+        records.add(new_offset("fine", partition, 1, 1, "", 1))
     with pytest.raises(EncodeError):
-        records.encoded()
+        records.payload()
+
+
+def test_an_expiry_beyond_all_time_cannot_be_encoded() -> None:
+    records = OffsetRecords("g")
+    records.add(new_offset("t", 0, 1, 1, "", 1, 2**63))
+    with pytest.raises(EncodeError):
+        records.payload()
 
 
 @pytest.mark.parametrize("producer_id", [NO_PRODUCER_ID, 1000])
@@ -81,7 +125,7 @@ def test_replaying_a_commit_is_replaying_its_records(producer_id: int) -> None:
     live, loaded = (GroupShard(0, FakeClock()) for _ in range(2))
     live.replay_commit("g", COMMIT, 70, producer_id)
     for log_offset, each in enumerate(COMMIT, 70):
-        record = TYPES.decode(*offset_commit("g", *each).encoded())
+        record = TYPES.decode(*message_of("g", each))
         assert record is not None
         loaded.replay(record, log_offset, producer_id)
     states = [

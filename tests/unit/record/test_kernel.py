@@ -49,6 +49,13 @@ both = pytest.mark.parametrize(
 )
 needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled kernel is not built")
 
+# Mostly what fits, sometimes what does not.
+some_numbers = st.integers(-(2**15), 2**15 - 1) | st.integers(-(2**64), 2**64)
+names = st.text(max_size=20) | st.sampled_from(["", "t", "x" * 32_767, "x" * 32_768, "\ud800"])
+commit_rows = st.tuples(
+    names, some_numbers, some_numbers, some_numbers, names, some_numbers, st.just(-1) | some_numbers
+)
+
 WHOLE_SEGMENT = kernel.ScanState.at_start(0, index_interval_bytes=4096)
 
 
@@ -495,6 +502,28 @@ class TestEquality:
         base = data.draw(st.none() | st.integers(-5, 5))
         arguments = (columns, start, stop, base, 3)
         assert compiled.encode_columns(*arguments) == _pure.encode_columns(*arguments)
+
+    @settings(max_examples=200, deadline=None)
+    @given(names, st.lists(commit_rows, max_size=5), st.integers(0, 9000), st.integers(-1, 70))
+    def test_encoding_offset_commits(
+        self, group_id: str, rows: list[Any], first_delta: int, reserve_bytes: int
+    ) -> None:
+        assert compiled is not None
+        arguments = (group_id, rows, first_delta, reserve_bytes)
+        assert outcome(compiled.encode_offset_commits, *arguments) == outcome(
+            _pure.encode_offset_commits, *arguments
+        )
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.binary(min_size=55, max_size=200), st.lists(some_numbers, min_size=10, max_size=10))
+    def test_sealing(self, records: bytes, numbers: list[int]) -> None:
+        assert compiled is not None
+        sealed = []
+        for module in (compiled, _pure):
+            batch = bytearray(records)
+            answer = outcome(module.seal_batch, batch, *numbers)
+            sealed.append(answer if answer is ValueError else (answer, batch))
+        assert sealed[0] == sealed[1]
 
     @settings(max_examples=300, deadline=None)
     @given(st.lists(record_lists, max_size=3), st.integers(-1, 40), st.data())

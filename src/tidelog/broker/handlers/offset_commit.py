@@ -87,8 +87,10 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
                 answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
                 answers.append(answer)
                 rows = answer.partitions
+                self.begin_topic(image)
+                missing = self._missing(image)
                 for row in topic.partitions:
-                    rows.append(self._row(image, row))
+                    rows.append(self._row(row, missing))
                     if in_slices:
                         yield
             if in_slices:
@@ -112,25 +114,28 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
             ],
         )
 
+    def _missing(self, image: TopicImage | None) -> ErrorCode:
+        """What is said of partitions that do not exist."""
+        if image is None and self._has_ids:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def _row(
-        self, image: TopicImage | None, row: OffsetCommitRequestPartition
+        self, row: OffsetCommitRequestPartition, missing: ErrorCode
     ) -> OffsetCommitResponsePartition:
         index = row.partition_index
         answer = OffsetCommitResponsePartition(partition_index=index)
-        if image is not None and 0 <= index < len(image.partitions):
+        if self.exists(index):
             self.add(
                 answer,
-                image,
                 index,
                 row.committed_offset,
                 row.committed_leader_epoch,
                 row.committed_metadata,
                 row.commit_timestamp,
             )
-        elif image is None and self._has_ids:
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
         else:
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answer.error_code = missing
         return answer
 
     def write(self) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:

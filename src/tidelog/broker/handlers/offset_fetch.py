@@ -52,7 +52,7 @@ from tidelog.types import ZERO_UUID
 FIRST_VERSION_WITH_GROUP_ERROR = 2
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
-NO_OFFSET = CommittedOffset(-1, -1, "", -1)
+NO_OFFSET = CommittedOffset(-1, -1, "", -1, expire_timestamp_ms=-1, log_offset=-1)
 ROWS_AT_ONCE = 200  # more are read in slices, of a copy
 ROWS_PER_STEP = 50
 

@@ -25,7 +25,7 @@ Unlike Kafka
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
@@ -42,9 +42,6 @@ from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from tidelog.controller.topics import TopicImage
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
 FIRST_VERSION_WITH_LOADING: Final = 2
@@ -80,22 +77,20 @@ class _Commit(OffsetRows[TxnOffsetCommitResponsePartition, TxnOffsetCommitRespon
                 answers.append(answer)
                 image = self.context.broker.topics.topics.get(topic.name)
                 rows = answer.partitions
+                self.begin_topic(image)
                 for row in topic.partitions:
-                    rows.append(self._row(image, row))
+                    rows.append(self._row(row))
                     if in_slices:
                         yield
             if in_slices:
                 yield
 
-    def _row(
-        self, image: TopicImage | None, row: TxnOffsetCommitRequestPartition
-    ) -> TxnOffsetCommitResponsePartition:
+    def _row(self, row: TxnOffsetCommitRequestPartition) -> TxnOffsetCommitResponsePartition:
         index = row.partition_index
         answer = TxnOffsetCommitResponsePartition(partition_index=index)
-        if image is not None and 0 <= index < len(image.partitions):
+        if self.exists(index):
             self.add(
                 answer,
-                image,
                 index,
                 row.committed_offset,
                 row.committed_leader_epoch,

@@ -30,7 +30,7 @@ from tidelog.coordinator.group.classic.classic_group_membership import (
     random_uuid,
 )
 from tidelog.coordinator.group.classic.rebalance import Rebalances
-from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID, GroupType, OffsetCommitter
+from tidelog.coordinator.group.group import UNKNOWN_MEMBER_ID, GroupType
 from tidelog.coordinator.group.offset_removal import (
     LOOKS_MAX,
     TOMBSTONES_MAX,
@@ -39,7 +39,7 @@ from tidelog.coordinator.group.offset_removal import (
     expired_pieces,
     pieces_of_topic,
 )
-from tidelog.coordinator.group.offsets import OffsetRecords
+from tidelog.coordinator.group.offsets import OffsetCommitter, commit_payload
 from tidelog.coordinator.group.results import (
     ConsumerGroupHeartbeatResult,
     JoinGroupResult,
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         Sender,
     )
     from tidelog.coordinator.group.group import Group, TopicAndPartition, Topics
-    from tidelog.coordinator.group.offsets import GroupOffsets, NewOffset
+    from tidelog.coordinator.group.offsets import GroupOffsets, NewOffset, OffsetRecords
     from tidelog.coordinator.group.shard import G
     from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -254,7 +254,7 @@ class GroupCoordinator:
     def commit_offsets(
         self,
         group_id: str,
-        offsets: Sequence[NewOffset],
+        offsets: list[NewOffset],
         *,
         generation_id: int,
         member_id: str,
@@ -284,7 +284,7 @@ class GroupCoordinator:
     def commit_transactional_offsets(
         self,
         group_id: str,
-        offsets: Sequence[NewOffset],
+        offsets: list[NewOffset],
         *,
         producer_id: int,
         producer_epoch: int,
@@ -320,23 +320,24 @@ class GroupCoordinator:
         self,
         shard: GroupShard,
         group_id: str,
-        offsets: Sequence[NewOffset],
+        offsets: list[NewOffset],
         records: OffsetRecords | None,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> Pending[ErrorCode] | None:
         if not offsets:
             return None
-        if records is None:
-            records = OffsetRecords(group_id)
-            for topic, partition, committed in offsets:
-                records.add(topic, partition, committed)
         try:
-            encoded = records.encoded()
-            assert len(encoded) == len(offsets)
-            return self.runtime.write_encoded(
+            if records is None:
+                payload = commit_payload(group_id, offsets)
+            else:
+                assert records.count == len(offsets)
+                payload = records.payload()
+            return self.runtime.write_payload(
                 shard.index,
-                encoded,
+                payload,
+                len(offsets),
+                self._clock.time_ms(),
                 lambda shard, offset: shard.replay_commit(group_id, offsets, offset, producer_id),
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,

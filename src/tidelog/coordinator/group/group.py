@@ -21,7 +21,7 @@ from tidelog.types import Uuid
 if TYPE_CHECKING:
     from typing import Self
 
-    from tidelog.coordinator.group.offsets import NewOffset
+    from tidelog.coordinator.group.offsets import NewOffset, OffsetCommitter
     from tidelog.coordinator.stored_record import CoordinatorRecord
     from tidelog.protocol.message import Message
 
@@ -57,16 +57,6 @@ class Topics(Protocol):
 
     @property
     def by_id(self) -> Mapping[Uuid, Topic]: ...
-
-
-class OffsetCommitter(NamedTuple):
-    """Who commits offsets, as the request names itself."""
-
-    member_id: str
-    group_instance_id: str | None
-    generation_id: int  # of a member of a consumer group: its epoch
-    knows_member_epochs: bool  # it may speak for a member of a consumer group
-    in_transaction: bool = False
 
 
 class OffsetExpiry(NamedTuple):

@@ -11,32 +11,22 @@ Offsets are written as version 3, or as version 1 where the commit named its own
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final
 
-from tidelog.coordinator.stored_record import CoordinatorRecord, EncodedRecord
+from tidelog.coordinator.stored_record import CoordinatorRecord
 from tidelog.protocol.errors import EncodeError
-from tidelog.protocol.message import ENCODE_FAILURES
 from tidelog.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
-from tidelog.protocol.primitives import encode_string
+from tidelog.record import kernel
+from tidelog.record.batch import HEADER_SIZE
 
 NO_EXPIRY: Final = -1
 PIECE: Final = 50
-NOT_WRITTEN: Final = -1  # log_offset of an offset that is being decided on
 
-_RECORD_VERSION: Final = 3
-_RECORD_VERSION_WITH_EXPIRY: Final = 1
-_RECORD_TYPE: Final = OffsetCommitKey.RECORD_TYPE.to_bytes(2, "big")
-_pack_partition: Final = Struct(">i").pack
-_pack_value_start: Final = Struct(">hqi").pack  # version, offset, leader epoch; then the metadata
-_pack_value_end: Final = Struct(">q").pack  # commit timestamp
-_pack_value_without_metadata: Final = Struct(">hqihq").pack
+_ROWS_AT_ONCE: Final = 100
 
 
 class CommittedOffset:
-    """Never changed once it is written. No NamedTuple, because a commit makes one for each
-    partition.
-    """
+    """Never changed. No NamedTuple, because a commit makes one for each partition."""
 
     __slots__ = (
         "commit_timestamp_ms",
@@ -53,8 +43,8 @@ class CommittedOffset:
         leader_epoch: int,
         metadata: str,
         commit_timestamp_ms: int,
-        expire_timestamp_ms: int = NO_EXPIRY,
-        log_offset: int = NOT_WRITTEN,
+        expire_timestamp_ms: int,
+        log_offset: int,
     ) -> None:
         self.offset = offset
         self.leader_epoch = leader_epoch  # -1 if the client did not say
@@ -84,25 +74,48 @@ class CommittedOffset:
     def __repr__(self) -> str:
         return f"CommittedOffset{self._fields()}"
 
-    def written_at(self, log_offset: int) -> CommittedOffset:
-        """As its record tells it. One that is NOT_WRITTEN becomes that itself; a commit that is
-        written once more leaves alone what may be known by now.
-        """
-        expire_timestamp_ms = self.expire_timestamp_ms
-        if self.log_offset == NOT_WRITTEN and expire_timestamp_ms == NO_EXPIRY:
-            self.log_offset = log_offset
-            return self
-        return CommittedOffset(
-            self.offset,
-            self.leader_epoch if expire_timestamp_ms == NO_EXPIRY else -1,  # v1 has none
-            self.metadata,
-            self.commit_timestamp_ms,
-            expire_timestamp_ms,
-            log_offset,
-        )
+
+# An offset that is being decided on, as the kernel takes it: topic, partition, offset, leader
+# epoch, metadata, commit and expiry timestamp.
+NewOffset = tuple[str, int, int, int, str, int, int]
 
 
-NewOffset = tuple[str, int, CommittedOffset]  # topic, partition
+def written_at(log_offset: int, new: NewOffset) -> CommittedOffset:
+    """As its record tells it."""
+    _, _, offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = new
+    if expire_timestamp_ms != NO_EXPIRY:
+        leader_epoch = -1  # version 1 has none
+    return CommittedOffset(
+        offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, log_offset
+    )
+
+
+class OffsetCommitter:
+    """Who commits offsets, as the request names itself. No NamedTuple, because every commit makes
+    one.
+    """
+
+    __slots__ = (
+        "generation_id",
+        "group_instance_id",
+        "in_transaction",
+        "knows_member_epochs",
+        "member_id",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        knows_member_epochs: bool,
+        in_transaction: bool = False,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.generation_id = generation_id  # of a member of a consumer group: its epoch
+        self.knows_member_epochs = knows_member_epochs  # it may speak for such a member
+        self.in_transaction = in_transaction
 
 
 class GroupOffsets:
@@ -164,6 +177,25 @@ class GroupOffsets:
     def holds(self, topic: str, partition: int) -> bool:
         """Committed, or waiting for its transaction to end."""
         return self.get(topic, partition) is not None or self.is_unstable(topic, partition)
+
+    def put_all(self, commit: list[NewOffset], log_offset: int) -> list[str]:
+        """The records of these lie from `log_offset` on. Returns the topics of which it is the
+        first.
+        """
+        new_topics: list[str] = []
+        last_topic: str | None = None
+        partitions: dict[int, CommittedOffset] = {}
+        for new in commit:
+            topic = new[0]
+            if topic != last_topic:
+                found = self._by_topic.get(topic)
+                if found is None:
+                    found = self._by_topic[topic] = {}
+                    new_topics.append(topic)
+                partitions, last_topic = found, topic
+            partitions[new[1]] = written_at(log_offset, new)
+            log_offset += 1
+        return new_topics
 
     def put(self, topic: str, partition: int, committed: CommittedOffset) -> bool:
         """Whether it is the first of its topic."""
@@ -231,79 +263,60 @@ class GroupOffsets:
 # Records
 
 
-def offset_commit(
-    group_id: str, topic: str, partition: int, committed: CommittedOffset
-) -> CoordinatorRecord:
-    expire_timestamp_ms = committed.expire_timestamp_ms
-    if expire_timestamp_ms == NO_EXPIRY:
-        version, leader_epoch = _RECORD_VERSION, committed.leader_epoch
-    else:
-        version, leader_epoch = _RECORD_VERSION_WITH_EXPIRY, -1  # it has no leader epoch
-    value = OffsetCommitValue(
-        offset=committed.offset,
-        leader_epoch=leader_epoch,
-        metadata=committed.metadata,
-        commit_timestamp=committed.commit_timestamp_ms,
-        expire_timestamp=expire_timestamp_ms,
-    )
-    key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
-    return CoordinatorRecord(key, value, version)
+def commit_payload(group_id: str, commit: list[NewOffset], first_delta: int = 0) -> bytearray:
+    """The records of a commit, or those from `first_delta` on. The first has the spare bytes of a
+    batch's header before it.
+    """
+    try:
+        return kernel.encode_offset_commits(
+            group_id, commit, first_delta, 0 if first_delta else HEADER_SIZE
+        )
+    except ValueError as error:
+        raise EncodeError(f"an offset of group {group_id}: {error}") from error
 
 
 class OffsetRecords:
-    """The records of one commit as bytes, encoded as they come: thousands take longer than the loop
-    may be held. They are those of `offset_commit`, made without its messages, and with what the
-    keys of a topic have in common encoded once. An EncodeError waits for whoever asks for the
-    bytes.
+    """The records of one commit as they stand in a batch. The kernel encodes them as they come,
+    because thousands take longer than the loop may be held. An EncodeError waits for whoever asks
+    for the bytes.
     """
 
-    __slots__ = ("_encoded", "_error", "_group_id", "_key_start", "_topic")
+    __slots__ = ("_error", "_group_id", "_payload", "_rows", "count")
 
     def __init__(self, group_id: str) -> None:
+        self.count = 0
         self._group_id = group_id
-        self._topic: str | None = None  # of the last record
-        self._key_start = b""  # of the records of that topic
-        self._encoded: list[EncodedRecord] = []
+        self._rows: list[NewOffset] = []  # not encoded yet
+        self._payload: bytearray | None = None  # those before them, if there are any
         self._error: EncodeError | None = None
 
-    def add(self, topic: str, partition: int, committed: CommittedOffset) -> None:
+    def add(self, new: NewOffset) -> None:
+        self.count += 1
+        self._rows.append(new)
+        if len(self._rows) == _ROWS_AT_ONCE:
+            self._encode()
+
+    def _encode(self) -> None:
+        rows, self._rows = self._rows, []
         try:
-            if committed.expire_timestamp_ms != NO_EXPIRY:
-                record = offset_commit(self._group_id, topic, partition, committed)
-                self._encoded.append(record.encoded())
-                return
-            if topic != self._topic:
-                self._begin_topic(topic)
-            if committed.metadata:
-                out = bytearray(
-                    _pack_value_start(_RECORD_VERSION, committed.offset, committed.leader_epoch)
-                )
-                encode_string(out, committed.metadata)
-                value = bytes(out + _pack_value_end(committed.commit_timestamp_ms))
-            else:
-                value = _pack_value_without_metadata(
-                    _RECORD_VERSION,
-                    committed.offset,
-                    committed.leader_epoch,
-                    0,
-                    committed.commit_timestamp_ms,
-                )
-            self._encoded.append((self._key_start + _pack_partition(partition), value))
+            encoded = commit_payload(self._group_id, rows, self.count - len(rows))
         except EncodeError as error:
             self._error = error
-        except ENCODE_FAILURES as error:
-            self._error = EncodeError(f"an offset of {topic}-{partition}: {error}")
+            return
+        if self._payload is None:
+            self._payload = encoded
+        else:
+            self._payload += encoded
 
-    def _begin_topic(self, topic: str) -> None:
-        out = bytearray(_RECORD_TYPE)
-        encode_string(out, self._group_id)
-        encode_string(out, topic)
-        self._key_start, self._topic = bytes(out), topic
-
-    def encoded(self) -> list[EncodedRecord]:
+    def payload(self) -> bytearray:
+        """As `commit_payload` of all; gone from here."""
+        if self._rows:
+            self._encode()
         if self._error is not None:
             raise self._error
-        return self._encoded
+        payload, self._payload = self._payload, None
+        assert payload is not None
+        return payload
 
 
 def committed_offset(value: OffsetCommitValue, log_offset: int) -> CommittedOffset:

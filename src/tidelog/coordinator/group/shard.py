@@ -10,13 +10,13 @@ the same for all kinds, and stay when a group becomes one of another kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.coordinator.group.classic.classic_group import ClassicGroup
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup
 from tidelog.coordinator.group.group import Group
-from tidelog.coordinator.group.offsets import GroupOffsets, committed_offset
+from tidelog.coordinator.group.offsets import GroupOffsets, committed_offset, written_at
 from tidelog.coordinator.stored_record import Classes, RecordTypes
 from tidelog.protocol.messages.classic_group_records import (
     GroupMetadataKey,
@@ -142,18 +142,16 @@ class GroupShard:
             self._groups_of_producer.setdefault(producer_id, set()).add(key.group)
 
     def replay_commit(
-        self, group_id: str, commit: Sequence[NewOffset], log_offset: int, producer_id: int
+        self, group_id: str, commit: list[NewOffset], log_offset: int, producer_id: int
     ) -> None:
         """The same as `replay` of the records of the commit, the first of them at `log_offset`."""
         offsets = self._offsets_or_new(group_id)
         if producer_id == NO_PRODUCER_ID:
-            for topic, partition, new in commit:
-                if offsets.put(topic, partition, new.written_at(log_offset)):
-                    self._has_topic(group_id, topic)
-                log_offset += 1
+            for topic in offsets.put_all(commit, log_offset):
+                self._has_topic(group_id, topic)
         else:
-            for topic, partition, new in commit:
-                offsets.stage(producer_id, topic, partition, new.written_at(log_offset))
+            for new in commit:
+                offsets.stage(producer_id, new[0], new[1], written_at(log_offset, new))
                 log_offset += 1
             self._groups_of_producer.setdefault(producer_id, set()).add(group_id)
 

@@ -2,7 +2,8 @@
 
 Functions keep to these names: `buffer`, `position`, `n` for the last length, count or tag count,
 `budget` for the structs that may still be made, `o` for the struct at hand. Where structs are read
-in place the inner ones are `o1`, `o2` ... and `limit` is the buffer's length.
+in place the inner ones are `o1`, `o2` ... and `limit` is the buffer's length. There `n` is declared
+an int, because compiled code is slow with what `struct` gives without a type.
 
 A run of fixed-size values is one `struct` call. It also takes the tag count that follows and, where
 strings are read in place, the length or count; of a varint it takes the first byte.
@@ -235,6 +236,7 @@ class InPlaceDecoder(Decoder):
 
     def _write_prologue(self, rows: tuple[Field, ...]) -> None:
         self.source("limit = len(buffer)")
+        self.source("n: int")
         Decoder._write_prologue(self, rows)
 
     def _limit(self) -> str:

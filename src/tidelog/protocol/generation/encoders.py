@@ -5,7 +5,8 @@ where structs are written in place), `n` for the length or count about to be wri
 are encoded into buffers of their own, since their size comes first.
 
 A run of fixed-size values is one `struct` call, which also takes an empty tag buffer and, where
-strings are written in place, a length of one byte.
+strings are written in place, a length of one byte. An array of structs of nothing but numbers is
+written in place by one `struct` call for many of them (`Rows`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidelog.protocol.generation.schema import FORMATS, Layout
+from tidelog.protocol.generation.schema import FORMATS, NUMBERS, Layout
 
 if TYPE_CHECKING:
     from tidelog.protocol.generation.schema import Field, MessageSchema
@@ -296,10 +297,34 @@ class InPlaceEncoder(Encoder):
     def _structs(self, items: str, row: Field) -> None:
         self.made += 1
         var = f"o{self.made}"
+        if self._is_of_numbers(row):
+            self._rows(items, var, row)
+            return
         self.source(f"for {var} in {items}:")
         self.source.indent += 1
         self._struct(var, row.fields)
         self.source.indent -= 1
+
+    def _is_of_numbers(self, row: Field) -> bool:
+        layout, source = self.layout, self.source
+        return (
+            not layout.tagged(row.fields)
+            and all(each.ignorable for each in layout.missing(row.fields))
+            and all(
+                FORMATS.get(each.type, "u") in NUMBERS and not source.can_be_none(self.owner, each)
+                for each in layout.present(row.fields)
+            )
+        )
+
+    def _rows(self, items: str, var: str, row: Field) -> None:
+        source, present = self.source, self.layout.present(row.fields)
+        letters = "".join(FORMATS[each.type] for each in present) + "x" * self.layout.flexible
+        values = f"values{self.made}"
+        source(f"{values}: list[int] = []")
+        source(f"for {var} in {items}:")
+        for each in present:
+            source(f"    {values}.append({var}.{each.name})")
+        source(f"{source.rows(letters)}.encode({self.out}, {values})")
 
     def _struct_value(self, value: str, row: Field) -> None:
         self.made += 1

@@ -48,6 +48,7 @@ FORMATS = {
     "float64": "d",
     "uuid": "u",
 }
+NUMBERS = "bhHiIq"
 SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "u": 16}
 
 Signature = tuple[object, ...]

@@ -35,6 +35,7 @@ class Source:
     indent: int = 0
     unpackers: set[str] = field(default_factory=set)
     packers: set[str] = field(default_factory=set)
+    row_layouts: set[str] = field(default_factory=set)  # of structs that are written by `Rows`
     made: set[str] = field(default_factory=set)  # classes of which decoders make objects
     names: set[str] = field(default_factory=set)
     functions: dict[tuple[str, str, Signature], str] = field(default_factory=dict)
@@ -87,8 +88,13 @@ class Source:
         self.packers.add(formats)
         return f"pack_{_identifier(formats)}"
 
+    def rows(self, letters: str) -> str:
+        self.row_layouts.add(letters)
+        self.use("Rows")
+        return f"rows_{letters}"
+
     def maker(self, class_name: str) -> str:
-        """What makes an object without setting its fields. A compiled class has its own."""
+        """What makes an object whose fields are set afterwards."""
         self.made.add(class_name)
         return f"new_{snake(class_name)}"
 
@@ -166,13 +172,15 @@ class Source:
                 f"{self.pack(each)}: Final = Layout({_layout(each)}).pack"
                 for each in sorted(self.packers)
             ),
+            *(f'{self.rows(each)}: Final = Rows("{each}")' for each in sorted(self.row_layouts)),
         ]
 
     def _imports(self) -> list[str]:
         lines = ["from struct import Struct as Layout"] * bool(self.packers or self.unpackers)
         typing_names = ["TYPE_CHECKING"] * ("Iterable" in self.names)
         typing_names += ["Any"] * ("Any" in self.names)
-        typing_names += ["Final"] * bool(self.packers or self.unpackers or self.made)
+        finals = self.packers or self.unpackers or self.row_layouts or self.made
+        typing_names += ["Final"] * bool(finals)
         if typing_names:
             lines.append(f"from typing import {', '.join(typing_names)}")
         primitives = self.names - FROM_MESSAGE - {"Iterable", "Any", "Uuid", "ZERO_UUID"}

@@ -15,6 +15,7 @@ from tidelog.protocol.message import (
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
+    Rows,
     bad_count,
     bad_tag,
     encode_compact_count,
@@ -102,10 +103,10 @@ pack_iqi: Final = Layout(">iqi").pack
 pack_iqqi: Final = Layout(">iqqi").pack
 pack_q: Final = Layout(">q").pack
 pack_qiB: Final = Layout(">qiB").pack
-pack_qq: Final = Layout(">qq").pack
-pack_qqB: Final = Layout(">qqB").pack
 pack_u: Final = Layout(">16s").pack
 pack_uB: Final = Layout(">16sB").pack
+rows_qq: Final = Rows("qq")
+rows_qqx: Final = Rows("qqx")
 
 
 class FetchRequest(Message):
@@ -385,6 +386,7 @@ class NodeEndpoint(Struct):
 
 def _read_fetch_request_v0(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.cluster_id = None
@@ -461,6 +463,7 @@ def _write_fetch_request_v0(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v3(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.cluster_id = None
@@ -522,6 +525,7 @@ def _write_fetch_request_v3(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v4(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.cluster_id = None
@@ -589,6 +593,7 @@ def _write_fetch_request_v4(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v5(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.cluster_id = None
@@ -674,6 +679,7 @@ def _write_fetch_request_v5(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v7(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.cluster_id = None
@@ -782,6 +788,7 @@ def _write_fetch_request_v7(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v9(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.cluster_id = None
@@ -903,6 +910,7 @@ def _write_fetch_request_v9(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v11(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.cluster_id = None
@@ -1011,6 +1019,7 @@ def _write_fetch_request_v11(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v12(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.replica_state = None
@@ -1206,6 +1215,7 @@ def _write_fetch_request_v12(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v13(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.replica_state = None
@@ -1376,6 +1386,7 @@ def _write_fetch_request_v13(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v15(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.replica_id = -1
@@ -1547,6 +1558,7 @@ def _write_fetch_request_v15(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v17(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.replica_id = -1
@@ -1763,6 +1775,7 @@ def _write_fetch_request_v17(o: FetchRequest, out: bytearray) -> None:
 
 def _read_fetch_request_v18(buffer: memoryview, position: int) -> FetchRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_fetch_request(FetchRequest)
     o.replica_id = -1
@@ -2257,8 +2270,11 @@ def _write_fetch_response_v4(
                 n,
             )
             if o4.aborted_transactions is not None:
+                values6: list[int] = []
                 for o6 in items5:
-                    out += pack_qq(o6.producer_id, o6.first_offset)
+                    values6.append(o6.producer_id)
+                    values6.append(o6.first_offset)
+                rows_qq.encode(out, values6)
             if o4.records is None:
                 n = -1
             else:
@@ -2379,8 +2395,11 @@ def _write_fetch_response_v5(
                 n,
             )
             if o4.aborted_transactions is not None:
+                values6: list[int] = []
                 for o6 in items5:
-                    out += pack_qq(o6.producer_id, o6.first_offset)
+                    values6.append(o6.producer_id)
+                    values6.append(o6.first_offset)
+                rows_qq.encode(out, values6)
             if o4.records is None:
                 n = -1
             else:
@@ -2449,8 +2468,11 @@ def _write_fetch_response_v7(
                 n,
             )
             if o4.aborted_transactions is not None:
+                values6: list[int] = []
                 for o6 in items5:
-                    out += pack_qq(o6.producer_id, o6.first_offset)
+                    values6.append(o6.producer_id)
+                    values6.append(o6.first_offset)
+                rows_qq.encode(out, values6)
             if o4.records is None:
                 n = -1
             else:
@@ -2566,8 +2588,11 @@ def _write_fetch_response_v11(
                 n,
             )
             if o4.aborted_transactions is not None:
+                values6: list[int] = []
                 for o6 in items5:
-                    out += pack_qq(o6.producer_id, o6.first_offset)
+                    values6.append(o6.producer_id)
+                    values6.append(o6.first_offset)
+                rows_qq.encode(out, values6)
             if o4.records is None:
                 n = -1
             else:
@@ -2792,8 +2817,11 @@ def _write_fetch_response_v12(
                 )
                 out += encode_uvarint(n)
             if o4.aborted_transactions is not None:
+                values6: list[int] = []
                 for o6 in items5:
-                    out += pack_qqB(o6.producer_id, o6.first_offset, 0)
+                    values6.append(o6.producer_id)
+                    values6.append(o6.first_offset)
+                rows_qqx.encode(out, values6)
             if o4.records is None:
                 n = 0
             else:
@@ -2927,8 +2955,11 @@ def _write_fetch_response_v13(
                 )
                 out += encode_uvarint(n)
             if o4.aborted_transactions is not None:
+                values6: list[int] = []
                 for o6 in items5:
-                    out += pack_qqB(o6.producer_id, o6.first_offset, 0)
+                    values6.append(o6.producer_id)
+                    values6.append(o6.first_offset)
+                rows_qqx.encode(out, values6)
             if o4.records is None:
                 n = 0
             else:
@@ -3072,8 +3103,11 @@ def _write_fetch_response_v16(
                 )
                 out += encode_uvarint(n)
             if o4.aborted_transactions is not None:
+                values6: list[int] = []
                 for o6 in items5:
-                    out += pack_qqB(o6.producer_id, o6.first_offset, 0)
+                    values6.append(o6.producer_id)
+                    values6.append(o6.first_offset)
+                rows_qqx.encode(out, values6)
             if o4.records is None:
                 n = 0
             else:
@@ -3157,19 +3191,73 @@ def _write_fetch_response_v16(
     return out
 
 
-new_aborted_transaction: Final = AbortedTransaction.__new__
-new_epoch_end_offset: Final = EpochEndOffset.__new__
-new_fetch_partition: Final = FetchPartition.__new__
-new_fetch_request: Final = FetchRequest.__new__
-new_fetch_response: Final = FetchResponse.__new__
-new_fetch_topic: Final = FetchTopic.__new__
-new_fetchable_topic_response: Final = FetchableTopicResponse.__new__
-new_forgotten_topic: Final = ForgottenTopic.__new__
-new_leader_id_and_epoch: Final = LeaderIdAndEpoch.__new__
-new_node_endpoint: Final = NodeEndpoint.__new__
-new_partition_data: Final = PartitionData.__new__
-new_replica_state: Final = ReplicaState.__new__
-new_snapshot_id: Final = SnapshotId.__new__
+def new_aborted_transaction(kind: type[AbortedTransaction]) -> AbortedTransaction:
+    return AbortedTransaction()
+
+
+def new_epoch_end_offset(kind: type[EpochEndOffset]) -> EpochEndOffset:
+    return EpochEndOffset()
+
+
+def new_fetch_partition(kind: type[FetchPartition]) -> FetchPartition:
+    return FetchPartition()
+
+
+def new_fetch_request(kind: type[FetchRequest]) -> FetchRequest:
+    return FetchRequest()
+
+
+def new_fetch_response(kind: type[FetchResponse]) -> FetchResponse:
+    return FetchResponse()
+
+
+def new_fetch_topic(kind: type[FetchTopic]) -> FetchTopic:
+    return FetchTopic()
+
+
+def new_fetchable_topic_response(kind: type[FetchableTopicResponse]) -> FetchableTopicResponse:
+    return FetchableTopicResponse()
+
+
+def new_forgotten_topic(kind: type[ForgottenTopic]) -> ForgottenTopic:
+    return ForgottenTopic()
+
+
+def new_leader_id_and_epoch(kind: type[LeaderIdAndEpoch]) -> LeaderIdAndEpoch:
+    return LeaderIdAndEpoch()
+
+
+def new_node_endpoint(kind: type[NodeEndpoint]) -> NodeEndpoint:
+    return NodeEndpoint()
+
+
+def new_partition_data(kind: type[PartitionData]) -> PartitionData:
+    return PartitionData()
+
+
+def new_replica_state(kind: type[ReplicaState]) -> ReplicaState:
+    return ReplicaState()
+
+
+def new_snapshot_id(kind: type[SnapshotId]) -> SnapshotId:
+    return SnapshotId()
+
+
+globals().update(
+    new_aborted_transaction=AbortedTransaction.__new__,
+    new_epoch_end_offset=EpochEndOffset.__new__,
+    new_fetch_partition=FetchPartition.__new__,
+    new_fetch_request=FetchRequest.__new__,
+    new_fetch_response=FetchResponse.__new__,
+    new_fetch_topic=FetchTopic.__new__,
+    new_fetchable_topic_response=FetchableTopicResponse.__new__,
+    new_forgotten_topic=ForgottenTopic.__new__,
+    new_leader_id_and_epoch=LeaderIdAndEpoch.__new__,
+    new_node_endpoint=NodeEndpoint.__new__,
+    new_partition_data=PartitionData.__new__,
+    new_replica_state=ReplicaState.__new__,
+    new_snapshot_id=SnapshotId.__new__,
+)
 FetchRequest.DECODERS = {
     0: _read_fetch_request_v0,
     1: _read_fetch_request_v0,

@@ -68,6 +68,7 @@ class HeartbeatResponse(Message):
 
 def _read_heartbeat_request_v0(buffer: memoryview, position: int) -> HeartbeatRequest:
     limit = len(buffer)
+    n: int
     o = new_heartbeat_request(HeartbeatRequest)
     o.group_instance_id = None
     (n,) = unpack_h(buffer, position)
@@ -99,6 +100,7 @@ def _write_heartbeat_request_v0(o: HeartbeatRequest, out: bytearray) -> None:
 
 def _read_heartbeat_request_v3(buffer: memoryview, position: int) -> HeartbeatRequest:
     limit = len(buffer)
+    n: int
     o = new_heartbeat_request(HeartbeatRequest)
     (n,) = unpack_h(buffer, position)
     position += 2
@@ -138,6 +140,7 @@ def _write_heartbeat_request_v3(o: HeartbeatRequest, out: bytearray) -> None:
 
 def _read_heartbeat_request_v4(buffer: memoryview, position: int) -> HeartbeatRequest:
     limit = len(buffer)
+    n: int
     o = new_heartbeat_request(HeartbeatRequest)
     n = buffer[position]
     position += 1
@@ -224,8 +227,18 @@ def _write_heartbeat_response_v4(o: HeartbeatResponse, out: bytearray) -> None:
     out += pack_ihB(o.throttle_time_ms, o.error_code, 0)
 
 
-new_heartbeat_request: Final = HeartbeatRequest.__new__
-new_heartbeat_response: Final = HeartbeatResponse.__new__
+def new_heartbeat_request(kind: type[HeartbeatRequest]) -> HeartbeatRequest:
+    return HeartbeatRequest()
+
+
+def new_heartbeat_response(kind: type[HeartbeatResponse]) -> HeartbeatResponse:
+    return HeartbeatResponse()
+
+
+globals().update(
+    new_heartbeat_request=HeartbeatRequest.__new__,
+    new_heartbeat_response=HeartbeatResponse.__new__,
+)
 HeartbeatRequest.DECODERS = {
     0: _read_heartbeat_request_v0,
     1: _read_heartbeat_request_v0,

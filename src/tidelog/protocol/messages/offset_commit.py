@@ -13,6 +13,7 @@ from tidelog.protocol.message import (
 )
 from tidelog.protocol.primitives import (
     OBJECT_BUDGET,
+    Rows,
     bad_count,
     encode_compact_count,
     encode_compact_nullable_string,
@@ -56,8 +57,6 @@ unpack_uB: Final = Layout(">16sB").unpack_from
 pack_h: Final = Layout(">h").pack
 pack_i: Final = Layout(">i").pack
 pack_iB: Final = Layout(">iB").pack
-pack_ih: Final = Layout(">ih").pack
-pack_ihB: Final = Layout(">ihB").pack
 pack_ii: Final = Layout(">ii").pack
 pack_iq: Final = Layout(">iq").pack
 pack_iqi: Final = Layout(">iqi").pack
@@ -65,6 +64,8 @@ pack_iqq: Final = Layout(">iqq").pack
 pack_q: Final = Layout(">q").pack
 pack_u: Final = Layout(">16s").pack
 pack_uB: Final = Layout(">16sB").pack
+rows_ih: Final = Rows("ih")
+rows_ihx: Final = Rows("ihx")
 
 
 class OffsetCommitRequest(Message):
@@ -184,6 +185,7 @@ class OffsetCommitResponsePartition(Struct):
 
 def _read_offset_commit_request_v0(buffer: memoryview, position: int) -> OffsetCommitRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_offset_commit_request(OffsetCommitRequest)
     o.generation_id_or_member_epoch = -1
@@ -267,6 +269,7 @@ def _write_offset_commit_request_v0(o: OffsetCommitRequest, out: bytearray) -> N
 
 def _read_offset_commit_request_v1(buffer: memoryview, position: int) -> OffsetCommitRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_offset_commit_request(OffsetCommitRequest)
     o.group_instance_id = None
@@ -359,6 +362,7 @@ def _write_offset_commit_request_v1(o: OffsetCommitRequest, out: bytearray) -> N
 
 def _read_offset_commit_request_v2(buffer: memoryview, position: int) -> OffsetCommitRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_offset_commit_request(OffsetCommitRequest)
     o.group_instance_id = None
@@ -434,6 +438,7 @@ def _write_offset_commit_request_v2(o: OffsetCommitRequest, out: bytearray) -> N
 
 def _read_offset_commit_request_v5(buffer: memoryview, position: int) -> OffsetCommitRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_offset_commit_request(OffsetCommitRequest)
     o.group_instance_id = None
@@ -509,6 +514,7 @@ def _write_offset_commit_request_v5(o: OffsetCommitRequest, out: bytearray) -> N
 
 def _read_offset_commit_request_v6(buffer: memoryview, position: int) -> OffsetCommitRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_offset_commit_request(OffsetCommitRequest)
     o.group_instance_id = None
@@ -603,6 +609,7 @@ def _write_offset_commit_request_v6(o: OffsetCommitRequest, out: bytearray) -> N
 
 def _read_offset_commit_request_v7(buffer: memoryview, position: int) -> OffsetCommitRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_offset_commit_request(OffsetCommitRequest)
     o.retention_time_ms = -1
@@ -690,6 +697,7 @@ def _write_offset_commit_request_v7(o: OffsetCommitRequest, out: bytearray) -> N
 
 def _read_offset_commit_request_v8(buffer: memoryview, position: int) -> OffsetCommitRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_offset_commit_request(OffsetCommitRequest)
     o.retention_time_ms = -1
@@ -817,6 +825,7 @@ def _write_offset_commit_request_v8(o: OffsetCommitRequest, out: bytearray) -> N
 
 def _read_offset_commit_request_v10(buffer: memoryview, position: int) -> OffsetCommitRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_offset_commit_request(OffsetCommitRequest)
     o.retention_time_ms = -1
@@ -982,8 +991,11 @@ def _write_offset_commit_response_v0(o: OffsetCommitResponse, out: bytearray) ->
         items3 = o2.partitions
         n = len(items3)
         out += pack_i(n)
+        values4: list[int] = []
         for o4 in items3:
-            out += pack_ih(o4.partition_index, o4.error_code)
+            values4.append(o4.partition_index)
+            values4.append(o4.error_code)
+        rows_ih.encode(out, values4)
 
 
 def _read_offset_commit_response_v3(buffer: memoryview, position: int) -> OffsetCommitResponse:
@@ -1010,8 +1022,11 @@ def _write_offset_commit_response_v3(o: OffsetCommitResponse, out: bytearray) ->
         items3 = o2.partitions
         n = len(items3)
         out += pack_i(n)
+        values4: list[int] = []
         for o4 in items3:
-            out += pack_ih(o4.partition_index, o4.error_code)
+            values4.append(o4.partition_index)
+            values4.append(o4.error_code)
+        rows_ih.encode(out, values4)
 
 
 def _read_offset_commit_response_partition_v8(
@@ -1090,8 +1105,11 @@ def _write_offset_commit_response_v8(o: OffsetCommitResponse, out: bytearray) ->
             out.append(n)
         else:
             out += encode_uvarint(n)
+        values4: list[int] = []
         for o4 in items3:
-            out += pack_ihB(o4.partition_index, o4.error_code, 0)
+            values4.append(o4.partition_index)
+            values4.append(o4.error_code)
+        rows_ihx.encode(out, values4)
         out.append(0)
     out.append(0)
 
@@ -1151,18 +1169,47 @@ def _write_offset_commit_response_v10(o: OffsetCommitResponse, out: bytearray) -
         else:
             out += pack_u(o2.topic_id)
             out += encode_uvarint(n)
+        values4: list[int] = []
         for o4 in items3:
-            out += pack_ihB(o4.partition_index, o4.error_code, 0)
+            values4.append(o4.partition_index)
+            values4.append(o4.error_code)
+        rows_ihx.encode(out, values4)
         out.append(0)
     out.append(0)
 
 
-new_offset_commit_request: Final = OffsetCommitRequest.__new__
-new_offset_commit_request_partition: Final = OffsetCommitRequestPartition.__new__
-new_offset_commit_request_topic: Final = OffsetCommitRequestTopic.__new__
-new_offset_commit_response: Final = OffsetCommitResponse.__new__
-new_offset_commit_response_partition: Final = OffsetCommitResponsePartition.__new__
-new_offset_commit_response_topic: Final = OffsetCommitResponseTopic.__new__
+def new_offset_commit_request(kind: type[OffsetCommitRequest]) -> OffsetCommitRequest:
+    return OffsetCommitRequest()
+
+
+def new_offset_commit_request_partition(kind: type[OffsetCommitRequestPartition]) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition()
+
+
+def new_offset_commit_request_topic(kind: type[OffsetCommitRequestTopic]) -> OffsetCommitRequestTopic:
+    return OffsetCommitRequestTopic()
+
+
+def new_offset_commit_response(kind: type[OffsetCommitResponse]) -> OffsetCommitResponse:
+    return OffsetCommitResponse()
+
+
+def new_offset_commit_response_partition(kind: type[OffsetCommitResponsePartition]) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition()
+
+
+def new_offset_commit_response_topic(kind: type[OffsetCommitResponseTopic]) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic()
+
+
+globals().update(
+    new_offset_commit_request=OffsetCommitRequest.__new__,
+    new_offset_commit_request_partition=OffsetCommitRequestPartition.__new__,
+    new_offset_commit_request_topic=OffsetCommitRequestTopic.__new__,
+    new_offset_commit_response=OffsetCommitResponse.__new__,
+    new_offset_commit_response_partition=OffsetCommitResponsePartition.__new__,
+    new_offset_commit_response_topic=OffsetCommitResponseTopic.__new__,
+)
 OffsetCommitRequest.DECODERS = {
     0: _read_offset_commit_request_v0,
     1: _read_offset_commit_request_v1,

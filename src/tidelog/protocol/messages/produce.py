@@ -229,6 +229,7 @@ class NodeEndpoint(Struct):
 
 def _read_produce_request_v0(buffer: memoryview, position: int) -> ProduceRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_produce_request(ProduceRequest)
     o.transactional_id = None
@@ -308,6 +309,7 @@ def _write_produce_request_v0(
 
 def _read_produce_request_v3(buffer: memoryview, position: int) -> ProduceRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_produce_request(ProduceRequest)
     (n,) = unpack_h(buffer, position)
@@ -402,6 +404,7 @@ def _write_produce_request_v3(
 
 def _read_produce_request_v9(buffer: memoryview, position: int) -> ProduceRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_produce_request(ProduceRequest)
     n = buffer[position]
@@ -538,6 +541,7 @@ def _write_produce_request_v9(
 
 def _read_produce_request_v13(buffer: memoryview, position: int) -> ProduceRequest:
     limit = len(buffer)
+    n: int
     budget = OBJECT_BUDGET
     o = new_produce_request(ProduceRequest)
     n = buffer[position]
@@ -1603,15 +1607,53 @@ def _write_produce_response_v13(o: ProduceResponse, out: bytearray) -> None:
         encode_tags(out, values9)
 
 
-new_batch_index_and_error_message: Final = BatchIndexAndErrorMessage.__new__
-new_leader_id_and_epoch: Final = LeaderIdAndEpoch.__new__
-new_node_endpoint: Final = NodeEndpoint.__new__
-new_partition_produce_data: Final = PartitionProduceData.__new__
-new_partition_produce_response: Final = PartitionProduceResponse.__new__
-new_produce_request: Final = ProduceRequest.__new__
-new_produce_response: Final = ProduceResponse.__new__
-new_topic_produce_data: Final = TopicProduceData.__new__
-new_topic_produce_response: Final = TopicProduceResponse.__new__
+def new_batch_index_and_error_message(kind: type[BatchIndexAndErrorMessage]) -> BatchIndexAndErrorMessage:
+    return BatchIndexAndErrorMessage()
+
+
+def new_leader_id_and_epoch(kind: type[LeaderIdAndEpoch]) -> LeaderIdAndEpoch:
+    return LeaderIdAndEpoch()
+
+
+def new_node_endpoint(kind: type[NodeEndpoint]) -> NodeEndpoint:
+    return NodeEndpoint()
+
+
+def new_partition_produce_data(kind: type[PartitionProduceData]) -> PartitionProduceData:
+    return PartitionProduceData()
+
+
+def new_partition_produce_response(kind: type[PartitionProduceResponse]) -> PartitionProduceResponse:
+    return PartitionProduceResponse()
+
+
+def new_produce_request(kind: type[ProduceRequest]) -> ProduceRequest:
+    return ProduceRequest()
+
+
+def new_produce_response(kind: type[ProduceResponse]) -> ProduceResponse:
+    return ProduceResponse()
+
+
+def new_topic_produce_data(kind: type[TopicProduceData]) -> TopicProduceData:
+    return TopicProduceData()
+
+
+def new_topic_produce_response(kind: type[TopicProduceResponse]) -> TopicProduceResponse:
+    return TopicProduceResponse()
+
+
+globals().update(
+    new_batch_index_and_error_message=BatchIndexAndErrorMessage.__new__,
+    new_leader_id_and_epoch=LeaderIdAndEpoch.__new__,
+    new_node_endpoint=NodeEndpoint.__new__,
+    new_partition_produce_data=PartitionProduceData.__new__,
+    new_partition_produce_response=PartitionProduceResponse.__new__,
+    new_produce_request=ProduceRequest.__new__,
+    new_produce_response=ProduceResponse.__new__,
+    new_topic_produce_data=TopicProduceData.__new__,
+    new_topic_produce_response=TopicProduceResponse.__new__,
+)
 ProduceRequest.DECODERS = {
     0: _read_produce_request_v0,
     1: _read_produce_request_v0,

@@ -28,6 +28,21 @@ static int take_ints(PyObject *const *arguments, Py_ssize_t count, int64_t *valu
     return 1;
 }
 
+/* A signed number of so many bits; ValueError for a larger one. */
+static int take_number(PyObject *object, int bits, int64_t *value)
+{
+    int overflow = 0;
+    *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (*value == -1 && !overflow && PyErr_Occurred())
+        return 0;
+    int64_t most = INT64_MAX >> (64 - bits);
+    if (overflow || *value > most || *value < -most - 1) {
+        PyErr_Format(PyExc_ValueError, "a number beyond %d bits", bits);
+        return 0;
+    }
+    return 1;
+}
+
 /* The items of a tuple, such as a named one of Python; borrowed. */
 static int take_items(PyObject *tuple, Py_ssize_t count, PyObject **items)
 {

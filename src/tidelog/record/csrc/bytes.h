@@ -22,6 +22,12 @@ INLINE uint32_t load32(const uint8_t *at)
 
 INLINE uint64_t load64(const uint8_t *at) { return (uint64_t)load32(at) << 32 | load32(at + 4); }
 
+INLINE void store16(uint8_t *at, uint16_t value)
+{
+    at[0] = (uint8_t)(value >> 8);
+    at[1] = (uint8_t)value;
+}
+
 INLINE void store32(uint8_t *at, uint32_t value)
 {
     at[0] = (uint8_t)(value >> 24);

@@ -1,8 +1,10 @@
-/* encode_records, encode_columns and encode_rows: records written into a bytearray. */
+/* encode_records, encode_columns and encode_rows: records written into a bytearray; seal_batch: the
+ * header before them. */
 #ifndef TIDELOG_ENCODE_H
 #define TIDELOG_ENCODE_H
 
 #include "arguments.h"
+#include "batches.h"
 #include "bytes.h"
 #include "columns.h"
 
@@ -623,6 +625,58 @@ static PyObject *kernel_encode_rows(PyObject *module, PyObject *const *arguments
     }
     release_table(&table);
     return answer;
+}
+
+/* seal_batch: the header before records that are in place. */
+
+static int seal(uint8_t *at, int64_t size, PyObject *const *numbers)
+{
+    static const int bits[] = {64, 32, 16, 32, 64, 64, 64, 16, 32, 32};
+    int64_t values[10];
+    for (int index = 0; index < 10; index++)
+        if (!take_number(numbers[index], bits[index], &values[index]))
+            return 0;
+    store64(at, (uint64_t)values[0]);
+    store32(at + 8, (uint32_t)(size - OVERHEAD));
+    store32(at + 12, (uint32_t)values[1]);
+    at[MAGIC_AT] = 2;
+    store16(at + 21, (uint16_t)values[2]);
+    store32(at + 23, (uint32_t)values[3]);
+    store64(at + 27, (uint64_t)values[4]);
+    store64(at + 35, (uint64_t)values[5]);
+    store64(at + 43, (uint64_t)values[6]);
+    store16(at + 51, (uint16_t)values[7]);
+    store32(at + 53, (uint32_t)values[8]);
+    store32(at + 57, (uint32_t)values[9]);
+    uint32_t crc;
+    if (size > GIL_FREE_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        crc = crc32c_of(at + CRC_START, (size_t)(size - CRC_START));
+        Py_END_ALLOW_THREADS
+    } else {
+        crc = crc32c_of(at + CRC_START, (size_t)(size - CRC_START));
+    }
+    store32(at + 17, crc);
+    return 1;
+}
+
+static PyObject *kernel_seal_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    (void)module;
+    Py_buffer view;
+    if (!count_arguments("seal_batch", given, 11, 11))
+        return NULL;
+    if (PyObject_GetBuffer(arguments[0], &view, PyBUF_WRITABLE) < 0)
+        return NULL;
+    int sealed = 0;
+    if (view.len < HEADER_SIZE || view.len - OVERHEAD > INT32_MAX)
+        PyErr_Format(PyExc_ValueError, "a batch of %zd bytes", view.len);
+    else
+        sealed = seal(view.buf, view.len, arguments + 1);
+    PyBuffer_Release(&view);
+    if (!sealed)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 #endif

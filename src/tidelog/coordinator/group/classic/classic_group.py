@@ -28,7 +28,6 @@ from tidelog.coordinator.group.group import (
     UNKNOWN_MEMBER_ID,
     Group,
     GroupType,
-    OffsetCommitter,
     OffsetExpiry,
     Topics,
 )
@@ -46,7 +45,7 @@ from tidelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscrip
 if TYPE_CHECKING:
     from tidelog.clock import TimerHandle
     from tidelog.coordinator.deadline import Deadline
-    from tidelog.coordinator.group.offsets import NewOffset
+    from tidelog.coordinator.group.offsets import NewOffset, OffsetCommitter
     from tidelog.pending import Pending
     from tidelog.protocol.message import Message
 
@@ -550,14 +549,15 @@ class ClassicGroup(Group):
         self, committer: OffsetCommitter, offsets: Sequence[NewOffset], topics: Topics
     ) -> None:
         """Members may; anybody may in an empty group."""
-        member_id, group_instance_id, generation_id, _, in_transaction = committer
+        generation_id = committer.generation_id
         if generation_id < 0 and self.state is ClassicGroupState.EMPTY:
             return
+        member_id, group_instance_id = committer.member_id, committer.group_instance_id
         if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         self.must_find(member_id, group_instance_id)
         self.require_generation(generation_id)
-        if not in_transaction and self.state is ClassicGroupState.COMPLETING_REBALANCE:
+        if not committer.in_transaction and self.state is ClassicGroupState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def note_commit(self, member_id: str) -> None:

@@ -41,7 +41,6 @@ from tidelog.coordinator.group.group import (
     CONSUMER_PROTOCOL_TYPE,
     Group,
     GroupType,
-    OffsetCommitter,
     OffsetExpiry,
     Topics,
 )
@@ -49,7 +48,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import Uuid
 
 if TYPE_CHECKING:
-    from tidelog.coordinator.group.offsets import NewOffset
+    from tidelog.coordinator.group.offsets import NewOffset, OffsetCommitter
     from tidelog.coordinator.stored_record import CoordinatorRecord
     from tidelog.protocol.message import Message
     from tidelog.protocol.messages import consumer_group_records as stored
@@ -302,7 +301,7 @@ class ConsumerGroup(Group):
             return
         if not 0 <= epoch < member.member_epoch or not all(
             _has_held_since(member, epoch, topics, topic, partition)
-            for topic, partition, _ in offsets
+            for topic, partition, *_ in offsets
         ):
             raise _stale(member, epoch, in_transaction=committer.in_transaction)
 

@@ -88,6 +88,7 @@ MODULES: Final = frozenset(
         "replication.remote_replica",
         "replication.replica_manager",
         "supervisor",
+        "tls.transport",
         "transport",
     )
 )

@@ -90,6 +90,7 @@ MODULES: Final = frozenset(
         "replication.remote_replica",
         "replication.replica_manager",
         "supervisor",
+        "tls.transport",
         "transport",
     )
 )

@@ -2,8 +2,9 @@
 
 Three modules carry Kafka's protocol over TCP and none of them touches a socket: network/channel.py
 (clients of this broker), network/peer_connection.py (this broker as a client of another) and
-client/network/connection.py. Each is given a transport. `PlainTransport` is the socket itself. The
-interface leaves room for TLS, whose needs a plain socket does not have:
+client/network/connection.py. Each is given a transport. `PlainTransport` is the socket itself, and
+`tls/transport.py` has the other. The interface has the needs of TLS, which a plain socket does not
+have:
 
 - `handshake` is called until it wants nothing more, before anything else is sent or received.
 - Encryption has state: bytes that it has taken cannot be offered again in another shape. So a
@@ -55,7 +56,11 @@ class Transport(Protocol):
 
     def fileno(self) -> int: ...
 
-    def handshake(self) -> Want: ...
+    def handshake(self) -> Want:
+        """A HandshakeFailed of `tidelog.tls` says what the peers did not agree on."""
+
+    def peer_name(self) -> str | None:
+        """After the handshake: the name that the peer has proved by a certificate, if it has."""
 
     def recv_into(self, buffer: memoryview, /) -> int:
         """How many bytes were received; 0 if the peer has ended its stream."""
@@ -99,6 +104,9 @@ class PlainTransport:
 
     def handshake(self) -> Want:
         return Want.NOTHING
+
+    def peer_name(self) -> None:
+        return None
 
     def send_parts(self, parts: Sequence[Memory], *, more: bool = False) -> int:
         return self._socket.sendmsg(parts, (), _MSG_MORE if more else 0)

@@ -75,9 +75,10 @@ class Reader:
             command = command.replace(theirs, ours)
         if command.startswith("tidelog serve"):
             return self._serves(shlex.split(command, comments=True))
-        if "127.0.0.1:9092" in command:
-            assert self.bootstrap, f"{command}: the page has started no broker"
-            command = command.replace("127.0.0.1:9092", self.bootstrap)
+        for theirs in ("127.0.0.1:9092", "127.0.0.1:9093"):
+            if theirs in command:
+                assert self.bootstrap, f"{command}: the page has started no broker"
+                command = command.replace(theirs, self.bootstrap)
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.directory,
@@ -99,7 +100,8 @@ class Reader:
         self.ends()
         output = self.directory / "broker.txt"
         command = [str(BIN / words[0]), *(word for word in words[1:] if word != "&")]
-        command += ["--override", "listeners=PLAINTEXT://127.0.0.1:0"]
+        protocol = "SSL" if "certs/server.properties" in words else "PLAINTEXT"
+        command += ["--override", f"listeners={protocol}://127.0.0.1:0"]
         with output.open("wb") as stdout:
             broker = subprocess.Popen(
                 dies_with_us(command), cwd=self.directory, stdout=stdout, stderr=subprocess.STDOUT

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -29,10 +30,10 @@ HIGHEST_KEY_TRIED = 95
 SERVED_WEIGHT = 20
 
 
-def valid_frames(bootstrap: str, topic: str) -> list[bytes]:
+def valid_frames(bootstrap: str, topic: str, tls: ssl.SSLContext | None = None) -> list[bytes]:
     """Frames of every served API in every version, several times over, and of all other keys."""
     served = []
-    with RawClient(bootstrap) as client:
+    with RawClient(bootstrap, tls=tls) as client:
         for request_class, fields in sample_requests(topic):
             for version in range(request_class.max_version + 1):
                 with contextlib.suppress(TypeError, ValueError, AttributeError, KeyError):
@@ -152,7 +153,10 @@ class Barrage:
     ANSWER_WAIT_S = 0.02
     THREADS = 4
 
-    def __init__(self, bootstrap: str, frames: list[bytes], seed: int) -> None:
+    def __init__(
+        self, bootstrap: str, frames: list[bytes], seed: int, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.tls = tls
         self.host, _, port = bootstrap.rpartition(":")
         self.port = int(port)
         self.frames = frames
@@ -182,7 +186,11 @@ class Barrage:
         while frames:
             try:
                 with socket.create_connection((self.host, self.port), timeout=30.0) as connection:
-                    frames = self._send(connection, frames)
+                    if self.tls is None:
+                        frames = self._send(connection, frames)
+                        continue
+                    with self.tls.wrap_socket(connection, server_hostname=self.host) as secured:
+                        frames = self._send(secured, frames)
             except OSError:
                 self.refused_connections += 1
                 return
@@ -212,6 +220,7 @@ class GoodClient:
     latencies_s: list[float] = field(default_factory=list)
     failure: BaseException | None = None
     pause_s: float = 0.005
+    tls: ssl.SSLContext | None = None
 
     def __enter__(self) -> GoodClient:
         self._stop = threading.Event()
@@ -238,7 +247,7 @@ class GoodClient:
         from tests.support.raw_batch import batch, read_batches
         from tests.support.raw_client import fetch, produce
 
-        with RawClient(self.bootstrap, client_id="good") as client:
+        with RawClient(self.bootstrap, client_id="good", tls=self.tls) as client:
             number = 0
             while not self._stop.is_set():
                 value = b"good %d" % number

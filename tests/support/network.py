@@ -183,7 +183,10 @@ class Network:
         self.clock = FakeClock()
         self.handler = EchoHandler()
         self.server = SocketServer(
-            [Endpoint(name, "127.0.0.1", 0, "PLAINTEXT") for name in listener_names],
+            [
+                Endpoint(name, "127.0.0.1", 0, "SSL" if name in settings.tls else "PLAINTEXT")
+                for name in listener_names
+            ],
             self.handler,
             loop=loop,
             settings=settings,

@@ -9,6 +9,7 @@ packed by hand. Nothing is retried and nothing is hidden: a closed connection ra
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -35,10 +36,17 @@ class ClosedByBroker(ConnectionError):
 
 class RawClient:
     def __init__(
-        self, bootstrap: str, *, client_id: str | None = "raw", timeout_s: float = TIMEOUT_S
+        self,
+        bootstrap: str,
+        *,
+        client_id: str | None = "raw",
+        timeout_s: float = TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
         self.correlation_id = 0

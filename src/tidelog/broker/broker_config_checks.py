@@ -10,7 +10,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from tidelog.config.broker import BROKER_TABLE, LISTENER_KEYS, BrokerConfig, must_find_key
+from tidelog.config.broker import (
+    BROKER_TABLE,
+    LISTENER_KEYS,
+    LISTENER_TLS_KEYS,
+    BrokerConfig,
+    must_find_key,
+)
 from tidelog.config.definition import PER_BROKER, READ_ONLY, ConfigError
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -28,7 +34,11 @@ def must_be_dynamic(texts: Mapping[str, str], *, per_broker: bool) -> None:
     for name, text in texts.items():
         key = must_find_key(name)
         if key.sensitive:
-            raise ConfigError(f"{name}: passwords cannot be stored in dynamic configuration")
+            raise ConfigError(
+                f"{name}: passwords and keys cannot be stored in dynamic configuration, where "
+                "nothing here would encrypt them (password.encoder.secret); put them into "
+                "server.properties, or use a store in PEM, which needs no password"
+            )
         key.parse(text)
     single = [name for name in texts if _is_per_broker(name)]
     if single and not per_broker:
@@ -42,7 +52,12 @@ def _must_take_effect(name: str, text: str) -> None:
     key = must_find_key(name)
     if key.is_harmless and key.parse(text) != key.default:
         raise ConfigError(f"{name} would have no effect here: {key.effect.reason}")
-    if name != key.name and key.name not in LISTENER_KEYS:
+    if key.name in LISTENER_TLS_KEYS and not key.name.startswith(LISTENER_ONLY_PREFIXES):
+        raise ConfigError(
+            f"Configs cannot be updated dynamically for existing listeners, restart the broker: "
+            f"{name}"
+        )
+    if name != key.name and key.name not in (*LISTENER_KEYS, *LISTENER_TLS_KEYS):
         raise ConfigError(f"{key.name} cannot be set for a single listener here: {name}")
 
 

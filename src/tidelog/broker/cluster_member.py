@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.description import BrokerLayers
     from tidelog.config.listeners import Endpoint
+    from tidelog.network.peer_connection import TransportTo
     from tidelog.protocol.message import Message
     from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrLiveLeader
     from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -91,6 +92,7 @@ class ClusterMember:
         broker_id: int,
         store: ZooKeeperStore,
         flusher: LogFlusher,
+        transport_to: TransportTo,
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -99,6 +101,7 @@ class ClusterMember:
         self._config = config = layers.effective
         self._broker_id = broker_id
         self._store = store
+        self._transport_to = transport_to
         self._loop = loop
         self._clock = clock
         self._timer = timer
@@ -180,6 +183,7 @@ class ClusterMember:
             receive_buffer_bytes=receive_buffer_bytes,
             setup_timeout_s=self._config["socket.connection.setup.timeout.ms"] / 1000,
             setup_timeout_max_s=self._config["socket.connection.setup.timeout.max.ms"] / 1000,
+            transport_to=self._transport_to,
         )
 
     def _make_fetchers(self, flusher: LogFlusher) -> ReplicaFetcherManager:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class ClusterServer(Server):
     """One broker in this process, and its place in the cluster."""
 
+    in_cluster = True
+
     _cluster: ClusterMember
     _config_changes: ConfigChanges
     _has_joined = False
@@ -63,6 +65,7 @@ class ClusterServer(Server):
             broker_id,
             store,
             ground.flusher,
+            self._tls.transport_to,
             loop=self._loop,
             clock=self._clock,
             timer=self._timer,

@@ -18,7 +18,7 @@ warning, and stays there unless a change names it.
 In a cluster a change is announced under /config/changes, and what others announce is taken over
 (`config_changes.py`).
 
-Not done: passwords, which Kafka encrypts.
+Not done: passwords, which Kafka encrypts; a change that has one is refused.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ class DynamicConfig:
         self._broker_listeners: list[Callable[[BrokerConfig], None]] = []
         self._group_listeners: list[Callable[[str], None]] = []
         self._group_configs: dict[str, GroupConfig] = {}  # of groups with overrides
+        # Asked before a change of this broker is written; raises ConfigError or KafkaError.
+        self.must_be_usable: Callable[[BrokerConfig], Awaitable[None]] = _anything_is
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()  # the loop alone would not keep them alive
         self.layers = BrokerLayers(config)
@@ -331,6 +333,7 @@ class DynamicConfig:
             texts = edit(stored.texts)
             layers = self._layers_with(broker_id, texts, stored.texts)
             await must_find_hosts(self.broker_config, layers.effective)
+            await self.must_be_usable(layers.effective)
             if validate_only:
                 return
             if await self._write_plain("brokers", name, texts, stored.version):
@@ -438,6 +441,10 @@ class DynamicConfig:
             else:
                 usable[name] = text
         return usable
+
+
+async def _anything_is(_: BrokerConfig) -> None:
+    pass
 
 
 def quoted(group_id: str) -> str:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
@@ -49,9 +49,11 @@ from tidelog.log.log_manager import LogManager
 from tidelog.log.partition_log import PartitionLog
 from tidelog.network.settings import NetworkSettings
 from tidelog.network.socket_server import SocketServer
+from tidelog.network.tls_listeners import TlsListeners
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.replica_moves import ReplicaMoves
+from tidelog.tls.settings import TlsSettings
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ class Groundwork(NamedTuple):
 
 class Server:
     """One broker in this process."""
+
+    in_cluster: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -174,6 +178,10 @@ class Server:
         ground.dynamic_config.follow(topics)
         topics.carry_out = hosting.carry_out
 
+    async def _must_be_usable(self, config: BrokerConfig) -> None:
+        """Reading a store may take long, so it is done in a thread."""
+        await self._loop.run_in_executor(None, self._tls.check, _network_settings(config))
+
     def _lay_groundwork(self, store: MetadataStore, broker_id: int) -> Groundwork:
         """The configuration comes first: logs are loaded by it."""
         logs = self._logs
@@ -181,6 +189,10 @@ class Server:
         dynamic_config.load()
         logs.configure(dynamic_config.broker_config)
         logs.start(dynamic_config.log_config)
+        self._tls = TlsListeners(
+            _network_settings(dynamic_config.broker_config), in_cluster=self.in_cluster
+        )
+        dynamic_config.must_be_usable = self._must_be_usable
         replicas = ReplicaManager(broker_id, logs)
         return Groundwork(
             broker_id,
@@ -368,6 +380,7 @@ class Server:
             loop=self._loop,
             settings=_network_settings(config),
             clock=self._clock,
+            tls=self._tls,
         )
         ports = self.network.start()
         advertised = advertise(config.advertised_listeners, ports, socket.gethostname())
@@ -405,9 +418,22 @@ def _network_settings(config: BrokerConfig) -> NetworkSettings:
         send_buffer_bytes=config["socket.send.buffer.bytes"],
         receive_buffer_bytes=config["socket.receive.buffer.bytes"],
         backlog=config["socket.listen.backlog.size"],
+        tls={
+            endpoint.listener_name: _tls_settings(config, endpoint)
+            for endpoint in config.listeners
+            if endpoint.is_encrypted
+        },
     )
     if config["queued.max.request.bytes"] > 0:
         return replace(settings, bytes_in_flight_max=config["queued.max.request.bytes"])
+    return settings
+
+
+def _tls_settings(config: BrokerConfig, endpoint: Endpoint) -> TlsSettings:
+    settings = TlsSettings.of(config.tls_values(endpoint), f"listener {endpoint.listener_name}")
+    if endpoint.needs_sasl:
+        # Whoever authenticates by SASL has its name from there.
+        return replace(settings, principal_mapping_rules=None)
     return settings
 
 

@@ -2,6 +2,7 @@
 
     ClientError
     ├── ConnectionFailed         a broker cannot be reached, or hung up
+    ├── TlsFailed                no TLS with a broker: one refuses the other, or it speaks no TLS
     ├── RequestTimedOut          no answer, or no progress, in the time allowed
     │   └── BufferExhausted      no room in buffer.memory within max.block.ms
     ├── UnsupportedByBroker      the broker offers no usable version of an API
@@ -52,6 +53,10 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
+    pass
+
+
+class TlsFailed(ClientError):
     pass
 
 

@@ -9,8 +9,8 @@ place it and that nothing here honours is refused: the broker does not start. A 
 without effect is named in `warnings`. Keys that no row has are kept and nothing else
 (`server_properties.py` tells the operator).
 
-`listener.name.<name>.<key>` sets a key for one listener, if it is one of `LISTENER_KEYS`. Those of
-TLS and SASL are refused, as such listeners are; of others there is a warning.
+`listener.name.<name>.<key>` sets a key for one listener, if it is one of `LISTENER_KEYS` or
+`LISTENER_TLS_KEYS`. Those of SASL are refused, as such listeners are; of others there is a warning.
 
 No KRaft quorum runs here. A configuration of one node that is broker and controller at once means
 the same as the embedded store, so it is accepted. Any other one would start a cluster of its own
@@ -84,7 +84,17 @@ BROKER_TABLE: Final = ConfigTable(
 LISTENER_PREFIX: Final = "listener.name."
 # What a single listener may have of its own.
 LISTENER_KEYS: Final = ("max.connections", "max.connection.creation.rate")
-SECURITY_PARTS: Final = (".ssl.", ".sasl.", ".principal.builder.class")
+LISTENER_TLS_KEYS: Final = tuple(key.name for key in security.KEYS if key.name.startswith("ssl."))
+# Whoever sets one of these means to have TLS.
+TLS_PROTECTING_KEYS: Final = (
+    "ssl.client.auth",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.location",
+    "ssl.truststore.certificates",
+    "ssl.truststore.location",
+)
+SECURITY_PARTS: Final = (".sasl.", ".principal.builder.class")
 ID_KEYS: Final = ("broker.id", "node.id")
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -169,6 +179,32 @@ class BrokerConfig:
             if key.name == name != full
         }
 
+    def open_to_everybody(self) -> list[Endpoint]:
+        """The listeners beyond this machine whose clients need not say who they are."""
+        return [
+            endpoint
+            for endpoint in self.listeners
+            if not endpoint.is_loopback
+            and not endpoint.needs_sasl
+            and not (
+                endpoint.is_encrypted and self.tls_values(endpoint)["ssl.client.auth"] == "required"
+            )
+        ]
+
+    def tls_values(self, endpoint: Endpoint) -> dict[str, Value]:
+        """The ssl.* keys of a listener: its own, else those of all.
+
+        As in Kafka a listener with SASL asks for certificates only if its own key says so.
+        """
+        values = {name: self._values[name] for name in LISTENER_TLS_KEYS}
+        if endpoint.needs_sasl:
+            values["ssl.client.auth"] = "none"
+        for name, key in self._set_keys():
+            is_own = name != key.name and listener_of(name) == endpoint.listener_name
+            if is_own and key.name in values:
+                values[key.name] = self._values[name]
+        return values
+
     @property
     def broker_id(self) -> int:
         return self.get_int("broker.id")
@@ -219,10 +255,11 @@ class BrokerConfig:
         complaints = [
             f"{name}: {key.effect.reason}"
             for name, key in self._set_keys()
-            if name == key.name and key.refuses(self._values[name])
+            if (name == key.name or key.name in LISTENER_TLS_KEYS)
+            and key.refuses(self._values[name])
         ]
         complaints += [
-            f"{name}: TLS and SASL are not served on any listener; remove the key"
+            f"{name}: SASL is not served on any listener; remove the key"
             for name in sorted(filter(secures_a_listener, self.originals))
         ]
         if complaints:
@@ -269,6 +306,7 @@ class BrokerConfig:
         if not self.listeners:
             raise InvalidValue("listeners", self["listeners"], "at least one listener is needed")
         require_served("listeners", self.listeners)
+        self._refuse_tls_keys_of_plain_listeners()
         self.advertised_listeners: tuple[Endpoint, ...] = self._parse_advertised(
             protocols, controllers
         )
@@ -276,6 +314,28 @@ class BrokerConfig:
             [item for item in listeners if item.listener_name in controllers]
         )
         self.inter_broker_listener_name: str = self._find_inter_broker_listener()
+
+    def _refuse_tls_keys_of_plain_listeners(self) -> None:
+        """Whoever writes one counts on it."""
+        encrypted = {each.listener_name: each.is_encrypted for each in self.listeners}
+        for name in TLS_PROTECTING_KEYS:
+            if self._values[name] not in (BROKER_TABLE[name].default, "") and not any(
+                encrypted.values()
+            ):
+                raise ConfigError(
+                    f"{name}: no listener speaks TLS, so everything would travel in the clear; "
+                    "remove the key, or give a listener the protocol SSL"
+                )
+        for name in sorted(self.originals):
+            if not is_tls_key_of_a_listener(name):
+                continue
+            if find_key(name) is None:
+                raise ConfigError(f"{name}: there is no such key of TLS; correct or remove the key")
+            if not encrypted.get(listener_of(name), True):
+                raise ConfigError(
+                    f"{name}: the listener does not speak TLS, so it would have no effect; remove "
+                    "the key, or give the listener the protocol SSL"
+                )
 
     def _require_own_controller(self, controllers: list[Endpoint]) -> None:
         named = (*controllers, *self.listeners, *self.advertised_listeners)
@@ -316,8 +376,7 @@ class BrokerConfig:
             raise InvalidValue(
                 key,
                 name,
-                "brokers speak PLAINTEXT among themselves; remove the key, and keep them "
-                "on a network that you trust",
+                f"brokers speak {' or '.join(SERVED_PROTOCOLS)} among themselves",
             )
         if name.upper() not in {endpoint.listener_name for endpoint in self.advertised_listeners}:
             advertised = ",".join(map(str, self.advertised_listeners))
@@ -394,10 +453,13 @@ class BrokerConfig:
     def _has_effect(self, name: str, key: Key) -> bool:
         if key.is_harmless:
             return False
+        if key.name in LISTENER_TLS_KEYS and not any(e.is_encrypted for e in self.listeners):
+            return False
         if name == key.name:
             return True
         listeners = {endpoint.listener_name for endpoint in self.listeners}
-        return key.name in LISTENER_KEYS and listener_of(name) in listeners
+        is_listeners_own = key.name in LISTENER_KEYS or key.name in LISTENER_TLS_KEYS
+        return is_listeners_own and listener_of(name) in listeners
 
 
 def with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:
@@ -428,6 +490,11 @@ def secures_a_listener(name: str) -> bool:
     """Also in the form listener.name.<name>.<mechanism>.sasl.<key>."""
     rest = name.removeprefix(LISTENER_PREFIX)
     return rest != name and any(part in rest for part in SECURITY_PARTS)
+
+
+def is_tls_key_of_a_listener(name: str) -> bool:
+    _, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
+    return name.startswith(LISTENER_PREFIX) and base.startswith("ssl.")
 
 
 def must_find_key(name: str) -> Key:

@@ -24,7 +24,9 @@ from tidelog.config.keys.client import (
     PRODUCER_KEYS,
     OffsetReset,
 )
+from tidelog.config.listeners import is_encrypted
 
+SPOKEN_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
@@ -132,6 +134,14 @@ class KafkaConfig:
         return [parse_address(server) for server in self.strings("bootstrap.servers")]
 
     @property
+    def security_protocol(self) -> str:
+        return self.text("security.protocol").upper()
+
+    @property
+    def is_encrypted(self) -> bool:
+        return is_encrypted(self.security_protocol)
+
+    @property
     def isolation_level(self) -> int:
         is_committed = self.values.get("isolation.level") == "read_committed"
         return READ_COMMITTED if is_committed else READ_UNCOMMITTED
@@ -155,10 +165,24 @@ class KafkaConfig:
     def _require_consistent(self) -> None:
         if not self.bootstrap_servers:
             raise ConfigError("bootstrap.servers is not set: it names the brokers to connect to")
-        protocol = self.text("security.protocol").upper()
-        if protocol != "PLAINTEXT":
+        if self.security_protocol not in SPOKEN_PROTOCOLS:
             raise InvalidValue(
-                "security.protocol", protocol, "only PLAINTEXT is supported by this client"
+                "security.protocol",
+                self.security_protocol,
+                f"this client speaks {' and '.join(SPOKEN_PROTOCOLS)}",
+            )
+        self._warn_of_unused_tls()
+
+    def _warn_of_unused_tls(self) -> None:
+        unused = [
+            name
+            for name in self.given
+            if name.startswith("ssl.") and not self.TABLE[name].is_harmless
+        ]
+        if unused and not self.is_encrypted:
+            self.warnings.append(
+                f"{', '.join(unused)} have no effect, because security.protocol is "
+                f"{self.security_protocol}"
             )
 
 

@@ -1,6 +1,12 @@
 """Listener lists such as PLAINTEXT://127.0.0.1:9092,EXTERNAL://:9093, and their protocols.
 
-Only PLAINTEXT is served: a listener of another security protocol is refused at start-up.
+A security protocol is a transport (plain, or TLS) with or without SASL on top of it:
+
+                 no SASL      SASL
+    plain        PLAINTEXT    SASL_PLAINTEXT
+    TLS          SSL          SASL_SSL
+
+Listeners of a protocol that is not served are refused at start-up.
 """
 
 from __future__ import annotations
@@ -11,7 +17,7 @@ from typing import Final, NamedTuple
 from tidelog.config.definition import BLANKS, ConfigError, InvalidValue
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 HOST_CHARACTERS: Final = frozenset(
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:"
 )
@@ -28,9 +34,29 @@ class Endpoint(NamedTuple):
     port: int
     security_protocol: str
 
+    @property
+    def is_encrypted(self) -> bool:
+        return is_encrypted(self.security_protocol)
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in ("localhost", "::1") or (self.host.startswith("127.") and is_ip(self))
+
+    @property
+    def needs_sasl(self) -> bool:
+        return needs_sasl(self.security_protocol)
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.listener_name}://{host}:{self.port}"
+
+
+def is_encrypted(security_protocol: str) -> bool:
+    return security_protocol in ("SSL", "SASL_SSL")
+
+
+def needs_sasl(security_protocol: str) -> bool:
+    return security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 def parse_protocol_map(key: str, text: str) -> dict[str, str]:
@@ -92,8 +118,8 @@ def require_served(key: str, endpoints: Sequence[Endpoint]) -> None:
         if endpoint.security_protocol not in SERVED_PROTOCOLS:
             raise ConfigError(
                 f"{key}: {endpoint} needs {endpoint.security_protocol}, but only "
-                f"{', '.join(SERVED_PROTOCOLS)} listeners are served; use PLAINTEXT and keep the "
-                "listener on a network that you trust"
+                f"{', '.join(SERVED_PROTOCOLS)} listeners are served; use SSL with "
+                "ssl.client.auth=required to know who connects"
             )
 
 

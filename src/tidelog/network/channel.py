@@ -27,7 +27,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 from tidelog.network.framing import FrameReader
+from tidelog.network.session import Principal
 from tidelog.network.settings import KIB, MIB
+from tidelog.tls.transport import HandshakeFailed
 from tidelog.transport import Memory, Want
 
 if TYPE_CHECKING:
@@ -57,6 +59,15 @@ class CloseReason(StrEnum):
     TOO_MANY_PER_IP = "too many connections of one address"
     TOO_MANY = "too many connections"
     SHUTDOWN = "shutdown"
+    HANDSHAKE_TIMEOUT = "TLS handshake took too long"
+    # What a HandshakeProblem says.
+    NOT_TLS = "peer does not speak TLS"
+    NO_COMMON_VERSION = "no TLS version in common"
+    NO_COMMON_CIPHER = "no cipher in common"
+    CERTIFICATE_REFUSED = "certificate of the peer refused"
+    CERTIFICATE_MISSING = "peer has no certificate"
+    REFUSED_BY_PEER = "TLS refused by the peer"
+    TLS_FAILED = "TLS failed"
 
 
 class FileSlice(Protocol):
@@ -110,6 +121,7 @@ class Channel:
         self._fd = transport.fileno()
         self._recv_into = transport.recv_into
         self._send = transport.send
+        self._is_shaking_hands = False
         self._has_reader = True  # this half may touch the reader and lend it
         self._owes = False  # an answer will come, whoever has the reader
         self._frames_wait = False  # _lend_reader_again will be called; nothing is received before
@@ -127,25 +139,38 @@ class Channel:
 
     def start(self) -> None:
         if self.open:
-            self._shake_hands()
+            self.shake_hands()
 
-    def _shake_hands(self) -> None:
-        """Requests come once the transport is through with its handshake."""
-        self._unwatch_reader()
-        self._unwatch_writer()
+    def shake_hands(self) -> None:
+        """One step. Requests come once the transport is through with its handshake."""
         try:
             want = self._transport.handshake()
+            name = self._transport.peer_name() if want is Want.NOTHING else None
         except OSError as error:
             self._close_on_error(error)
             return
         if want is Want.NOTHING:
+            if self._is_shaking_hands:
+                self._is_shaking_hands = False
+                self._processor.handshakes.leave(self)
+            if name is not None:
+                self.connection.session.principal = Principal("User", name)
             self._go_on()
-        elif want is Want.READ:
+            return
+        if not self._is_shaking_hands:
+            self._is_shaking_hands = True
+            self._processor.handshakes.join(self)
+        if want is Want.READ:
             self._reader_watched = True
-            self._processor.loop.add_reader(self._fd, self._shake_hands)
+            self._processor.loop.add_reader(self._fd, self._on_handshake_ready)
         else:
             self._writer_watched = True
-            self._processor.loop.add_writer(self._fd, self._shake_hands)
+            self._processor.loop.add_writer(self._fd, self._on_handshake_ready)
+
+    def _on_handshake_ready(self) -> None:
+        self._unwatch_reader()
+        self._unwatch_writer()
+        self._processor.handshakes.has_turn(self)
 
     def _on_readable(self) -> None:
         try:
@@ -461,6 +486,10 @@ class Channel:
         if error.errno == errno.ENOMEM:
             self._processor.log_closing(self.id, f"no memory for its bytes: {error}")
             self.close(CloseReason.OUT_OF_MEMORY)
+        elif isinstance(error, HandshakeFailed):
+            session = self.connection.session
+            self._processor.log_refused(session.listener_name, session.client_host, str(error))
+            self.close(CloseReason(error.problem.value))
         else:
             self.close(CloseReason.PEER_RESET)
 
@@ -476,6 +505,8 @@ class Channel:
         self.connection.stop_serving(reason)
         self._unwatch_reader()
         self._unwatch_writer()
+        if self._is_shaking_hands:
+            self._processor.handshakes.leave(self)
         self._transport.close()
         if self._has_reader:
             self.reader.clear()

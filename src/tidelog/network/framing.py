@@ -45,6 +45,7 @@ ANSWER_START_BYTES: Final = 64 * KIB
 IDLE_ANSWERS: Final = 256
 
 LENGTH_BYTES: Final = 4
+_TLS_HELLO: Final = 0x1603  # the first two bytes of a handshake
 _unpack_length: Final = Struct(">i").unpack_from
 _PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _NOTHING: Final = memoryview(bytearray())
@@ -54,7 +55,10 @@ class InvalidFrame(Exception):
     """The announced size is negative or larger than the broker accepts."""
 
     def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(f"frame of {size} bytes announced, 0 to {size_max} accepted")
+        hint = ""
+        if size >> 16 == _TLS_HELLO:
+            hint = "; a TLS handshake begins so, but this listener does not speak TLS"
+        super().__init__(f"frame of {size} bytes announced, 0 to {size_max} accepted{hint}")
 
 
 class ReceiveBuffers:

@@ -30,6 +30,7 @@ from tidelog.protocol.message import Message
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
 from tidelog.supervisor import attempt
+from tidelog.tls.transport import HandshakeFailed
 from tidelog.transport import PlainTransport, Transport, Want
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ _unpack_correlation_id = Struct(">i").unpack_from
 
 Answered = Callable[[Any], object]
 Failed = Callable[[OSError], object]  # ConnectionError, or TimeoutError
+TransportTo = Callable[[str, socket.socket], Transport]  # of a host, and a socket connected to it
 
 
 class _Waiting:
@@ -250,6 +252,10 @@ class PeerConnection:
             attempt(f"telling of the end of {self.name}", partial(each.failed, error))
 
 
+def plain_transport(_: str, sock: socket.socket) -> Transport:
+    return PlainTransport(sock)
+
+
 async def connect(
     host: str,
     port: int,
@@ -260,10 +266,12 @@ async def connect(
     client_id: str,
     timeout_s: float,
     receive_buffer_bytes: int = -1,
+    transport_to: TransportTo = plain_transport,
 ) -> PeerConnection:
     """A connection to the peer; ConnectionError or TimeoutError if there is none to be had."""
     name = f"{client_id} to {host}:{port}"
     sock = None
+    transport = None
     try:
         async with asyncio.timeout(timeout_s):
             family, address = await _resolve(loop, host, port)
@@ -274,10 +282,12 @@ async def connect(
             if receive_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
             await loop.sock_connect(sock, address)
-            transport = PlainTransport(sock)
+            transport = transport_to(host, sock)
             await _shake_hands(loop, transport)
     except BaseException as error:
-        if sock is not None:
+        if transport is not None:
+            transport.close()
+        elif sock is not None:
             sock.close()
         if isinstance(error, OSError) and not isinstance(error, TimeoutError):
             raise _as_connection_error(name, error) from error
@@ -321,6 +331,8 @@ async def _resolve(
 
 
 def _as_connection_error(name: str, error: OSError) -> ConnectionError:
+    if isinstance(error, HandshakeFailed):
+        return ConnectionError(f"{name}: no TLS with the peer: {error}")
     if isinstance(error, ConnectionError):
         return error
     return ConnectionError(f"{name}: {error.strerror or error}")

@@ -17,7 +17,12 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from tidelog.clock import Clock, Timer, pause
-from tidelog.network.peer_connection import PeerConnection, connect
+from tidelog.network.peer_connection import (
+    PeerConnection,
+    TransportTo,
+    connect,
+    plain_transport,
+)
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.message import Message
 
@@ -91,6 +96,7 @@ class PeerDirectory:
         receive_buffer_bytes: int = -1,
         setup_timeout_s: float = SETUP_TIMEOUT_S,
         setup_timeout_max_s: float = SETUP_TIMEOUT_MAX_S,
+        transport_to: TransportTo = plain_transport,
     ) -> None:
         self._client_id = client_id
         self._loop = loop
@@ -99,6 +105,7 @@ class PeerDirectory:
         self._receive_buffer_bytes = receive_buffer_bytes
         self._setup_timeout_s = setup_timeout_s
         self._setup_timeout_max_s = setup_timeout_max_s
+        self._transport_to = transport_to
         self._peers: dict[int, _Peer] = {}
 
     def update(self, brokers: Mapping[int, Address]) -> None:
@@ -153,6 +160,7 @@ class PeerDirectory:
                 client_id=self._client_id,
                 timeout_s=min(timeout_s, self._setup_time_s(peer)),
                 receive_buffer_bytes=self._receive_buffer_bytes,
+                transport_to=self._transport_to,
             )
         except OSError:
             peer.failures += 1

@@ -19,6 +19,7 @@ import logging
 import select
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,11 @@ logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 1.0
 CLOSING_LINES_PER_SWEEP: Final = 20
+# Refused clients: how long one reason of one address is told once, and how many of them are told
+# and counted.
+REFUSALS_S: Final = 60.0
+REFUSAL_LINES: Final = 100
+REFUSALS_MAX: Final = 10_000
 _STREAM_ENDED: Final = getattr(select, "POLLRDHUP", 0)
 _RESET: Final = select.POLLERR | select.POLLHUP  # reported whether asked for or not
 
@@ -88,6 +94,55 @@ class Counters:
             self.closed_by[reason] += count
 
 
+class Handshakes:
+    """The channels of a processor that shake hands.
+
+    A step may take a millisecond of signing. So a turn of the loop makes one step, however many
+    clients come at once, and requests of others come between. A client that leaves the broker
+    waiting for its part longer than `timeout_s` is closed; time in the queue does not count.
+    """
+
+    def __init__(self, loop: AbstractEventLoop, clock: Clock, timeout_s: float) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._since: dict[Channel, float] = {}
+        self._ready: deque[tuple[Channel, float]] = deque()  # for their turn, since then
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def join(self, channel: Channel) -> None:
+        self._since[channel] = self._clock.monotonic()
+
+    def leave(self, channel: Channel) -> None:
+        self._since.pop(channel, None)
+
+    def has_turn(self, channel: Channel) -> None:
+        """Its socket is ready for the next step."""
+        if not self._ready:
+            self._loop.call_soon(self._take_turn)
+        self._ready.append((channel, self._clock.monotonic()))
+
+    def _take_turn(self) -> None:
+        channel, ready_at = self._ready.popleft()
+        if self._ready:
+            self._loop.call_soon(self._take_turn)
+        if channel.open:
+            self._since[channel] += self._clock.monotonic() - ready_at
+            channel.shake_hands()
+
+    def late(self, now: float) -> list[Channel]:
+        """Those whose clients have taken too long."""
+        if not self._since:
+            return []
+        ready = {channel for channel, _ in self._ready}
+        since = now - self._timeout_s
+        return [
+            channel for channel, at in self._since.items() if at < since and channel not in ready
+        ]
+
+
 class Processor:
     def __init__(
         self,
@@ -115,12 +170,15 @@ class Processor:
             settings.memory_favour_ms,
         )
         self.channels: set[Channel] = set()
+        self.handshakes = Handshakes(loop, clock, settings.handshake_timeout_ms / 1000)
         # Told, on this loop, of every connection that has closed, and of those that wait for an
         # answer when the peer ends its stream.
         self._closed = closed
         self._half_closed = half_closed
         self._sweep_timer: TimerHandle | None = None
         self._closing_lines = 0
+        self._refusals: dict[tuple[str, str, str], int] = {}  # how often, since `_refusals_until`
+        self._refusals_until = 0.0
 
     def start(self) -> None:
         self._arm_sweep()
@@ -159,6 +217,13 @@ class Processor:
         if self.pool.used > self.pool.limit:
             self.pool.evict_stalled(list(self.channels), now)
         self._look_for_deserted()
+        for channel in self.handshakes.late(now):
+            session = channel.connection.session
+            why = f"it took longer than {self.settings.handshake_timeout_ms} ms for its handshake"
+            self.log_refused(session.listener_name, session.client_host, why)
+            channel.close(CloseReason.HANDSHAKE_TIMEOUT)
+        if self._refusals and now >= self._refusals_until:
+            self._sum_up_refusals()
         if self.settings.connections_max_idle_ms >= 0:
             self._close_idle(now - self.settings.connections_max_idle_ms / 1000)
 
@@ -180,6 +245,24 @@ class Processor:
         self._closing_lines += 1
         if self._closing_lines <= CLOSING_LINES_PER_SWEEP:
             logger.warning("closing %s: %s", connection_id, why)
+
+    def log_refused(self, listener_name: str, host: str, why: str) -> None:
+        """A client was not let in. A line for each address and reason, then silence for a while."""
+        if not self._refusals:
+            self._refusals_until = self.clock.monotonic() + REFUSALS_S
+        key = (listener_name, host, why)
+        count = self._refusals.get(key, 0)
+        if count == 0 and len(self._refusals) < REFUSAL_LINES:
+            logger.warning("refused a connection of %s on %s: %s", host, listener_name, why)
+        if count or len(self._refusals) < REFUSALS_MAX:
+            self._refusals[key] = count + 1
+
+    def _sum_up_refusals(self) -> None:
+        lines = max(0, len(self._refusals) - REFUSAL_LINES)
+        more = sum(self._refusals.values()) - len(self._refusals) + lines
+        if more:
+            logger.warning("%d more connections were refused for such reasons", more)
+        self._refusals.clear()
 
     def _look_for_deserted(self) -> None:
         if not self.channels:

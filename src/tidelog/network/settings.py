@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelog.tls.settings import TlsSettings
+
 KIB = 1024
 MIB = 1024 * KIB
 UNLIMITED = 2**31 - 1
@@ -30,6 +32,9 @@ class NetworkSettings:
     send_buffer_bytes: int = -1  # socket.send.buffer.bytes
     receive_buffer_bytes: int = -1  # socket.receive.buffer.bytes
     backlog: int = 50  # socket.listen.backlog.size
+    tls: Mapping[str, TlsSettings] = field(default_factory=dict)  # of every listener with TLS
+    # How long a client may take for its part of a TLS handshake.
+    handshake_timeout_ms: int = 10_000
 
     # Unsent answer bytes (file bytes too) above which a connection's next request has to wait.
     connection_bytes_in_flight_max: int = 1 * MIB

@@ -26,7 +26,7 @@ from tidelog.network.processor import Counters, Processor, ProcessorThread
 from tidelog.network.request_channel import Mailbox, RequestChannel
 from tidelog.network.session import Session
 from tidelog.network.settings import NetworkSettings
-from tidelog.transport import PlainTransport
+from tidelog.network.tls_listeners import TlsListeners
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -124,8 +124,11 @@ class SocketServer:
         loop: AbstractEventLoop,
         settings: NetworkSettings,
         clock: Clock,
+        tls: TlsListeners | None = None,
     ) -> None:
+        """Raises TlsConfigError if `tls` is not given and cannot be had from the settings."""
         self.loop = loop
+        self.tls = TlsListeners(settings) if tls is None else tls
         self.quotas = ConnectionQuotas(
             settings, [endpoint.listener_name for endpoint in endpoints], clock
         )
@@ -221,8 +224,11 @@ class SocketServer:
         self._mailbox.run()
 
     def configure(self, settings: NetworkSettings) -> None:
-        """New connection limits; what else the settings hold stays as it was at the start."""
+        """New connection limits and certificates; what else the settings hold stays as it was at
+        the start.
+        """
         self.quotas.configure(settings)
+        self.tls.configure(settings)
         self._watch_acceptors()
         for host in self.quotas.hosts_to_look_up():
             lookup = self.loop.run_in_executor(None, look_up, host)
@@ -256,7 +262,8 @@ class SocketServer:
         connection_id = f"{_plain_host(local_host)}:{local_port}-{host}:{address[1]}-{number}"
         processor = self.processors[number % len(self.processors)]
         session = Session(endpoint.listener_name, host, address[1])
-        connection = processor.new_connection(PlainTransport(sock), connection_id, session)
+        transport = self.tls.transport_of(endpoint, sock)
+        connection = processor.new_connection(transport, connection_id, session)
         self.quotas.increment(endpoint.listener_name, host)
         self.connections.add(connection)
         processor.call(partial(processor.adopt, connection))

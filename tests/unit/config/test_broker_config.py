@@ -12,6 +12,56 @@ from tidelog.config.server_properties import load_broker_config
 HOUR_MS = 3_600_000
 
 
+@pytest.mark.parametrize(
+    ("listeners", "keys", "names"),
+    [
+        ("PLAINTEXT://127.0.0.1:9092", {}, []),
+        ("PLAINTEXT://localhost:9092,SSL://[::1]:9093", {}, []),
+        ("PLAINTEXT://:9092", {}, ["PLAINTEXT"]),
+        ("PLAINTEXT://127.0.0.1.example.com:9092", {}, ["PLAINTEXT"]),
+        ("PLAINTEXT://127.0.0.1:9092,SSL://10.0.0.1:9093", {}, ["SSL"]),
+        (
+            "PLAINTEXT://127.0.0.1:9092,SSL://10.0.0.1:9093",
+            {"ssl.client.auth": "requested"},
+            ["SSL"],
+        ),
+        (
+            "PLAINTEXT://127.0.0.1:9092,SSL://10.0.0.1:9093",
+            {"ssl.client.auth": "required"},
+            [],
+        ),
+        (
+            "PLAINTEXT://127.0.0.1:9092,SSL://10.0.0.1:9093",
+            {"ssl.client.auth": "required", "listener.name.ssl.ssl.client.auth": "none"},
+            ["SSL"],
+        ),
+    ],
+)
+def test_listeners_that_are_open_to_everybody_are_known(
+    listeners: str, keys: dict[str, str], names: list[str]
+) -> None:
+    config = BrokerConfig({"listeners": listeners, **keys})
+    assert [each.listener_name for each in config.open_to_everybody()] == names
+
+
+def test_a_listener_has_the_tls_of_all_unless_it_has_its_own() -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "PLAINTEXT://:1,IN://:2,OUT://:3",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,IN:SSL,OUT:SSL",
+            "ssl.keystore.location": "/all",
+            "ssl.client.auth": "required",
+            "listener.name.out.ssl.keystore.location": "/out",
+            "listener.name.out.ssl.client.auth": "none",
+        }
+    )
+    _, inner, outer = map(config.tls_values, config.listeners)
+    assert (inner["ssl.keystore.location"], inner["ssl.client.auth"]) == ("/all", "required")
+    assert (outer["ssl.keystore.location"], outer["ssl.client.auth"]) == ("/out", "none")
+    sasl = config.listeners[1]._replace(security_protocol="SASL_SSL")
+    assert config.tls_values(sasl)["ssl.client.auth"] == "none"
+
+
 def test_defaults_are_kafkas_but_for_loopback_and_one_network_thread() -> None:
     config = BrokerConfig()
     assert config.listeners == (Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
@@ -205,14 +255,15 @@ def test_bounds_for_single_hosts() -> None:
         ({"listeners": "PLAINTEXT://:70000"}, "NAME://host:port"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "different name"),
         ({"listeners": "OTHER://:9092"}, "no protocol for OTHER"),
-        ({"listeners": "SSL://localhost:9092"}, "only PLAINTEXT listeners are served"),
+        ({"listeners": "SASL_SSL://localhost:9092"}, "only PLAINTEXT, SSL listeners are served"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot be advertised"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot be advertised"),
         ({"advertised.listeners": "SSL://h:1"}, "listeners has no SSL"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "not a security protocol"),
         ({"inter.broker.listener.name": "OTHER"}, "no such listener"),
-        ({"security.inter.broker.protocol": "SSL"}, "brokers speak PLAINTEXT"),
+        ({"security.inter.broker.protocol": "SASL_SSL"}, "brokers speak PLAINTEXT or SSL"),
+        ({"security.inter.broker.protocol": "SSL"}, "no such listener among those advertised"),
         (
             {
                 "inter.broker.listener.name": "PLAINTEXT",

@@ -14,7 +14,7 @@ from tidelog.config.topic import TOPIC_TABLE, validate_overrides
 
 SOURCE = Path(__file__).parents[3] / "src" / "tidelog"
 # What the broker reads. Tools and clients have keys of the same names.
-READERS = ("broker", "controller", "coordinator", "log", "network", "replication")
+READERS = ("broker", "controller", "coordinator", "log", "network", "replication", "tls")
 
 # Keys that BrokerConfig turns into an attribute of another name.
 BROKER_ATTRIBUTES = {

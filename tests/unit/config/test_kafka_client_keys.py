@@ -82,7 +82,11 @@ def test_an_unknown_key_is_refused_with_the_nearest_of_that_client(
         (ConsumerConfig, {**BOOTSTRAP, "request.timeout.ms": "soon"}, r"request\.timeout\.ms"),
         (ProducerConfig, {**BOOTSTRAP, "acks": "2"}, "acks"),
         (ProducerConfig, {**BOOTSTRAP, "compression.type": "brotli"}, r"compression\.type"),
-        (AdminConfig, {**BOOTSTRAP, "security.protocol": "SSL"}, r"security\.protocol.*PLAINTEXT"),
+        (
+            AdminConfig,
+            {**BOOTSTRAP, "security.protocol": "SASL_SSL"},
+            r"security\.protocol.*speaks PLAINTEXT and SSL",
+        ),
         (AdminConfig, {**BOOTSTRAP, "bootstrap.controllers": "c:1"}, "asks brokers"),
         (ConsumerConfig, {**BOOTSTRAP, "interceptor.classes": "x.Y"}, "no Java classes"),
         (ConsumerConfig, {**BOOTSTRAP, "enable.auto.commit": True}, r"without a group\.id"),
@@ -148,6 +152,14 @@ def test_keys_without_effect_are_warned_of() -> None:
         "metrics.context.a",
         "ssl.protocol",
     ]
+
+
+def test_keys_of_tls_are_warned_of_where_tls_is_not_spoken() -> None:
+    keys = {"ssl.truststore.location": "/trust.pem", "ssl.truststore.type": "PEM"}
+    (warning,) = AdminConfig({**BOOTSTRAP, **keys}).warnings
+    assert "ssl.truststore.location, ssl.truststore.type have no effect" in warning
+    assert "security.protocol is PLAINTEXT" in warning
+    assert AdminConfig({**BOOTSTRAP, **keys, "security.protocol": "ssl"}).warnings == []
 
 
 def test_secrets_are_not_shown() -> None:

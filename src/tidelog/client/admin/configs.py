@@ -263,6 +263,8 @@ class ConfigCalls(Asking):
         return await self.of_broker(node_id, request, kind, at_least=at_least)
 
     async def _must_offer_increments(self, node_id: int) -> None:
+        if node_id != ANY_BROKER and node_id not in self.cluster.metadata.brokers:
+            await self.cluster.refresh(())
         place = await self.cluster.any_node() if node_id == ANY_BROKER else node_id
         versions = await self.cluster.versions(place)
         if versions.version_or_none(ApiKey.INCREMENTAL_ALTER_CONFIGS) is None:

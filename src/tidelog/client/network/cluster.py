@@ -50,6 +50,8 @@ from tidelog.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tidelog.tls.contexts import client_context
+from tidelog.tls.settings import TlsSettings
 from tidelog.types import NO_LEADER
 
 if TYPE_CHECKING:
@@ -78,7 +80,10 @@ class Purpose(Enum):
 
 
 class Cluster:
-    """Used on one event loop, which is that of its first use. Close it."""
+    """Used on one event loop, which is that of its first use. Close it.
+
+    Raises TlsConfigError if the stores that security.protocol needs cannot be used.
+    """
 
     def __init__(
         self, config: KafkaConfig, *, clock: Clock | None = None, timer: Timer | None = None
@@ -87,6 +92,7 @@ class Cluster:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.metadata = Metadata()
         self._given_timer = timer
+        self._tls = client_context(TlsSettings.of(config.values)) if config.is_encrypted else None
         self._surroundings: Surroundings | None = None
         self._memory = FrameMemory()
         self._peers: dict[tuple[int, Purpose], Peer] = {}
@@ -118,7 +124,9 @@ class Cluster:
         loop = asyncio.get_running_loop()
         if self._surroundings is None:
             timer: Timer = loop if self._given_timer is None else self._given_timer
-            self._surroundings = Surroundings(self.config, loop, self.clock, timer, self._memory)
+            self._surroundings = Surroundings(
+                self.config, loop, self.clock, timer, self._memory, self._tls
+            )
         assert self._surroundings.loop is loop, "the client belongs to another event loop"
         return self._surroundings
 

@@ -32,6 +32,7 @@ from tidelog.client.errors import (
     Closed,
     ConnectionFailed,
     RequestTimedOut,
+    TlsFailed,
     UnreadableAnswer,
     UnsupportedByBroker,
     refused,
@@ -46,9 +47,11 @@ from tidelog.protocol.message import Message, RecordsMessage
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
+from tidelog.tls.transport import HandshakeFailed, HandshakeProblem, TlsTransport
 from tidelog.transport import PlainTransport, Want
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from tidelog.client.network.frames import FrameMemory
@@ -82,6 +85,7 @@ class Surroundings(NamedTuple):
     clock: Clock
     timer: Timer
     memory: FrameMemory
+    tls: ssl.SSLContext | None = None  # where security.protocol says so
 
     @property
     def frame_bytes_max(self) -> int:
@@ -417,9 +421,8 @@ class Connection:
 
     def _lost(self, problem: OSError) -> None:
         within = " in the middle of an answer" if self._reader.is_within_frame else ""
-        self._fail(
-            ConnectionFailed(f"broker {self.broker}: the connection was lost{within}: {problem}")
-        )
+        text = f"broker {self.broker}: the connection was lost{within}: {problem}"
+        self._fail(TlsFailed(text) if _is_final(problem) else ConnectionFailed(text))
 
     def _fail(self, problem: ClientError) -> None:
         if not self.is_open:
@@ -440,6 +443,11 @@ class Connection:
         for future in (*(each.future for each in waiting), *(asked.future for asked in held)):
             _fail(future, problem)
         self.on_closed(problem)
+
+
+def _is_final(problem: OSError) -> bool:
+    """Whether another try would end in the same way."""
+    return isinstance(problem, HandshakeFailed) and problem.problem is not HandshakeProblem.OTHER
 
 
 def _nobody_listens(_: ClientError) -> None:
@@ -515,12 +523,18 @@ async def _open(
         await _negotiate(connection, api_versions_version)
     except ConnectionFailed as problem:
         if api_versions_version == 0:
-            raise
+            raise ConnectionFailed(f"{problem}{_hint(around)}") from problem
         raise _HungUp(str(problem)) from problem
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _hint(around: Surroundings) -> str:
+    if around.config.is_encrypted:
+        return ""
+    return " (a broker that speaks TLS on this port hangs up so: is it security.protocol=SSL?)"
 
 
 async def _negotiate(connection: Connection, version: int) -> None:
@@ -546,18 +560,21 @@ async def _ask_versions(connection: Connection, version: int) -> ApiVersionsResp
 
 
 async def _connect(name: str, address: Address, around: Surroundings, setup_s: float) -> Transport:
-    problem = ConnectionFailed(f"broker {name}: {address.host} has no addresses")
+    problem: ClientError = ConnectionFailed(f"broker {name}: {address.host} has no addresses")
     for family, where in await addresses_of(name, address, around.loop):
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             async with asyncio.timeout(setup_s):
-                return await _connect_to(sock, where, around)
+                return await _connect_to(sock, where, address.host, around)
         except TimeoutError:
             problem = ConnectionFailed(
                 f"broker {name}: no connection to {where[0]} port {where[1]} within "
                 f"{round(setup_s * 1000)} ms (socket.connection.setup.timeout.ms)"
             )
             sock.close()
+        except HandshakeFailed as failure:
+            text = f"broker {name}: no TLS with {where[0]} port {where[1]}: {failure}"
+            problem = TlsFailed(text) if _is_final(failure) else ConnectionFailed(text)
         except OSError as failure:
             problem = ConnectionFailed(
                 f"broker {name}: cannot connect to {where[0]} port {where[1]}: "
@@ -570,7 +587,9 @@ async def _connect(name: str, address: Address, around: Surroundings, setup_s: f
     raise problem
 
 
-async def _connect_to(sock: socket.socket, where: SocketAddress, around: Surroundings) -> Transport:
+async def _connect_to(
+    sock: socket.socket, where: SocketAddress, host: str, around: Surroundings
+) -> Transport:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, key in (
@@ -580,9 +599,16 @@ async def _connect_to(sock: socket.socket, where: SocketAddress, around: Surroun
         if around.config.integer(key) >= 0:
             sock.setsockopt(socket.SOL_SOCKET, option, around.config.integer(key))
     await around.loop.sock_connect(sock, where)
-    transport = PlainTransport(sock)
-    while (want := transport.handshake()) is not Want.NOTHING:
-        await _ready(transport.fileno(), want, around.loop)
+    if not around.config.is_encrypted:
+        return PlainTransport(sock)
+    assert around.tls is not None, "security.protocol"
+    transport = TlsTransport(sock, around.tls, server_side=False, server_hostname=host)
+    try:
+        while (want := transport.handshake()) is not Want.NOTHING:
+            await _ready(transport.fileno(), want, around.loop)
+    except BaseException:
+        transport.close()
+        raise
     return transport
 
 

@@ -3,7 +3,7 @@
 `send.buffer.bytes` and `receive.buffer.bytes` alone differ: Kafka fixes them at 128 and 32 to
 64 KiB, here the operating system grows them as needed unless they are set.
 
-The rows of TLS and SASL are known so that a configuration file of Kafka's clients can be read;
+The rows of SASL are known so that a configuration file of Kafka's clients can be read;
 `security.protocol` says what can be spoken.
 """
 
@@ -41,7 +41,8 @@ COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _NO_METRICS: Final = harmless("No metrics reporters run in this client.")
-_NO_TLS: Final = harmless("TLS and SASL alone use it, and security.protocol refuses both.")
+_NO_TLS: Final = harmless("SASL alone uses it, and security.protocol refuses that.")
+_OPENSSL: Final = harmless("It chooses among Java's implementations; here OpenSSL does the work.")
 _FIVE_MINUTES: Final = 5 * 60 * 1000
 _NINE_MINUTES: Final = 9 * 60 * 1000
 _MIB: Final = 1024 * 1024
@@ -79,6 +80,10 @@ class OffsetReset:
         return "earliest, latest, none, by_duration:PnDTnHnMnS"
 
 
+def _openssl(name: str, default: str | None = None) -> Key:
+    return Key(name, STRING, default, "As in Kafka.", effect=_OPENSSL)
+
+
 def _tls(name: str, default: str | None = None) -> Key:
     return Key(name, STRING, default, "As in Kafka.", effect=_NO_TLS)
 
@@ -92,29 +97,110 @@ SECURITY_KEYS: Final = (
         "security.protocol",
         STRING,
         "PLAINTEXT",
-        "How to speak to brokers; this client speaks PLAINTEXT only.",
+        "How to speak to brokers: PLAINTEXT, or SSL.",
         valid=OneOf(*SECURITY_PROTOCOLS, ignore_case=True),
     ),
-    _tls("security.providers"),
-    _tls("ssl.cipher.suites"),
-    _tls("ssl.enabled.protocols", "TLSv1.2,TLSv1.3"),
-    _tls("ssl.endpoint.identification.algorithm", "https"),
-    _tls("ssl.engine.factory.class"),
-    _tls_secret("ssl.key.password"),
-    _tls("ssl.keymanager.algorithm", "SunX509"),
-    _tls_secret("ssl.keystore.certificate.chain"),
-    _tls_secret("ssl.keystore.key"),
-    _tls("ssl.keystore.location"),
-    _tls_secret("ssl.keystore.password"),
-    _tls("ssl.keystore.type", "JKS"),
-    _tls("ssl.protocol", "TLSv1.3"),
-    _tls("ssl.provider"),
-    _tls("ssl.secure.random.implementation"),
-    _tls("ssl.trustmanager.algorithm", "PKIX"),
-    _tls_secret("ssl.truststore.certificates"),
-    _tls("ssl.truststore.location"),
-    _tls_secret("ssl.truststore.password"),
-    _tls("ssl.truststore.type", "JKS"),
+    _openssl("security.providers"),
+    Key(
+        "ssl.cipher.suites",
+        LIST,
+        None,
+        "Cipher suites that are offered, by Java's names; unset: those that OpenSSL takes for "
+        "safe. Of TLS 1.3, all three or none.",
+        importance=LOW,
+    ),
+    Key(
+        "ssl.enabled.protocols",
+        LIST,
+        ("TLSv1.2", "TLSv1.3"),
+        "TLS versions that are offered: TLSv1.2, TLSv1.3.",
+    ),
+    Key(
+        "ssl.endpoint.identification.algorithm",
+        STRING,
+        "https",
+        "https: the broker's host name must be in its certificate. Empty: any certificate will do "
+        "that is trusted.",
+        importance=LOW,
+    ),
+    Key(
+        "ssl.engine.factory.class",
+        CLASS,
+        None,
+        "A Java class.",
+        effect=refused("This client runs no Java classes."),
+        importance=LOW,
+    ),
+    Key(
+        "ssl.key.password",
+        PASSWORD,
+        None,
+        "Password of an encrypted private key in PEM.",
+        importance=HIGH,
+    ),
+    Key(
+        "ssl.keystore.certificate.chain",
+        PASSWORD,
+        None,
+        "This client's certificate, and those between it and a CA, in PEM.",
+        importance=HIGH,
+    ),
+    Key("ssl.keystore.key", PASSWORD, None, "This client's private key in PEM.", importance=HIGH),
+    Key(
+        "ssl.keystore.location",
+        STRING,
+        None,
+        "File of the key store: this client's private key and its certificates, for brokers that "
+        "want them.",
+        importance=HIGH,
+    ),
+    Key(
+        "ssl.keystore.password",
+        PASSWORD,
+        None,
+        "Password of a key store of type PKCS12.",
+        importance=HIGH,
+    ),
+    Key(
+        "ssl.keystore.type",
+        STRING,
+        "JKS",
+        "PEM, or PKCS12 (needs tidelog[tls]). A file of type JKS may be PKCS12 in truth; real ones "
+        "are refused.",
+    ),
+    Key(
+        "ssl.truststore.certificates",
+        PASSWORD,
+        None,
+        "Certificates of who is trusted, in PEM.",
+        importance=HIGH,
+    ),
+    Key(
+        "ssl.truststore.location",
+        STRING,
+        None,
+        "File of the trust store: the certificates of who is trusted. Without one, those that the "
+        "operating system trusts.",
+        importance=HIGH,
+    ),
+    Key(
+        "ssl.truststore.password",
+        PASSWORD,
+        None,
+        "Password of a trust store of type PKCS12.",
+        importance=HIGH,
+    ),
+    Key(
+        "ssl.truststore.type",
+        STRING,
+        "JKS",
+        "PEM, or PKCS12 (needs tidelog[tls]); see ssl.keystore.type.",
+    ),
+    _openssl("ssl.keymanager.algorithm", "SunX509"),
+    _openssl("ssl.protocol", "TLSv1.3"),
+    _openssl("ssl.provider"),
+    _openssl("ssl.secure.random.implementation"),
+    _openssl("ssl.trustmanager.algorithm", "PKIX"),
     _tls("sasl.client.callback.handler.class"),
     _tls_secret("sasl.jaas.config"),
     _tls("sasl.kerberos.kinit.cmd", "/usr/bin/kinit"),

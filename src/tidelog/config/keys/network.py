@@ -68,8 +68,8 @@ KEYS: Final = (
         "listener.security.protocol.map",
         STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol each listener name stands for, as NAME:PROTOCOL,... Only "
-        "PLAINTEXT is served.",
+        "Which security protocol each listener name stands for, as NAME:PROTOCOL,... PLAINTEXT and "
+        "SSL are served.",
         importance=LOW,
     ),
     Key(
@@ -140,7 +140,7 @@ KEYS: Final = (
         "security.inter.broker.protocol",
         STRING,
         "PLAINTEXT",
-        "Security protocol between brokers; only PLAINTEXT is served. Not together with "
+        "Security protocol between brokers: PLAINTEXT or SSL. Not together with "
         "inter.broker.listener.name.",
         valid=OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),

@@ -1,4 +1,4 @@
-"""Encryption, authentication and authorisation: known, but only PLAINTEXT listeners are served."""
+"""Encryption, authentication and authorisation. TLS is served; the rest is known."""
 
 from __future__ import annotations
 
@@ -31,11 +31,8 @@ SASL_REFUSED: Final = refused(
     "SASL is not served, so nobody would have to authenticate; remove the key and keep the "
     "listeners on a network that you trust"
 )
-NO_TLS: Final = harmless("Only a TLS listener uses it, and those are refused.")
-TLS_REFUSED: Final = refused(
-    "TLS is not served, so everything would travel in the clear; remove the key and keep the "
-    "listeners on a network that you trust"
-)
+OPENSSL: Final = harmless("It chooses among Java's implementations; here OpenSSL does the work.")
+NO_ENGINES: Final = refused("Java classes cannot be loaded here; remove the key")
 
 KEYS: Final = (
     Key(
@@ -421,9 +418,7 @@ KEYS: Final = (
         None,
         "Classes that provide security algorithms.",
         importance=LOW,
-        effect=harmless(
-            "It names Java classes; only TLS and SASL listeners use them, and those are refused."
-        ),
+        effect=harmless("It names Java classes, and none are loaded here."),
     ),
     Key(
         "ssl.allow.dn.changes",
@@ -431,7 +426,6 @@ KEYS: Final = (
         False,
         "Whether a new key store may have another distinguished name.",
         importance=LOW,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.allow.san.changes",
@@ -439,41 +433,39 @@ KEYS: Final = (
         False,
         "Whether a new key store may have other alternative names.",
         importance=LOW,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.cipher.suites",
         LIST,
         (),
-        "Cipher suites that are offered.",
+        "Cipher suites that are offered, by Java's names; empty: those that OpenSSL takes for "
+        "safe. Of TLS 1.3, all three or none.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.client.auth",
         STRING,
         "none",
-        "Whether clients must show a certificate.",
+        "Whether clients are asked for a certificate (requested) and must have one (required). "
+        "A listener with SASL asks only if its own key says so.",
         valid=OneOf("required", "requested", "none"),
         dynamic=PER_BROKER,
-        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.enabled.protocols",
         LIST,
         ("TLSv1.2", "TLSv1.3"),
-        "TLS versions that are offered.",
+        "TLS versions that are offered: TLSv1.2, TLSv1.3.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.endpoint.identification.algorithm",
         STRING,
         "https",
-        "How a server's name is checked against its certificate.",
+        "https: a broker that calls another checks its name against its certificate. Empty: it "
+        "does not.",
         importance=LOW,
         dynamic=PER_BROKER,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.engine.factory.class",
@@ -482,15 +474,14 @@ KEYS: Final = (
         "Class that makes TLS engines.",
         importance=LOW,
         dynamic=PER_BROKER,
-        effect=TLS_REFUSED,
+        effect=NO_ENGINES,
     ),
     Key(
         "ssl.key.password",
         PASSWORD,
         None,
-        "Password of the private key.",
+        "Password of an encrypted private key in PEM.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.keymanager.algorithm",
@@ -498,7 +489,7 @@ KEYS: Final = (
         "SunX509",
         "Key manager algorithm.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
+        effect=OPENSSL,
     ),
     Key(
         "ssl.keystore.certificate.chain",
@@ -506,7 +497,6 @@ KEYS: Final = (
         None,
         "Certificate chain in PEM.",
         dynamic=PER_BROKER,
-        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.keystore.key",
@@ -514,39 +504,36 @@ KEYS: Final = (
         None,
         "Private key in PEM.",
         dynamic=PER_BROKER,
-        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.keystore.location",
         STRING,
         None,
-        "File of the key store.",
+        "File of the key store: the private key and its certificates.",
         dynamic=PER_BROKER,
-        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.keystore.password",
         PASSWORD,
         None,
-        "Password of the key store.",
+        "Password of a key store of type PKCS12.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.keystore.type",
         STRING,
         "JKS",
-        "Format of the key store.",
+        "PEM, or PKCS12 (needs tidelog[tls]). A file of type JKS may be PKCS12 in truth; real ones "
+        "are refused.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.principal.mapping.rules",
         STRING,
         "DEFAULT",
-        "Rules that map distinguished names to short names.",
+        "Rules that make principals of the subjects of certificates: DEFAULT, or "
+        "RULE:pattern/replacement/[LU], with commas between.",
         importance=LOW,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.protocol",
@@ -554,7 +541,7 @@ KEYS: Final = (
         "TLSv1.3",
         "TLS version that contexts are made for.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
+        effect=OPENSSL,
     ),
     Key(
         "ssl.provider",
@@ -562,7 +549,7 @@ KEYS: Final = (
         None,
         "Provider of the TLS implementation.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
+        effect=OPENSSL,
     ),
     Key(
         "ssl.secure.random.implementation",
@@ -571,7 +558,7 @@ KEYS: Final = (
         "Source of random numbers for TLS.",
         importance=LOW,
         dynamic=PER_BROKER,
-        effect=NO_TLS,
+        effect=OPENSSL,
     ),
     Key(
         "ssl.trustmanager.algorithm",
@@ -579,7 +566,7 @@ KEYS: Final = (
         "PKIX",
         "Trust manager algorithm.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
+        effect=OPENSSL,
     ),
     Key(
         "ssl.truststore.certificates",
@@ -587,30 +574,26 @@ KEYS: Final = (
         None,
         "Trusted certificates in PEM.",
         dynamic=PER_BROKER,
-        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.truststore.location",
         STRING,
         None,
-        "File of the trust store.",
+        "File of the trust store: the certificates of who is trusted.",
         dynamic=PER_BROKER,
-        effect=TLS_REFUSED,
     ),
     Key(
         "ssl.truststore.password",
         PASSWORD,
         None,
-        "Password of the trust store.",
+        "Password of a trust store of type PKCS12.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
     ),
     Key(
         "ssl.truststore.type",
         STRING,
         "JKS",
-        "Format of the trust store.",
+        "PEM, or PKCS12 (needs tidelog[tls]); see ssl.keystore.type.",
         dynamic=PER_BROKER,
-        effect=NO_TLS,
     ),
 )

@@ -30,6 +30,7 @@ SECTIONS: Final = {
         "zookeeper": Lazy(
             "zookeeper", "run a ZooKeeper server for development, from pyspark's jars"
         ),
+        "certs": Lazy("certs", "make a CA and certificates for development"),
         "demo": Lazy("demo", "see it all work: a broker, a shop's events, a pipeline, a check"),
     },
     "Topics and records": {

@@ -1,6 +1,7 @@
 """`tidelog serve`: one broker in the foreground, configured as Kafka's server.properties says.
 
-Prints nothing but errors; the broker itself prints the ready line. Logs go to standard error.
+Prints nothing but errors and the warning of a listener that is open to everybody; the broker
+itself prints the ready line. Logs go to standard error.
 --port and --data are short for `listeners` and `log.dirs`; an --override of the same key wins. A
 broker without --config is one for development: its groups do not wait for further members before
 their first generation (group.initial.rebalance.delay.ms=0).
@@ -8,6 +9,7 @@ their first generation (group.initial.rebalance.delay.ms=0).
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -71,6 +73,14 @@ def command(
     short = [(key, value) for key, value in settings.items() if key not in said]
     loaded = load_broker_config(config, [*short, *override], strict=strict)
     set_up_logging(log_format, log_level)
+    for endpoint in loaded.open_to_everybody():
+        print(
+            f"tidelog: WARNING: {endpoint} is not on the loopback interface and does not ask who "
+            "its clients are: whoever can reach it can read, write and delete everything. See "
+            "docs/security.md",
+            file=sys.stderr,
+            flush=True,
+        )
 
     from tidelog.broker.process import run as run_broker
 

@@ -291,7 +291,7 @@ def test_another_broker_id_than_the_directory_holds_is_refused(start_broker: Sta
     [
         (
             "authorizer.class.name",
-            "kafka.security.authorizer.AclAuthorizer",
+            "com.example.Authorizer",
             "authorizer.class.name",
         ),
         ("process.roles", "broker", "process.roles"),

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+from tests.support.handlers import FakeConnection
 from tests.support.metadata import DEFAULT_SETTINGS, open_catalogue, open_store
 from tidelog.broker.context import RequestContext
 from tidelog.broker.dynamic_config import DynamicConfig
@@ -24,6 +24,7 @@ from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import Create, Delete
 from tidelog.controller.registration import find_cluster
 from tidelog.controller.topics import PartitionImage, TopicCatalogue, TopicImage
+from tidelog.protocol.header import RequestHeader
 from tidelog.slices import Slices
 from tidelog.types import Uuid
 
@@ -32,6 +33,7 @@ class HasConfig:
     """What handlers of requests find in a broker."""
 
     broker_id: int
+    authorizer = None
     controller = None
     may_administer_topics = True
     dynamic_config: DynamicConfig
@@ -46,7 +48,8 @@ class HasConfig:
         return self.dynamic_config.broker_config
 
     def context(self, api_version: int) -> RequestContext:
-        return cast(RequestContext, SimpleNamespace(broker=self, api_version=api_version))
+        header = RequestHeader(-1, api_version, 1, "test", 0)
+        return RequestContext(cast(Any, self), cast(Any, FakeConnection()), header)
 
 
 class ConfigBroker(HasConfig):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from tests.support.handlers import FakeConnection, HandlerStage
-from tidelog.broker.dispatcher import Authenticate, Authorize, RequestDispatcher
+from tidelog.broker.dispatcher import Authenticate, RequestDispatcher
 from tidelog.protocol.header import encode_request_header
 
 
@@ -53,15 +53,8 @@ class RecordedRequest:
 
 
 class Dispatch:
-    def __init__(
-        self,
-        stage: HandlerStage,
-        authenticate: Authenticate | None = None,
-        authorize: Authorize | None = None,
-    ) -> None:
-        self.dispatcher = RequestDispatcher(
-            stage.broker, authenticate=authenticate, authorize=authorize
-        )
+    def __init__(self, stage: HandlerStage, authenticate: Authenticate | None = None) -> None:
+        self.dispatcher = RequestDispatcher(stage.broker, authenticate=authenticate)
         self.connection = ClosableConnection()
 
     def __call__(self, frame: bytes | bytearray) -> RecordedRequest:

@@ -1,15 +1,29 @@
-"""The operation bit sets that Metadata, DescribeCluster, DescribeGroups and others report.
+"""Operations and resource types as the numbers that handlers ask an authorizer with.
 
-Bit n stands for ACL operation n. While no authorizer is configured everything that makes sense
-for the resource is allowed, which is what Kafka reports then.
+And the sets of operations that make sense for a resource: Metadata, DescribeCluster, DescribeGroups
+and others report those of them that the client may do. Bit n of a set stands for operation n.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
-DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 10, 11, 12
+# `tidelog.acls` has the enumerations; compiled modules take in these numbers.
+READ: Final = 3
+WRITE: Final = 4
+CREATE: Final = 5
+DELETE: Final = 6
+ALTER: Final = 7
+DESCRIBE: Final = 8
+CLUSTER_ACTION: Final = 9
+DESCRIBE_CONFIGS: Final = 10
+ALTER_CONFIGS: Final = 11
+IDEMPOTENT_WRITE: Final = 12
+
+TOPIC: Final = 2
+GROUP: Final = 3
+CLUSTER: Final = 4
+TRANSACTIONAL_ID: Final = 5
 
 NOT_REQUESTED: Final = -(2**31)
 

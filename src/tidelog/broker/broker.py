@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidelog.broker.fetch_sessions import FetchSessions
     from tidelog.broker.metadata_cache import MetadataCache
     from tidelog.broker.refused_sequences import RefusedSequences
+    from tidelog.broker.security.request_authorizer import RequestAuthorizer
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
@@ -55,6 +56,7 @@ class Broker:
     transactions: TransactionCoordinator
     controller: KafkaController | None = None  # None for a lone broker with its own store
     cluster: ClusterMember | None = None  # likewise
+    authorizer: RequestAuthorizer | None = None  # None where everybody may do everything
     record_threads: RecordThreads = field(default_factory=RecordThreads)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
     append_turn: AppendTurn = field(init=False)

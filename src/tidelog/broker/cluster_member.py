@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tidelog.broker.authorized_operations import CLUSTER_ACTION
 from tidelog.broker.broker_lifecycle import ControlledShutdown, Membership, MembershipCheck
 from tidelog.broker.leadership_changes import LeadershipChanges
 from tidelog.broker.log_dir_failure_handler import LogDirEvents
@@ -453,7 +454,9 @@ class ClusterMember:
 
 
 def must_be_in_cluster(context: RequestContext) -> ClusterMember:
-    """A lone broker takes no orders."""
+    """A lone broker takes no orders, and others take them from brokers alone."""
+    if not context.may_on_cluster(CLUSTER_ACTION):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     cluster = context.broker.cluster
     if cluster is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker is not part of a cluster.")

@@ -38,6 +38,8 @@ class ClusterServer(Server):
 
     async def join(self) -> None:
         """Until this broker serves as part of the cluster."""
+        if self.broker.authorizer is not None:
+            await self.broker.authorizer.acls.caught_up()
         try:
             await self._cluster.start(self._endpoints, clean_shutdown=self._logs.was_clean)
         except StoreError as error:
@@ -120,6 +122,8 @@ class ClusterServer(Server):
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
             self._config_changes.session_began()
+            if self.broker.authorizer is not None:
+                self.broker.authorizer.acls.session_began()
 
     def _cluster_topic_changed(self, change: TopicChange, image: TopicImage) -> None:
         groups = self.broker.groups

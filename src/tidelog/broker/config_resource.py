@@ -4,8 +4,9 @@ AlterConfigs and IncrementalAlterConfigs differ only in the edit: the first repl
 of a resource, the second sets, deletes, appends and subtracts single keys.
 
 Checks of a change, in order, as Kafka 3.9: resource named twice, key named twice, null value,
-resource type, for a broker its id and for a topic its name, the edit, the configuration it leads
-to, and last that the topic exists. A refused key or value is INVALID_CONFIG, but of a broker
+ALTER_CONFIGS on the topic (29), the group (30) or, for all other types, the cluster (31), resource
+type, for a broker its id and for a topic its name, the edit, the configuration it leads to, and
+last that the topic exists. A refused key or value is INVALID_CONFIG, but of a broker
 INVALID_REQUEST (KAFKA-13609); what cannot change while the broker runs, and all the rest, is
 INVALID_REQUEST.
 
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from tidelog.broker.authorized_operations import ALTER_CONFIGS, GROUP, TOPIC
 from tidelog.broker.broker_loggers import LevelChange, require_levels, set_levels
 from tidelog.config.broker import BROKER_TABLE
 from tidelog.config.definition import ConfigError, ConfigTable
@@ -36,7 +38,7 @@ from tidelog.controller.topic_names import must_be_valid
 from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from tidelog.broker.broker import Broker
+    from tidelog.broker.context import RequestContext
 
 
 class ResourceType(IntEnum):
@@ -85,8 +87,24 @@ class Row(Protocol[RowT]):
     ) -> RowT: ...
 
 
+def denial_or_none(
+    context: RequestContext, operation: int, resource_type: int, name: str
+) -> KafkaError | None:
+    """Why the client may not do this with the configuration of the resource."""
+    if resource_type == ResourceType.TOPIC:
+        allowed, code = context.may(operation, TOPIC, name), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif resource_type == ResourceType.GROUP:
+        allowed, code = context.may(operation, GROUP, name), ErrorCode.GROUP_AUTHORIZATION_FAILED
+    else:
+        allowed, code = (
+            context.may_on_cluster(operation),
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        )
+    return None if allowed else KafkaError(code)
+
+
 async def alter(
-    broker: Broker,
+    context: RequestContext,
     resources: Sequence[ResourceT],
     change_of: Callable[[ResourceT], ConfigChange],
     row: Row[RowT],
@@ -99,7 +117,7 @@ async def alter(
     rows = []
     for change in changes:
         repeated = named[change.resource_type, change.resource_name] > 1
-        error = await apply_or_error(broker, change, validate_only, repeated)
+        error = await apply_or_error(context, change, validate_only, repeated)
         rows.append(
             row(
                 error_code=error.code if error else 0,
@@ -112,12 +130,12 @@ async def alter(
 
 
 async def apply_or_error(
-    broker: Broker, change: ConfigChange, validate_only: bool, repeated: bool
+    context: RequestContext, change: ConfigChange, validate_only: bool, repeated: bool
 ) -> KafkaError | None:
     try:
         if repeated:
             raise invalid_request("Each resource must appear at most once.")
-        await apply_change(broker, change, validate_only)
+        await apply_change(context, change, validate_only)
     except ConfigError as error:
         is_brokers = change.resource_type == ResourceType.BROKER
         code = ErrorCode.INVALID_REQUEST if is_brokers else ErrorCode.INVALID_CONFIG
@@ -127,12 +145,15 @@ async def apply_or_error(
     return None
 
 
-async def apply_change(broker: Broker, change: ConfigChange, validate_only: bool) -> None:
-    name = change.resource_name
+async def apply_change(context: RequestContext, change: ConfigChange, validate_only: bool) -> None:
+    broker, name = context.broker, change.resource_name
     if len(set(change.names)) < len(change.names):
         raise invalid_request("Error due to duplicate config keys")
     if change.null_names:
         raise invalid_request(f"Null value not supported for: {', '.join(change.null_names)}")
+    denial = denial_or_none(context, ALTER_CONFIGS, change.resource_type, name)
+    if denial is not None:
+        raise denial
     if change.resource_type == ResourceType.TOPIC:
         if not name:
             raise invalid_request("Default topic resources are not allowed.")

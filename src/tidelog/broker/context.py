@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from tidelog.acls import CLUSTER_NAME
+from tidelog.broker.authorized_operations import CLUSTER
 from tidelog.pending import Pending
 from tidelog.protocol.message import Message
 
@@ -39,6 +41,36 @@ class RequestContext:
     @property
     def client_id(self) -> str | None:
         return self.header.client_id
+
+    # What the client may do: everything, where there is no authorizer.
+
+    def may(self, operation: int, resource_type: int, name: str) -> bool:
+        """Whether the client may do this with the resource. A denial is logged."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.may(self, operation, resource_type, name, True)
+
+    def may_quietly(self, operation: int, resource_type: int, name: str) -> bool:
+        """The same where a denial is no refusal, but decides what the answer shows."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.may(self, operation, resource_type, name, False)
+
+    def may_on_cluster(self, operation: int) -> bool:
+        return self.may(operation, CLUSTER, CLUSTER_NAME)
+
+    def may_on_cluster_quietly(self, operation: int) -> bool:
+        return self.may_quietly(operation, CLUSTER, CLUSTER_NAME)
+
+    def may_on_any(self, operation: int, resource_type: int) -> bool:
+        """Whether there may be a resource of the type with which the client may do this."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.may_on_any(self, operation, resource_type)
+
+    def authorized_operations(self, among: int, resource_type: int, name: str) -> int:
+        """The bits of those operations that the client may do with the resource."""
+        authorizer = self.broker.authorizer
+        if authorizer is None:
+            return among
+        return authorizer.operations(self, among, resource_type, name)
 
 
 class CloseConnection:

@@ -6,12 +6,11 @@ A request takes these steps, in this order:
     (authenticate)  whether this client may ask at all; before its message is decoded
     recall          a Metadata answer that was kept; not if there is an authorizer
     decode          its message
-    (authorize)     whether its principal may ask this
-    handle          the handler of the API
+    handle          the handler of the API; it asks the authorizer for each resource it touches
     encode          `respond`
 
-The two in brackets are hooks for SASL and for ACLs, which come next. No broker passes them yet, so
-they cost nothing; docs/design/0017-request-edge.md says how their shape has to change. Metrics and
+The one in brackets is a hook for SASL, which comes next. No broker passes it yet, so it costs
+nothing; docs/design/0017-request-edge.md says how its shape has to change. Metrics and
 quotas will hang in `respond`, where request, header and answer are known. Until then every answer's
 throttle_time_ms is 0.
 
@@ -49,9 +48,8 @@ logger = logging.getLogger(__name__)
 DECODED_AT_ONCE_BYTES: Final = 64 * 1024
 METADATA: Final = int(ApiKey.METADATA)
 
-# What they return is the answer; None lets the request pass.
+# What it returns is the answer; None lets the request pass.
 Authenticate: TypeAlias = Callable[[RequestContext], Answer]
-Authorize: TypeAlias = Callable[[RequestContext, Message], Answer]
 
 
 class Request(Protocol):
@@ -70,16 +68,9 @@ class Request(Protocol):
 class RequestDispatcher:
     """The network layer's handler; runs on the broker loop."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        *,
-        authenticate: Authenticate | None = None,
-        authorize: Authorize | None = None,
-    ) -> None:
+    def __init__(self, broker: Broker, *, authenticate: Authenticate | None = None) -> None:
         self._broker = broker
         self._authenticate = authenticate
-        self._authorize = authorize
         self._apis: dict[int, Api] = {
             int(api.key): api for api in served(in_cluster=broker.cluster is not None)
         }
@@ -114,7 +105,7 @@ class RequestDispatcher:
             self._wait(request, header, self._decode_apart(api, context, bytes(frame)))
             return
         question: Question | None = None
-        if header.api_key == METADATA and self._authorize is None:
+        if header.api_key == METADATA and self._broker.authorizer is None:
             body = frame[header.body_position :].tobytes()
             question = (header.api_version, context.session.listener_name, body)
             kept = self._metadata_answers.get(question)
@@ -137,10 +128,6 @@ class RequestDispatcher:
     def _handle(
         self, api: Api, context: RequestContext, message: Message
     ) -> Answer | Pending[Answer]:
-        if self._authorize is not None:
-            refusal = self._authorize(context, message)
-            if refusal is not None:
-                return refusal
         answer = api.handle(context, message)
         if isinstance(answer, Message) or type(answer) is Pending:
             return answer  # as most are: the check for a coroutine is slow

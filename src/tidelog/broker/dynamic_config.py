@@ -39,7 +39,7 @@ from tidelog.config.definition import ConfigError
 from tidelog.config.description import BrokerLayers, Entry
 from tidelog.config.group import GROUP_TABLE, GroupConfig, group_config
 from tidelog.config.topic import LogConfig, log_config
-from tidelog.controller import znodes
+from tidelog.controller import acl_znodes, znodes
 from tidelog.controller.metadata_store import (
     BadVersion,
     Check,
@@ -66,7 +66,6 @@ QUOTA_KEYS: Final = frozenset(
         "connection_creation_rate",
     )
 )
-ACL_DEPTH: Final = 2  # /kafka-acl/Topic/NAME: a list lies below the type of its resource
 
 Texts = Mapping[str, str]
 Edit = Callable[[Texts], dict[str, str]]
@@ -131,8 +130,15 @@ class DynamicConfig:
         ]
         if held:
             logger.warning("client quotas are not served: nobody is held to those of %s", held)
-        if any(path.count("/") > ACL_DEPTH for path, _, _ in self._store.subtree(znodes.ACLS)):
-            logger.warning("access lists are not served: those in %s bind nobody", znodes.ACLS)
+        if not self.layers.static.has_authorizer and any(
+            acl_znodes.pattern_of(path) is not None
+            for root in acl_znodes.PATTERN_TYPES.values()
+            for path, _, _ in self._store.subtree(root)
+        ):
+            logger.warning(
+                "the store has access control lists, which bind nobody: authorizer.class.name is "
+                "not set"
+            )
 
     def follow(self, topics: TopicImages) -> None:
         """Learns of topics that are created with overrides, and forgets those deleted."""

@@ -58,6 +58,7 @@ from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster_member import ClusterMember
+    from tidelog.broker.security.request_authorizer import RequestAuthorizer
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
     from tidelog.coordinator.group.group import Topics
 
@@ -123,6 +124,8 @@ class Server:
         """A lone broker joins nobody."""
 
     def _start_background_work(self) -> None:
+        if self.broker.authorizer is not None:
+            self.broker.authorizer.acls.watch()
         self._housekeeping = Housekeeping(self.broker, self._loop)
         self._housekeeping.start()
         self._cleaner = LogCleaner(
@@ -240,6 +243,23 @@ class Server:
         ground.dynamic_config.on_group_change(self._group_config_changed)
         for group_id in ground.dynamic_config.groups_with_overrides():
             self._group_config_changed(group_id)
+        self.broker.authorizer = self._authorizer(config, ground.store)
+
+    def _authorizer(self, config: BrokerConfig, store: MetadataStore) -> RequestAuthorizer | None:
+        """The lists are read here: nobody is served before they are known."""
+        if not config.has_authorizer:
+            return None
+        from tidelog.broker.security.acl_store import AclStore
+        from tidelog.broker.security.authorizer import Authorizer
+        from tidelog.broker.security.request_authorizer import RequestAuthorizer
+
+        authorizer = Authorizer(
+            super_users=config.super_users,
+            allow_everyone_if_no_acl_found=config["allow.everyone.if.no.acl.found"],
+        )
+        acls = AclStore(store, authorizer, clock=self._clock, timer=self._timer)
+        acls.load()
+        return RequestAuthorizer(acls, self._clock)
 
     def _moves(self, flusher: LogFlusher, config: BrokerConfig) -> ReplicaMoves:
         return ReplicaMoves(self._logs, flusher, config, loop=self._loop, clock=self._clock)
@@ -320,6 +340,8 @@ class Server:
 
     async def close(self) -> None:
         """What `open` opened."""
+        if self.broker.authorizer is not None:
+            self.broker.authorizer.acls.close()
         if isinstance(self.broker.topics, TopicCatalogue):
             await self.broker.topics.wait_for_changes()
         await self.broker.moves.stop()

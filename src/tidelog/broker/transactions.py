@@ -24,6 +24,7 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.broker.authorized_operations import TOPIC, WRITE
 from tidelog.coordinator.runtime import partition_for
 from tidelog.coordinator.txn.admission import Admission, Admitted, admit
 from tidelog.errors import ErrorCode, KafkaError
@@ -219,13 +220,19 @@ class ProduceAdmission(NamedTuple):
 
 
 def admit_records(
-    broker: Broker, request: ProduceRequest, transactional_id: str, version: int
+    context: RequestContext, request: ProduceRequest, transactional_id: str
 ) -> ProduceAdmission:
-    """KafkaError: nothing of the request may be appended."""
+    """KafkaError: nothing of the request may be appended.
+
+    Topics that the client may not write to do not get into the transaction.
+    """
+    broker, version = context.broker, context.api_version
     producers: set[tuple[int, int]] = set()
     unknown: list[TopicPartition] = []  # those without an open transaction of this epoch
     for topic in request.topic_data:
         name = _name(broker, topic, version)
+        if not context.may_quietly(WRITE, TOPIC, name):
+            continue
         for row in topic.partition_data:
             partition = broker.replicas.get(name, row.index)
             if partition is None or row.records is None or not is_transactional(row.records):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tidelog.client.admin.acls import (
+    from tidelog.acls import (
         AclBinding,
         AclBindingFilter,
         AclOperation,
@@ -232,7 +232,7 @@ __all__ = [
 
 # The modules below tidelog, and what is taken from them.
 _PLACES: Final = {
-    "client.admin.acls": (
+    "acls": (
         "AclBinding",
         "AclBindingFilter",
         "AclOperation",

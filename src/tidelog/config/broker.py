@@ -59,6 +59,11 @@ _MIB: Final = 1 << 20
 ROLES: Final = "process.roles"
 VOTERS: Final = "controller.quorum.voters"
 BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
+AUTHORIZER: Final = "authorizer.class.name"
+AUTHORIZERS: Final = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
 LOOPBACK: Final = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"))
 ADVICE: Final = (
     "no KRaft quorum runs here; remove the KRaft keys, and set zookeeper.connect for a cluster of "
@@ -118,6 +123,7 @@ class BrokerConfig:
         "max_connections_per_ip_overrides",
         "num_partitions",
         "originals",
+        "super_users",
         "warnings",
     )
 
@@ -140,6 +146,7 @@ class BrokerConfig:
         self.delete_topic_enable: bool = self.get_bool("delete.topic.enable")
         self.num_partitions: int = self.get_int("num.partitions")
         self.fetch_max_bytes: int = self.get_int("fetch.max.bytes")
+        self.super_users: frozenset[str] = self._parse_super_users()
         self._check()
         self.warnings: tuple[str, ...] = tuple(self._find_warnings())
 
@@ -397,6 +404,28 @@ class BrokerConfig:
             overrides[host] = int(count)
         return overrides
 
+    @property
+    def has_authorizer(self) -> bool:
+        return bool(self[AUTHORIZER])
+
+    def _parse_super_users(self) -> frozenset[str]:
+        name = self.get_str(AUTHORIZER)
+        if name and name not in AUTHORIZERS:
+            raise ConfigError(
+                f"{AUTHORIZER}: {name} cannot be loaded. Set {AUTHORIZERS[0]}, which stands for "
+                "the built-in authorizer with Kafka's ACLs, or remove the key"
+            )
+        users = [user.strip(BLANKS) for user in self.get_str("super.users").split(";")]
+        for user in filter(None, users):
+            if ":" not in user:
+                raise InvalidValue("super.users", user, "a principal has the form User:name")
+        if any(users) and not name:
+            raise ConfigError(
+                f"super.users: without {AUTHORIZER} every client is a super user; set it to "
+                f"{AUTHORIZERS[0]}, or remove the key"
+            )
+        return frozenset(filter(None, users))
+
     def _check(self) -> None:
         if self.log_roll_ms < 1:
             raise InvalidValue("log.roll.ms", self.log_roll_ms, "Value must be at least 1")
@@ -449,6 +478,8 @@ class BrokerConfig:
         unread = [name for name, key in self._set_keys() if not self._has_effect(name, key)]
         if unread:
             yield f"accepted, but without effect here: {', '.join(unread)}"
+        if "allow.everyone.if.no.acl.found" in self.originals and not self.has_authorizer:
+            yield f"allow.everyone.if.no.acl.found has no effect, {AUTHORIZER} is not set"
 
     def _has_effect(self, name: str, key: Key) -> bool:
         if key.is_harmless:

@@ -304,7 +304,6 @@ def decode_state(data: bytes) -> LeaderIsrAndControllerEpoch:
     )
 
 
-ACLS: Final = "/kafka-acl"
 DEFAULT_ENTITY: Final = "<default>"  # in place of a name: for all that have none of their own
 
 

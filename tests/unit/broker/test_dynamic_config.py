@@ -440,12 +440,12 @@ def test_quotas_and_access_lists_in_the_store_are_warned_of(
         assert "users/app" in caplog.text
         assert "bob" not in caplog.text
         assert "not readable" not in caplog.text
-        assert "access lists" not in caplog.text
+        assert "access control lists" not in caplog.text
         await broker.store.multi([Create("/kafka-acl/Topic/orders", b"{}")])
         await broker.close()
 
         await ConfigBroker(tmp_path).close()
-        assert "access lists are not served" in caplog.text
+        assert "access control lists, which bind nobody" in caplog.text
 
     story()
 

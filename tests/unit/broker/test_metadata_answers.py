@@ -335,9 +335,13 @@ async def test_few_and_small_answers_are_kept(
 async def test_nothing_is_kept_where_the_principal_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with handler_stage(tmp_path) as stage:
+    acls = {
+        "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+        "super_users": "User:ANONYMOUS",
+    }
+    async with handler_stage(tmp_path, **acls) as stage:
         await stage.topic("a")
-        client = Client(stage, monkeypatch, authorize=lambda *_: None)
+        client = Client(stage, monkeypatch)
         client.ask("a")
         client.ask("a")
         assert (client.made, client.kept) == (2, 0)

@@ -7,15 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.handlers import FakeConnection
 from tidelog.broker.api_table import served
-from tidelog.broker.context import CloseConnection
+from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import no_security
 from tidelog.errors import ErrorCode
-from tidelog.network.session import Session
-from tidelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from tidelog.protocol.header import RequestHeader
 from tidelog.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from tidelog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from tidelog.protocol.messages.describe_acls import DescribeAclsRequest
 from tidelog.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -34,12 +32,12 @@ from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 def ask(request: Any) -> Any:
     """The answer of the latest version; each version has one that can be written."""
     answer = None
-    session = Session("PLAINTEXT", "127.0.0.1", 40000)
+    broker: Any = SimpleNamespace(authorizer=None)
     for version in range(request.MIN_VERSION, request.MAX_VERSION + 1):
-        context = cast(Any, SimpleNamespace(api_version=version, session=session))
+        header = RequestHeader(request.API_KEY, version, 1, "test", 0)
+        context = RequestContext(broker, cast(Any, FakeConnection()), header)
         answer = no_security.handle(context, request)
-        if not isinstance(answer, CloseConnection):
-            answer.encode(version)
+        answer.encode(version)
     return answer
 
 
@@ -51,9 +49,6 @@ def test_the_versions_are_those_of_kafka_3_9() -> None:
     }
     assert advertised == {
         17: (0, 1),
-        29: (0, 3),
-        30: (0, 3),
-        31: (0, 3),
         36: (0, 2),
         38: (0, 3),
         39: (0, 2),
@@ -69,54 +64,6 @@ def test_nobody_authenticates_on_a_plain_listener() -> None:
     handshake = ask(SaslHandshakeRequest(mechanism="PLAIN"))
     assert (handshake.error_code, handshake.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
     assert ask(SaslAuthenticateRequest()).error_code == ErrorCode.ILLEGAL_SASL_STATE
-
-
-def describe_acls(**fields: Any) -> DescribeAclsRequest:
-    return DescribeAclsRequest(
-        **{"resource_type_filter": 2, "operation": 2, "permission_type": 3, **fields}
-    )
-
-
-def acl(**fields: Any) -> AclCreation:
-    return AclCreation(**{"resource_type": 2, "operation": 2, "permission_type": 3, **fields})
-
-
-def acl_filter(**fields: Any) -> DeleteAclsFilter:
-    return DeleteAclsFilter(
-        **{"resource_type_filter": 2, "operation": 2, "permission_type": 3, **fields}
-    )
-
-
-@pytest.mark.parametrize("field", ["operation", "permission_type"])
-def test_acls_with_unknown_elements_close_the_connection(field: str) -> None:
-    for request in (
-        describe_acls(**{field: 0}),
-        CreateAclsRequest(creations=[acl(), acl(**{field: 0})]),
-        DeleteAclsRequest(filters=[acl_filter(), acl_filter(**{field: 0})]),
-    ):
-        assert isinstance(ask(request), CloseConnection)
-
-
-def test_resources_of_unknown_type_close_the_connection() -> None:
-    for request in (
-        describe_acls(resource_type_filter=0),
-        describe_acls(pattern_type_filter=0),
-        CreateAclsRequest(creations=[acl(resource_type=0)]),
-        CreateAclsRequest(creations=[acl(resource_pattern_type=0)]),
-        DeleteAclsRequest(filters=[acl_filter(resource_type_filter=0)]),
-        DeleteAclsRequest(filters=[acl_filter(pattern_type_filter=0)]),
-    ):
-        assert isinstance(ask(request), CloseConnection)
-
-
-def test_there_are_no_acls_without_an_authorizer() -> None:
-    described = ask(describe_acls())
-    assert described.error_code == ErrorCode.SECURITY_DISABLED
-    assert described.error_message == "No Authorizer is configured on the broker"
-    created = ask(CreateAclsRequest(creations=[acl(), acl()])).results
-    deleted = ask(DeleteAclsRequest(filters=[acl_filter()])).filter_results
-    assert [row.error_code for row in (*created, *deleted)] == [ErrorCode.SECURITY_DISABLED] * 3
-    assert {row.error_message for row in (*created, *deleted)} == {"No Authorizer is configured."}
 
 
 @pytest.mark.parametrize(

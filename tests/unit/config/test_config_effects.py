@@ -18,6 +18,7 @@ READERS = ("broker", "controller", "coordinator", "log", "network", "replication
 
 # Keys that BrokerConfig turns into an attribute of another name.
 BROKER_ATTRIBUTES = {
+    "authorizer.class.name": "has_authorizer",
     "broker.rack": "rack",
     "controller.listener.names": "listeners",
     "listener.security.protocol.map": "listeners",

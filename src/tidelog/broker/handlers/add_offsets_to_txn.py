@@ -3,8 +3,8 @@
 Behaviour
 - Adds the partition of __consumer_offsets that looks after the group to the transaction, so that
   it gets a marker. The topic is made if it is not there yet.
-Checks, in order: transactional id not empty (42), coordinator (14, 16), no end under way (51), id
-known and its producer id (49), epoch (90).
+Checks, in order: WRITE on the transactional id (53), READ on the group (30), id not empty (42),
+coordinator (14, 16), no end under way (51), id known and its producer id (49), epoch (90).
 Versions: v2 PRODUCER_FENCED (before: INVALID_PRODUCER_EPOCH), v3 flexible, v4 TRANSACTION_ABORTABLE
 (never needed).
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from tidelog.broker.authorized_operations import GROUP, READ, TRANSACTIONAL_ID, WRITE
 from tidelog.broker.context import RequestContext
 from tidelog.broker.transactions import fenced_in_version
 from tidelog.errors import ErrorCode, KafkaError
@@ -32,6 +33,10 @@ Answer = AddOffsetsToTxnResponse | Pending[AddOffsetsToTxnResponse]
 def handle(
     context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> Answer | Coroutine[Any, Any, AddOffsetsToTxnResponse]:
+    if not context.may(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not context.may(READ, GROUP, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.broker.metadata.topic(CONSUMER_OFFSETS) is None:
         return _create_then_add(context, request)
     return _add(context, request)

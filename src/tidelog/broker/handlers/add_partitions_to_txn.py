@@ -3,13 +3,13 @@
 Behaviour
 - All partitions of a transaction are added, or none: where one does not exist (3), the others are
   OPERATION_NOT_ATTEMPTED.
-- v4+ names many transactions and is meant for brokers: with verify_only it asks whether the
+- v4+ names many transactions and is for brokers alone: with verify_only it asks whether the
   partitions have been added (KIP-890); one that has not is TRANSACTION_ABORTABLE.
 - Before v4 internal topics are refused (29): the requests are clients', which put offsets into a
   transaction with AddOffsetsToTxn. One refused partition keeps out the others, as above.
-Checks, in order: partitions exist (3), transactional id not empty (42), coordinator (14, 16), no
-end under way (51), id known and its producer id (49), epoch (90); with verify_only the end comes
-last.
+Checks, in order: CLUSTER_ACTION from v4 on (31), before that WRITE on the transactional id (53) and
+the topics (29), partitions exist (3), transactional id not empty (42), coordinator (14, 16), no end
+under way (51), id known and its producer id (49), epoch (90); with verify_only the end comes last.
 Versions: v2 PRODUCER_FENCED (before: INVALID_PRODUCER_EPOCH), v3 flexible, v4 many transactions,
 v5 TRANSACTION_ABORTABLE.
 Unlike Kafka
@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tidelog.broker.authorized_operations import CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE
 from tidelog.broker.context import RequestContext
 from tidelog.broker.transactions import fenced_in_version
 from tidelog.controller.topic_names import is_internal
@@ -57,6 +58,8 @@ def handle(
             )
         ]
     else:
+        if not context.may_on_cluster(CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         transactions = request.transactions
         if not transactions:
             return AddPartitionsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -88,7 +91,7 @@ class _Adding:
             for topic in transaction.topics
             for index in topic.partitions
         ]
-        codes = self._codes[place] = self._refused(partitions)
+        codes = self._codes[place] = self._refused(transaction.transactional_id, partitions)
         if codes:
             return
         coordinator = self._context.broker.transactions
@@ -114,13 +117,16 @@ class _Adding:
 
             self._waiting.append(written.map(finished))
 
-    def _refused(self, partitions: Sequence[TopicPartition]) -> Codes:
-        topics = self._context.broker.topics.topics
-        is_from_client = self._context.api_version < FIRST_VERSION_WITH_MANY
+    def _refused(self, transactional_id: str, partitions: Sequence[TopicPartition]) -> Codes:
+        context = self._context
+        topics = context.broker.topics.topics
+        is_from_client = context.api_version < FIRST_VERSION_WITH_MANY
+        if is_from_client and not context.may(WRITE, TRANSACTIONAL_ID, transactional_id):
+            return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         refused = {}
         for topic, index in partitions:
             image = topics.get(topic)
-            if is_from_client and is_internal(topic):
+            if is_from_client and (is_internal(topic) or not context.may(WRITE, TOPIC, topic)):
                 refused[TopicPartition(topic, index)] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif image is None or not 0 <= index < len(image.partitions):
                 refused[TopicPartition(topic, index)] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -25,7 +25,7 @@ from tidelog.protocol.messages.alter_configs import (
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     rows = await alter(
-        context.broker,
+        context,
         request.resources,
         replacement,
         AlterConfigsResourceResponse,

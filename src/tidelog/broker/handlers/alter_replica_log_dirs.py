@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidelog.broker.authorized_operations import ALTER
 from tidelog.broker.broker import Broker
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
@@ -36,6 +37,7 @@ FUTURE_NAME_ENDING: Final = len(".-future") + 32
 def handle(
     context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
+    allowed = context.may_on_cluster(ALTER)
     wanted = {
         TopicPartition(topic.name, index): each.path
         for each in request.dirs
@@ -44,7 +46,9 @@ def handle(
     }
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for topic_partition, path in wanted.items():
-        code = _alter(context.broker, topic_partition, path)
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if allowed:
+            code = _alter(context.broker, topic_partition, path)
         topic = topic_partition.topic
         result = results.setdefault(topic, AlterReplicaLogDirTopicResult(topic_name=topic))
         result.partitions.append(

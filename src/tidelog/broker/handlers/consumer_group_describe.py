@@ -4,7 +4,8 @@ Behaviour
 - Each member is shown with what it holds and with what it should hold; topics that were deleted
   are left out.
 - A classic group is GROUP_ID_NOT_FOUND: DescribeGroups describes it.
-Checks, in order: protocol enabled (35), group id (24), coordinator (14, 16), group (69).
+Checks, in order: protocol enabled (35), DESCRIBE on the group (30), group id (24), coordinator (14,
+16), group (69), DESCRIBE on all topics that members hold or should hold (29, as in Kafka 4).
 Versions: v1 member type (0 classic, 1 consumer).
 Unlike Kafka
 - A group named twice is answered once: an answer must not be many times its request.
@@ -14,7 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
+from tidelog.broker.authorized_operations import (
+    DESCRIBE,
+    GROUP,
+    GROUP_OPERATIONS,
+    NOT_REQUESTED,
+    TOPIC,
+)
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.consumer_group import ConsumerGroup, preferred_assignor
 from tidelog.coordinator.group.consumer.consumer_group_member import NOTHING, ConsumerGroupMember
@@ -39,8 +46,11 @@ def handle(
     for group_id in dict.fromkeys(request.group_ids):
         try:
             row = _described(context, _must_find(context, group_id))
+            _must_see_topics(context, row)
             if request.include_authorized_operations:
-                row.authorized_operations = GROUP_OPERATIONS
+                row.authorized_operations = context.authorized_operations(
+                    GROUP_OPERATIONS, GROUP, group_id
+                )
         except KafkaError as error:
             row = DescribedGroup(
                 group_id=group_id,
@@ -56,6 +66,8 @@ def _must_find(context: RequestContext, group_id: str) -> ConsumerGroup:
     groups = context.broker.groups
     if not groups.settings.consumer.is_enabled:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if not context.may(DESCRIBE, GROUP, group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     if groups.group_or_none(group_id) is None:
@@ -64,6 +76,20 @@ def _must_find(context: RequestContext, group_id: str) -> ConsumerGroup:
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     return group
+
+
+def _must_see_topics(context: RequestContext, row: DescribedGroup) -> None:
+    names = {
+        topic.topic_name
+        for member in row.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+    if not all(context.may(DESCRIBE, TOPIC, name) for name in sorted(names)):
+        raise KafkaError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "The group has topics that the client may not describe.",
+        )
 
 
 def _described(context: RequestContext, group: ConsumerGroup) -> DescribedGroup:

@@ -5,10 +5,11 @@ Behaviour
   topic creation, going on from the topic's first partition.
 - The answer comes when the change is durable and the partitions take records; after timeout_ms it
   is REQUEST_TIMED_OUT and the change goes on. validate_only checks and changes nothing.
-Checks, in order: this is the active controller (41), topic named twice in the request (42), 10,000
-new partitions a request (44), topic exists (3), count is an increase (37), as many assignments as
-new partitions, known brokers, each once, as many as the topic's other partitions have (39). In a
-cluster also: topic queued for deletion (17), partitions being reassigned (60).
+Checks, in order: this is the active controller (41), topic named twice in the request (42), ALTER
+on the topic (29), 10,000 new partitions a request (44), topic exists (3), count is an increase
+(37), as many assignments as new partitions, known brokers, each once, as many as the topic's other
+partitions have (39). In a cluster also: topic queued for deletion (17), partitions being reassigned
+(60).
 Versions: v1 as v0, v2 flexible, v3 as v2.
 Not done: the controller mutation quota of KIP-599.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tidelog.broker.authorized_operations import ALTER, TOPIC
 from tidelog.broker.context import RequestContext
 from tidelog.controller.placement import require_valid_replicas
 from tidelog.controller.topics import PARTITIONS_PER_REQUEST_MAX, increase, within
@@ -69,6 +71,10 @@ async def _row(
     try:
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        if not context.may(ALTER, TOPIC, topic.name):
+            raise KafkaError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed."
+            )
         if too_many:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,

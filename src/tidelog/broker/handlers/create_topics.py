@@ -7,11 +7,12 @@ Behaviour
 - num_partitions and replication_factor -1 mean the broker's num.partitions and
   default.replication.factor; with a manual assignment both must be -1.
 - Internal topics may be made by hand, but not __cluster_metadata.
-- The effective configuration is in the answer from v5 on, for failed topics an empty list.
+- The effective configuration is in the answer from v5 on, for failed topics an empty list. A client
+  that may not DESCRIBE_CONFIGS is told neither that nor the counts, but a code that says so.
 Checks, in order: this is the active controller (41), named twice in the request (42),
-__cluster_metadata (42), 10,000 partitions a request (44), name (17), topic is new (36), name
-collides (17), configs null or bad (40), count together with an assignment (42), assignment (39),
-factor (38), count (37).
+__cluster_metadata (42), CREATE on the topic or the cluster (29), 10,000 partitions a request (44),
+name (17), topic is new (36), name collides (17), configs null or bad (40), count together with an
+assignment (42), assignment (39), factor (38), count (37).
 Versions: v1 validate_only and messages, v2 throttle time, v4 defaults by -1, v5 flexible and
 configs, v7 topic id.
 Not done: create.topic.policy.class.name; the controller mutation quota of KIP-599.
@@ -22,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
+from tidelog.broker.authorized_operations import CREATE, DESCRIBE_CONFIGS, TOPIC
 from tidelog.broker.context import RequestContext
 from tidelog.config.definition import ConfigError
 from tidelog.config.topic import validate_overrides
@@ -55,8 +57,11 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     times = Counter(topic.name for topic in request.topics)
     once = {topic.name: topic for topic in request.topics}
     too_many = _wanted_partitions(context, request) > PARTITIONS_PER_REQUEST_MAX
+    may_create_all = context.may_on_cluster_quietly(CREATE)
+    denied = {name for name in once if not may_create_all and not context.may(CREATE, TOPIC, name)}
     rows = await context.broker.slices.gather(
-        _row(context, request, topic, times[name], too_many) for name, topic in once.items()
+        _row(context, request, topic, times[name], too_many, name in denied)
+        for name, topic in once.items()
     )
     return CreateTopicsResponse(topics=rows)
 
@@ -82,11 +87,14 @@ async def _row(
     topic: CreatableTopic,
     times: int,
     too_many: bool,
+    is_denied: bool,
 ) -> CreatableTopicResult:
     try:
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         must_not_be_reserved(topic.name)
+        if is_denied:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         if too_many:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -132,7 +140,9 @@ def _assignment(context: RequestContext, topic: CreatableTopic) -> list[list[int
 
 def _made(context: RequestContext, new: NewTopic, topic_id: Uuid) -> CreatableTopicResult:
     row = CreatableTopicResult(name=new.name, topic_id=topic_id, error_message=None, configs=[])
-    if context.api_version >= FIRST_VERSION_WITH_CONFIGS:
+    if not context.may_quietly(DESCRIBE_CONFIGS, TOPIC, new.name):
+        row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif context.api_version >= FIRST_VERSION_WITH_CONFIGS:
         row.num_partitions = len(new.assignment)
         row.replication_factor = len(new.assignment[0])
         row.configs = _config_rows(context, new.configs)

@@ -3,7 +3,8 @@
 Behaviour
 - Offset -1 means the high watermark. An offset above it is OFFSET_OUT_OF_RANGE; one below the
   log start changes nothing and answers the present log start.
-- Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, others of internal topics
+- Without DELETE on the topic its partitions are TOPIC_AUTHORIZATION_FAILED, whether they exist or
+  not. Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, others of internal topics
   INVALID_TOPIC_EXCEPTION.
 - Of a partition named twice the last offset counts, and it is answered once. A topic without
   partitions is not in the answer.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from tidelog.broker.authorized_operations import DELETE, TOPIC
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import is_internal
 from tidelog.errors import ErrorCode, KafkaError
@@ -81,6 +83,8 @@ def _delete(
 
 
 def _leader(context: RequestContext, topic: str, index: int) -> Partition:
+    if not context.may(DELETE, TOPIC, topic):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     replicas = context.broker.replicas
     is_known = replicas.get(topic, index) is not None
     if not is_known and replicas.absent_error(topic, index) is UNKNOWN_TOPIC_OR_PARTITION:

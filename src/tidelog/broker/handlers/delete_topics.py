@@ -7,7 +7,8 @@ Behaviour
 - Internal topics may be deleted, as in Kafka.
 Checks, in order: this is the active controller (41), delete.topic.enable (73 from v3, 42 before),
 name and id both or neither given, given twice, and for a name that belongs to an id given as well
-(42); topic exists (3 by name, 100 by id).
+(42); DELETE on a topic that is named (29), topic exists (3 by name, 100 by id), DELETE on one given
+by id (29; its name is told to those who may DESCRIBE it).
 Versions: v1 throttle time, v4 flexible, v5 error messages, v6 topic ids.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
+from tidelog.broker.authorized_operations import DELETE, DESCRIBE, TOPIC
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topics import TopicImage, within
 from tidelog.errors import ErrorCode, KafkaError
@@ -77,12 +79,17 @@ def _to_delete(
     found: list[Deletion] = []
     for (name, topic_id), count in times.items():
         try:
-            named_id = topic_id
+            named_id, shown = topic_id, name
             _require_one_of_both(name, topic_id)
             if count > 1:
                 what = "id" if name is None else "name"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+            if name is not None and not context.may(DELETE, TOPIC, name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             image = _image(context, name, topic_id)
+            if name is None and not context.may(DELETE, TOPIC, image.name):
+                shown = image.name if context.may_quietly(DESCRIBE, TOPIC, image.name) else None
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             if image.name not in both_ways:
                 found.append(Deletion(image, by_id=name is None))
             elif name is not None:
@@ -92,7 +99,7 @@ def _to_delete(
                     "The topic name maps to an id that is in the request as well.",
                 )
         except KafkaError as error:
-            rows.append(_failed(name, named_id, error))
+            rows.append(_failed(shown, named_id, error))
     return found
 
 

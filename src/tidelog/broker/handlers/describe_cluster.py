@@ -4,13 +4,20 @@ Behaviour
 - Endpoint type 1 (brokers) is served; 2 (controllers) is MISMATCHED_ENDPOINT_TYPE, any other
   UNSUPPORTED_ENDPOINT_TYPE.
 - Authorised operations are the whole set while no authorizer is configured; the smallest
-  integer when not asked for.
+  integer when not asked for, and none for a client that may not DESCRIBE the cluster. The rest is
+  for everybody.
 Versions: v1 endpoint type (KIP-919), v2 fenced brokers.
 """
 
 from __future__ import annotations
 
-from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from tidelog.acls import CLUSTER_NAME
+from tidelog.broker.authorized_operations import (
+    CLUSTER,
+    CLUSTER_OPERATIONS,
+    DESCRIBE,
+    NOT_REQUESTED,
+)
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.describe_cluster import (
@@ -42,7 +49,13 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
             )
             for node in metadata.nodes(context.session.listener_name)
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS
-        if request.include_cluster_authorized_operations
-        else NOT_REQUESTED,
+        cluster_authorized_operations=_operations(context, request),
     )
+
+
+def _operations(context: RequestContext, request: DescribeClusterRequest) -> int:
+    if not request.include_cluster_authorized_operations:
+        return NOT_REQUESTED
+    if not context.may_on_cluster(DESCRIBE):
+        return 0
+    return context.authorized_operations(CLUSTER_OPERATIONS, CLUSTER, CLUSTER_NAME)

@@ -10,7 +10,8 @@ Behaviour
 - A subscription of client metrics: there are none, so each has the defaults, as in Kafka 4.3. Kafka
   3.9 has no row for it, and no error either.
 - Values of passwords are null. The message of a success, and of an unknown topic, is empty.
-Checks, in order: resource type, then topic name valid and topic known, or broker id this one.
+Checks, in order: DESCRIBE_CONFIGS on the topic (29), the group (30) or, for all other types, the
+cluster (31), resource type, then topic name valid and topic known, or broker id this one.
 Versions: v1 sources and synonyms instead of is_default (KIP-226), v3 types and documentation
 (KIP-569), v4 flexible.
 Unlike Kafka
@@ -24,10 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from tidelog.broker.authorized_operations import DESCRIBE_CONFIGS
 from tidelog.broker.broker_loggers import describe_loggers
 from tidelog.broker.bulky_answers import EncodedAnswer, encode_apart
 from tidelog.broker.config_resource import (
     ResourceType,
+    denial_or_none,
     invalid_request,
     must_be_this_broker,
     this_broker_or_none,
@@ -111,6 +114,9 @@ async def describe(
 
 async def entries_of(context: RequestContext, resource: DescribeConfigsResource) -> list[Entry]:
     dynamic_config, name = context.broker.dynamic_config, resource.resource_name
+    denial = denial_or_none(context, DESCRIBE_CONFIGS, resource.resource_type, name)
+    if denial is not None:
+        raise denial
     if resource.resource_type == ResourceType.TOPIC:
         must_be_valid(name)
         context.broker.topics.must_get(name)

@@ -4,7 +4,7 @@ Behaviour
 - An unknown group is "Dead" and no error; from v6 on it is GROUP_ID_NOT_FOUND. So is a consumer
   group (KIP-848), which ConsumerGroupDescribe describes.
 - Protocol, metadata and assignments are shown of a stable group only, as Kafka 3.9 does.
-Checks, in order: coordinator (14, 16).
+Checks, in order: DESCRIBE on the group (30), coordinator (14, 16).
 Versions: v1 throttle time, v3 authorised operations, v4 instance ids, v5 flexible, v6 messages and
 the operations on a group's configuration.
 Unlike Kafka
@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelog.broker.authorized_operations import (
+    DESCRIBE,
+    GROUP,
     GROUP_OPERATIONS,
     GROUP_OPERATIONS_WITHOUT_CONFIGS,
     NOT_REQUESTED,
@@ -47,7 +49,9 @@ def handle(
         for group_id in dict.fromkeys(request.groups):
             row = _row(context, group_id)
             if request.include_authorized_operations and not row.error_code:
-                row.authorized_operations = operations
+                row.authorized_operations = context.authorized_operations(
+                    operations, GROUP, group_id
+                )
             rows.append(row)
             yield
 
@@ -56,6 +60,8 @@ def handle(
 
 def _row(context: RequestContext, group_id: str) -> DescribedGroup:
     try:
+        if not context.may(DESCRIBE, GROUP, group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         groups = context.broker.groups
         group = groups.group_or_none(group_id)
         classic = groups.of_kind_or_none(ClassicGroup, group_id)

@@ -7,6 +7,7 @@ Behaviour
 - Sizes are the bytes of the log segments; the lag of a current replica is how far its high
   watermark is above its end, that of a future one how far its end is below the current one's.
   Total and usable bytes (v4) are the file system's.
+Checks, in order: DESCRIBE on the cluster (31 from v3 on, before that nothing is shown).
 Versions: v1 future replicas (KIP-113), v2 flexible, v3 top-level error, v4 room (KIP-827).
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from tidelog.broker.authorized_operations import DESCRIBE
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
@@ -34,6 +36,8 @@ from tidelog.types import TopicPartition
 def handle(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse | Pending[EncodedAnswer]:
+    if not context.may_on_cluster(DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     replicas, logs = context.broker.replicas, context.broker.logs
     if request.topics is None:
         wanted = [partition.topic_partition for partition in replicas]

@@ -6,17 +6,18 @@ Behaviour
 Unlike Kafka
 - A partition named twice is answered once: a small request must not have a huge answer.
 - Every error has a message.
-Checks, in order: topic name (17), partition hosted here (3, 6).
+Checks, in order: topic name (17), READ on the topic (29), partition hosted here (3, 6).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidelog.broker.authorized_operations import READ, TOPIC
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import must_be_valid
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.producer_state import ProducerStateTable
 from tidelog.pending import Pending
 from tidelog.protocol.messages.describe_producers import (
@@ -50,6 +51,8 @@ def handle(
 def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
     try:
         must_be_valid(topic)
+        if not context.may(READ, TOPIC, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = context.broker.replicas.leader(topic, index)
     except KafkaError as error:
         return PartitionResponse(

@@ -7,6 +7,8 @@ Behaviour
 - Unknown topics are UNKNOWN_TOPIC_OR_PARTITION, bad names INVALID_TOPIC_EXCEPTION; a cursor
   with a negative partition index, or on a topic that is not among those asked for, is
   INVALID_REQUEST for all of them. A limit below 1 means 1.
+- Topics that the client may not DESCRIBE are left out where all are asked for. Those named come
+  last, with TOPIC_AUTHORIZATION_FAILED, on every page that is to begin before them.
 - A leader that does not live, or has no such listener as the client came by, is not named. That
   is no error, unlike in Metadata.
 - Eligible leader replicas, and those that were, are read from the metadata store where replicas
@@ -20,7 +22,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
+from tidelog.broker.authorized_operations import (
+    DESCRIBE,
+    NOT_REQUESTED,
+    TOPIC,
+    TOPIC_OPERATIONS,
+)
 from tidelog.broker.context import RequestContext
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import StoreError
@@ -76,7 +83,21 @@ def _answer(
             first = cursor.partition_index
     limit = context.broker.config["max.request.partition.size.limit"]
     room = max(min(request.response_partition_limit, limit), 1)
-    return _page(context, names, first, room)
+    if not request.topics:
+        names = [name for name in names if context.may_quietly(DESCRIBE, TOPIC, name)]
+        return _page(context, names, first, room)
+    seen = {name for name in names if context.may(DESCRIBE, TOPIC, name)}
+    response = _page(context, [name for name in names if name in seen], first, room)
+    response.topics += [
+        DescribeTopicPartitionsResponseTopic(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            name=name,
+            topic_authorized_operations=NOT_REQUESTED,
+        )
+        for name in names
+        if name not in seen
+    ]
+    return response
 
 
 def _page(
@@ -92,11 +113,11 @@ def _page(
             break
         image = context.broker.metadata.topic(name)
         if image is None:
-            rows.append(_missing(name, context.broker.topics.missing_topic_error(name)))
+            rows.append(_missing(context, name))
             first = 0
             continue
         page = list(enumerate(image.partitions))[first : first + room]
-        rows.append(_row(image, page, reachable))
+        rows.append(_row(context, image, page, reachable))
         room -= len(page)
         if page and page[-1][0] + 1 < len(image.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=page[-1][0] + 1)
@@ -105,17 +126,20 @@ def _page(
     return DescribeTopicPartitionsResponse(topics=rows, next_cursor=next_cursor)
 
 
-def _missing(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _missing(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=code,
+        error_code=context.broker.topics.missing_topic_error(name),
         name=name,
         is_internal=is_internal(name),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=context.authorized_operations(TOPIC_OPERATIONS, TOPIC, name),
     )
 
 
 def _row(
-    image: TopicImage, page: list[tuple[int, PartitionImage]], reachable: set[int]
+    context: RequestContext,
+    image: TopicImage,
+    page: list[tuple[int, PartitionImage]],
+    reachable: set[int],
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=image.name,
@@ -134,7 +158,9 @@ def _row(
             )
             for index, partition in page
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=context.authorized_operations(
+            TOPIC_OPERATIONS, TOPIC, image.name
+        ),
     )
 
 

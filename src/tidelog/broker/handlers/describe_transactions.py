@@ -2,13 +2,15 @@
 
 Behaviour
 - Each id has its own error. Answers with an error carry producer id 0, as Kafka's do.
-Checks, in order: id not empty (42), coordinator (14, 16), id known (105).
+- Topics that the client may not DESCRIBE are left out.
+Checks, in order: DESCRIBE on the id (53), id not empty (42), coordinator (14, 16), id known (105).
 Unlike Kafka
 - An id named twice is answered once: an answer must not be many times its request.
 """
 
 from __future__ import annotations
 
+from tidelog.broker.authorized_operations import DESCRIBE, TOPIC, TRANSACTIONAL_ID
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.txn.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
@@ -31,6 +33,11 @@ def handle(
 
 
 def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
+    if not context.may(DESCRIBE, TRANSACTIONAL_ID, transactional_id):
+        return TransactionState(
+            transactional_id=transactional_id,
+            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        )
     try:
         transaction = context.broker.transactions.transaction_or_none(transactional_id)
     except KafkaError as error:
@@ -46,12 +53,16 @@ def _describe(context: RequestContext, transactional_id: str) -> TransactionStat
         transaction_start_time_ms=transaction.start_timestamp_ms,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        topics=_topics(transaction),
+        topics=_topics(context, transaction),
     )
 
 
-def _topics(transaction: Transaction) -> list[TopicData]:
+def _topics(context: RequestContext, transaction: Transaction) -> list[TopicData]:
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(transaction.partitions):
         by_topic.setdefault(topic, []).append(index)
-    return [TopicData(topic=topic, partitions=ids) for topic, ids in by_topic.items()]
+    return [
+        TopicData(topic=topic, partitions=ids)
+        for topic, ids in by_topic.items()
+        if context.may_quietly(DESCRIBE, TOPIC, topic)
+    ]

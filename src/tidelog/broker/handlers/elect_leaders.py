@@ -6,14 +6,15 @@ Behaviour
   partitions: the answer then has all topics, without the partitions that need no election.
 - In a cluster the active controller elects; everybody else answers NOT_CONTROLLER. A lone broker
   leads whatever it can lead, so that an election is not needed or has nobody to elect.
-Checks, in order: election type (42), partition exists (3), topic is not being deleted (17),
-election is needed (84), somebody to elect (80 preferred, 83 unclean).
+Checks, in order: ALTER on the cluster (31), election type (42), partition exists (3), topic is not
+being deleted (17), election is needed (84), somebody to elect (80 preferred, 83 unclean).
 Versions: v1 election type and error code of the whole, v2 flexible.
 Not done: waiting until all brokers know the new leaders; the answer comes when the store does.
 """
 
 from __future__ import annotations
 
+from tidelog.broker.authorized_operations import ALTER
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode, KafkaError
@@ -22,6 +23,10 @@ from tidelog.types import TopicPartition
 
 
 async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    if not context.may_on_cluster(ALTER):
+        from tidelog.controller.cluster.controller_apis import elections_refused
+
+        return elections_refused(request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     controller = context.broker.controller
     if controller is not None:
         return await controller.elect_leaders(request)

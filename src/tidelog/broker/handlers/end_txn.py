@@ -7,9 +7,9 @@ Behaviour
   epoch from now on (a new id where the epochs are used up). It may abort what never began.
 - While markers are being written v5 is CONCURRENT_TRANSACTIONS whatever id and epoch it names; the
   client has its next ones by then.
-Checks, in order: transactional id not empty (42), coordinator (14, 16), id known (49), from v5 on
-no markers being written (51), its producer id (49), epoch (90), before v5 no markers being written
-(51), state (48).
+Checks, in order: WRITE on the transactional id (53), which is not empty (42), coordinator (14, 16),
+id known (49), from v5 on no markers being written (51), its producer id (49), epoch (90), before v5
+no markers being written (51), state (48).
 Versions: v2 PRODUCER_FENCED (before: INVALID_PRODUCER_EPOCH), v3 flexible, v4 TRANSACTION_ABORTABLE
 (never needed), v5 epochs.
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from tidelog.broker.authorized_operations import TRANSACTIONAL_ID, WRITE
 from tidelog.broker.context import RequestContext
 from tidelog.broker.transactions import (
     fenced_in_version,
@@ -37,6 +38,8 @@ Answer = EndTxnResponse | Pending[EndTxnResponse]
 def handle(
     context: RequestContext, request: EndTxnRequest
 ) -> Answer | Coroutine[Any, Any, EndTxnResponse]:
+    if not context.may(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return _failed(context, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     bumps_epoch = context.api_version >= FIRST_VERSION_WITH_EPOCHS
     try:
         if bumps_epoch and context.broker.transactions.needs_producer_id(request.transactional_id):

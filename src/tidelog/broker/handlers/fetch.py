@@ -26,8 +26,9 @@ Unlike Kafka
 - Converted records are not padded to the size of the batches they were made of. Those before a zstd
   batch are all sent; Kafka sends the first batch alone. gzip is compressed at level 1, so that
   fewer batches may fit.
-Checks, in order: session, topic known, partition hosted, leader epoch, replica, last fetched
-epoch, offset in range.
+Checks, in order: session, topic id known (100), READ on the topic (29), for followers instead of
+both CLUSTER_ACTION (29), partition hosted, leader epoch, replica, last fetched epoch, offset in
+range.
 Versions: v3 max_bytes, v4 isolation level and record batches, v7 sessions (KIP-227), v9 leader
 epoch (KIP-320), v10 zstd, v12 last fetched epoch and flexible, v13 topic ids, v15 replica state,
 v11 racks, v16 the leader where this broker is not it (KIP-951), v17 directory ids, v18 high
@@ -38,6 +39,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tidelog.broker.authorized_operations import CLUSTER_ACTION, READ, TOPIC
 from tidelog.broker.context import RequestContext
 from tidelog.broker.fetch_sessions import FetchedPartition, FetchedRow, FetchPlan
 from tidelog.broker.metadata_cache import current_leader, leader_endpoints
@@ -86,7 +88,7 @@ def handle(
     broker = context.broker
     if broker.cluster is not None:
         replica_id = _replica_id(request)
-        if replica_id >= 0:
+        if replica_id >= 0 and context.may_on_cluster(CLUSTER_ACTION):
             from tidelog.broker import follower_fetch  # not needed by a lone broker
 
             return follower_fetch.handle(context, request, replica_id, broker.cluster)
@@ -137,6 +139,7 @@ class _Fetch:
         "_by_id",
         "_context",
         "_diverges",
+        "_is_authorized",
         "_leader_ids",
         "_reads_committed",
         "_replica_id",
@@ -161,6 +164,7 @@ class _Fetch:
         self.plan = plan
         self._by_id = version >= FIRST_FETCH_WITH_TOPIC_IDS
         self._replica_id = _replica_id(request)
+        self._is_authorized = context.broker.authorizer is None
         self._reads_committed = request.isolation_level == READ_COMMITTED
         self._selects_replicas = (
             self.broker.cluster is not None
@@ -187,6 +191,9 @@ class _Fetch:
         by_id, find = self._by_id, self.broker.replicas.get
         for wanted in self.plan.partitions:
             topic = self._topic_of(wanted) if by_id else wanted.topic
+            if not self._is_authorized and not self._may_read(topic):
+                unknown.append((wanted, self._denied(topic, wanted.index)))
+                continue
             partition = None if topic is None else find(topic, wanted.index)
             if topic is None or partition is None:
                 unknown.append((wanted, self._absent(topic, wanted.index)))
@@ -223,6 +230,16 @@ class _Fetch:
     def _topic_of(self, wanted: FetchedPartition) -> str | None:
         image = self.broker.topics.by_id.get(wanted.topic_id)
         return None if image is None else image.name
+
+    def _may_read(self, topic: str | None) -> bool:
+        if self._replica_id >= 0:
+            return self._context.may_on_cluster(CLUSTER_ACTION)
+        return topic is not None and self._context.may(READ, TOPIC, topic)
+
+    def _denied(self, topic: str | None, index: int) -> PartitionData:
+        if topic is None and self._replica_id < 0:
+            return _failed(index, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _absent(self, topic: str | None, index: int) -> PartitionData:
         if topic is None:

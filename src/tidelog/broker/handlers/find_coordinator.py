@@ -6,7 +6,8 @@ Behaviour
   when it is first asked for, and the answer waits for that (Kafka answers COORDINATOR_NOT_AVAILABLE
   until it is there).
 - v4+ asks for many keys; each has its own error.
-Checks, in order: key type (42 for share coordinators before v6, and for unknown types).
+Checks, in order: DESCRIBE on the group (30) or transactional id (53), key type (42 for share
+coordinators before v6, and for unknown types), CLUSTER_ACTION for share coordinators (31).
 Versions: v1 key types and messages, v2 throttle time, v3 flexible, v4 many keys, v6 share groups.
 Not done: share coordinators (COORDINATOR_NOT_AVAILABLE).
 """
@@ -16,6 +17,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from tidelog.broker.authorized_operations import (
+    CLUSTER_ACTION,
+    DESCRIBE,
+    TRANSACTIONAL_ID,
+)
+from tidelog.broker.authorized_operations import GROUP as ACL_GROUP
 from tidelog.broker.context import RequestContext
 from tidelog.broker.metadata_cache import Node
 from tidelog.coordinator.runtime import partition_for
@@ -38,9 +45,32 @@ def handle(
     context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
     topic = TOPICS.get(request.key_type)
-    if topic is not None and context.broker.metadata.topic(topic) is None:
+    if (
+        topic is not None
+        and context.broker.metadata.topic(topic) is None
+        and any(_refusal(context, request.key_type, key) is None for key in _keys(context, request))
+    ):
         return _create_then_answer(context, request, topic)
     return _answer(context, request)
+
+
+def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]:
+    if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
+        return request.coordinator_keys
+    return [request.key]
+
+
+def _refusal(context: RequestContext, key_type: int, key: str) -> ErrorCode | None:
+    """Why the client is not told."""
+    if key_type == GROUP and not context.may(DESCRIBE, ACL_GROUP, key):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if key_type == TRANSACTION and not context.may(DESCRIBE, TRANSACTIONAL_ID, key):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE:
+        if not context.may_on_cluster(CLUSTER_ACTION):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return None if key_type in TOPICS else ErrorCode.INVALID_REQUEST
 
 
 async def _create_then_answer(
@@ -76,16 +106,14 @@ def _answer(
 def _coordinator(
     context: RequestContext, key_type: int, key: str, problem: str | None
 ) -> Coordinator:
-    code = ErrorCode.NONE
+    refusal = _refusal(context, key_type, key)
     node: Node | None = None
-    if key_type in TOPICS:
+    if refusal is None:
         node = _leader_for(context, TOPICS[key_type], key)
-        if node is None:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    elif key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        refusal = None if node is not None else ErrorCode.COORDINATOR_NOT_AVAILABLE
     else:
-        code = ErrorCode.INVALID_REQUEST
+        problem = None
+    code = refusal or ErrorCode.NONE
     node = node or NO_NODE
     return Coordinator(
         key=key,

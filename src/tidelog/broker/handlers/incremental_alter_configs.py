@@ -43,7 +43,7 @@ async def handle(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     rows = await alter(
-        context.broker,
+        context,
         request.resources,
         increment,
         AlterConfigsResourceResponse,

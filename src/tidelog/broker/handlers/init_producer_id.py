@@ -8,9 +8,10 @@ Behaviour
   written the answer is CONCURRENT_TRANSACTIONS. Used-up epochs bring a new id.
 - A producer that names its id and epoch (v3+, KIP-360) goes on after an error, unless a newer one
   has been here.
-Checks, in order: id and epoch both or neither, transactional id not empty (42), timeout within 1
-and transaction.max.timeout.ms (50), coordinator (14, 16), no end under way (51), the named id and
-epoch (90).
+Checks, in order: WRITE on the transactional id (53); without one IDEMPOTENT_WRITE on the cluster,
+or WRITE on some topic (31); id and epoch both or neither, transactional id not empty (42), timeout
+within 1 and transaction.max.timeout.ms (50), coordinator (14, 16), no end under way (51), the named
+id and epoch (90).
 Versions: v2 flexible, v3 the client's present id and epoch, v4 PRODUCER_FENCED (before:
 INVALID_PRODUCER_EPOCH), v5 TRANSACTION_ABORTABLE (never needed). v6, two-phase commit (KIP-939), is
 not offered by Kafka 4.3 either.
@@ -22,6 +23,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidelog.broker.authorized_operations import (
+    IDEMPOTENT_WRITE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+)
 from tidelog.broker.context import RequestContext
 from tidelog.broker.transactions import fenced_in_version, spare_producer_id
 from tidelog.coordinator.txn.beginning import ProducerIdentity
@@ -36,6 +43,9 @@ FIRST_VERSION_WITH_FENCED: Final = 4
 
 
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    denied = _denied(context, request.transactional_id)
+    if denied is not None:
+        return _failed(denied)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _failed(ErrorCode.INVALID_REQUEST)
     try:
@@ -47,6 +57,16 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
         return _failed(
             fenced_in_version(error.code, context.api_version, FIRST_VERSION_WITH_FENCED)
         )
+
+
+def _denied(context: RequestContext, transactional_id: str | None) -> ErrorCode | None:
+    if transactional_id is not None:
+        if context.may(WRITE, TRANSACTIONAL_ID, transactional_id):
+            return None
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if context.may_on_cluster_quietly(IDEMPOTENT_WRITE) or context.may_on_any(WRITE, TOPIC):
+        return None
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 async def _transactional(

@@ -10,10 +10,10 @@ Behaviour
 - A static member (group_instance_id) that comes back without its id takes the place of its former
   self, without a rebalance unless the group's protocol would change; the former self is fenced.
 - In a generation that has begun, a member that rejoins unchanged gets the same answer again.
-Checks, in order: group id (24), coordinator (14, 16), session timeout within
-group.min/max.session.timeout.ms (26), group and member known (25), group.max.size (81), protocols
-(23: none, another type, none in common, or one named twice), instance id (82, 25). In a consumer
-group (KIP-848) also a subscription that can be read (-1); a classic group takes any bytes.
+Checks, in order: READ on the group (30), group id (24), coordinator (14, 16), session timeout
+within group.min/max.session.timeout.ms (26), group and member known (25), group.max.size (81),
+protocols (23: none, another type, none in common, or one named twice), instance id (82, 25). In a
+consumer group (KIP-848) also a subscription that can be read (-1); a classic group takes any bytes.
 Versions: v1 rebalance timeout (v0: the session timeout), v2 throttle time, v4 member id required,
 v5 static members, v6 flexible, v7 protocol type and null protocol, v8 reason, v9 skip_assignment.
 Unlike Kafka
@@ -26,9 +26,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from tidelog.broker.authorized_operations import GROUP, READ
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.classic.classic_group_membership import Joining
 from tidelog.coordinator.group.results import JoinGroupResult
+from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -45,6 +47,8 @@ def handle(
     context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
     version = context.api_version
+    if not context.may(READ, GROUP, request.group_id):
+        return _refused(version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     rebalance_timeout_ms = request.rebalance_timeout_ms
     if version == 0:
         rebalance_timeout_ms = request.session_timeout_ms
@@ -64,6 +68,14 @@ def handle(
     if isinstance(result, Pending):
         return result.map(partial(_response, version))
     return _response(version, result)
+
+
+def _refused(version: int, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=code,
+        generation_id=-1,
+        protocol_name=None if version >= FIRST_VERSION_WITH_NULL_PROTOCOL else "",
+    )
 
 
 def _response(version: int, result: JoinGroupResult) -> JoinGroupResponse:

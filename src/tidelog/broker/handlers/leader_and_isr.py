@@ -10,7 +10,8 @@ Behaviour
 - Overrides of topics that are new here are read from the metadata store first. Without them the
   partitions would be wrong, and with an error the controller would take the order for obeyed: while
   the store cannot be reached the connection is closed, and the controller sends it again.
-Checks, in order: broker epoch (77), controller epoch (11), then those of each partition.
+Checks, in order: CLUSTER_ACTION (31), broker epoch (77), controller epoch (11), then those of each
+partition.
 Versions: v2 broker epoch, by topic; v3 replicas added and removed; v4 flexible; v5 topic ids and
 type; v6 leader recovery state; v7 KRaft flag.
 Not done: full requests (v5+) as a KRaft controller sends them while a cluster migrates.

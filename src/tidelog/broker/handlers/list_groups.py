@@ -2,6 +2,7 @@
 
 Behaviour
 - Filters by state (v4) and type (v5) ignore case; a state or type that does not exist lists none.
+- Groups that the client may not DESCRIBE are left out, unless it may DESCRIBE the cluster.
 - While partitions load, the groups that are known already, with COORDINATOR_LOAD_IN_PROGRESS.
 Versions: v1 throttle time, v3 flexible, v4 states, v5 types.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tidelog.broker.authorized_operations import DESCRIBE, GROUP
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
@@ -30,6 +32,7 @@ def handle(
     groups = context.broker.groups
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
+    sees_all = context.may_on_cluster_quietly(DESCRIBE)
     is_loading = groups.runtime.is_loading
     response = ListGroupsResponse(
         error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
@@ -48,6 +51,7 @@ def handle(
                 for group in listed[first : first + GROUPS_PER_STEP]
                 if (not states or group.state_name.lower() in states)
                 and (not types or group.type.value in types)
+                and (sees_all or context.may_quietly(DESCRIBE, GROUP, group.group_id))
             ]
             yield
 

@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from tidelog.broker.authorized_operations import DESCRIBE, TOPIC
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment.segment_walk import WalkDue
@@ -150,6 +151,8 @@ def _answer(
     try:
         if request.isolation_level not in ISOLATION_LEVELS:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if not context.may(DESCRIBE, TOPIC, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if (topic, index) in twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         unknown_version = FIRST_VERSION_OF.get(row.timestamp, 99) > context.api_version

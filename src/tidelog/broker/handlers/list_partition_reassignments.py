@@ -5,11 +5,14 @@ Behaviour
   left out of the answer.
 - In a cluster the active controller answers; everybody else answers NOT_CONTROLLER. On a lone
   broker there are never any.
+Checks, in order: DESCRIBE on the cluster (31).
 """
 
 from __future__ import annotations
 
+from tidelog.broker.authorized_operations import DESCRIBE
 from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -19,6 +22,9 @@ from tidelog.protocol.messages.list_partition_reassignments import (
 async def handle(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    if not context.may_on_cluster(DESCRIBE):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ListPartitionReassignmentsResponse(error_code=code, error_message=code.text)
     controller = context.broker.controller
     if controller is None:
         return ListPartitionReassignmentsResponse(error_message=None)

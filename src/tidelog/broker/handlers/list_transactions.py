@@ -4,6 +4,7 @@ Behaviour
 - Filters by state, producer id, duration (v1: running longer than so many ms) and a pattern that
   the whole id matches (v2, see `coordinator.re2`). Empty filters let everything through;
   states that do not exist are named in the answer.
+- Ids that the client may not DESCRIBE are left out.
 Checks, in order: loading (14), pattern (128).
 Versions: v1 duration, v2 pattern (KIP-1152).
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Final
 
+from tidelog.broker.authorized_operations import DESCRIBE, TRANSACTIONAL_ID
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.re2 import InvalidPattern, Pattern
@@ -45,7 +47,11 @@ def handle(
     def list_all() -> Iterator[None]:
         for first in range(0, len(transactions), IDS_PER_STEP):
             for each in transactions[first : first + IDS_PER_STEP]:
-                if keep.lets_through(each) and (yield from keep.lets_through_id(each)):
+                if (
+                    keep.lets_through(each)
+                    and context.may_quietly(DESCRIBE, TRANSACTIONAL_ID, each.transactional_id)
+                    and (yield from keep.lets_through_id(each))
+                ):
                     response.transaction_states.append(
                         TransactionState(
                             transactional_id=each.transactional_id,

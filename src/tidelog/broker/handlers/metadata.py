@@ -13,8 +13,13 @@ Behaviour
   is among the offline ones.
 - A leader that does not live is not named: LEADER_NOT_AVAILABLE. Nor is one that lives without
   the listener the client came by: LISTENER_NOT_FOUND (v6+).
+- Topics that the client may not DESCRIBE are left out where all are asked for. Those asked for by
+  name are TOPIC_AUTHORIZATION_FAILED, whether they exist or not, and so are those with a known id;
+  the answer has nothing else of them. To be created a topic needs CREATE on it or the cluster, else
+  the same error.
 - Authorised operations are the whole set while no authorizer is configured, also of topics that do
-  not exist; the smallest integer when not asked for.
+  not exist; the smallest integer when not asked for. Without DESCRIBE on the cluster those on it
+  are none.
 Versions: v1 controller, rack, internal flag; v2 cluster id; v4 auto-creation flag; v5 offline
 replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 topic ids; v12 look-up by
 id; v13 top-level error.
@@ -25,9 +30,14 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
+from tidelog.acls import CLUSTER_NAME
 from tidelog.broker.authorized_operations import (
+    CLUSTER,
     CLUSTER_OPERATIONS,
+    CREATE,
+    DESCRIBE,
     NOT_REQUESTED,
+    TOPIC,
     TOPIC_OPERATIONS,
 )
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
@@ -82,7 +92,8 @@ def _all_topics(
 
     def describe_all() -> Iterator[None]:
         for image in metadata.images():
-            rows.append(_row(metadata.as_seen(image), request, errors))
+            if context.may_quietly(DESCRIBE, TOPIC, image.name):
+                rows.append(_row(context, metadata.as_seen(image), request, errors))
             yield
 
     return answer_in_slices(context, describe_all(), lambda: _response(context, request, rows))
@@ -121,6 +132,7 @@ def _to_create(
         and topic.topic_id == ZERO_UUID
         and topic.name != CLUSTER_METADATA
         and metadata.topic(topic.name) is None
+        and context.may_quietly(DESCRIBE, TOPIC, topic.name)
     ]
 
 
@@ -128,7 +140,11 @@ async def _create_then_answer(
     context: RequestContext, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
     refused: dict[str, ErrorCode] = {}
+    may_create_all = context.may_on_cluster_quietly(CREATE)
     for name in missing:
+        if not may_create_all and not context.may(CREATE, TOPIC, name):
+            refused[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            continue
         try:
             await context.broker.topics.auto_create(name)
         except KafkaError as error:
@@ -167,7 +183,15 @@ def _named(
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id
             )
-        return _row(context.broker.metadata.as_seen(image), request, errors)
+        if not context.may(DESCRIBE, TOPIC, image.name):
+            return MetadataResponseTopic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic.topic_id
+            )
+        return _row(context, context.broker.metadata.as_seen(image), request, errors)
+    if not context.may(DESCRIBE, TOPIC, topic.name):
+        return MetadataResponseTopic(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=topic.name
+        )
     image = context.broker.metadata.topic(topic.name)
     if image is None:
         code = refused.get(topic.name)
@@ -177,17 +201,21 @@ def _named(
             error_code=code,
             name=topic.name,
             is_internal=is_internal(topic.name),
-            topic_authorized_operations=_topic_operations(request),
+            topic_authorized_operations=NOT_REQUESTED
+            if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else _topic_operations(context, request, topic.name),
         )
-    return _row(image, request, errors)
+    return _row(context, image, request, errors)
 
 
-def _topic_operations(request: MetadataRequest) -> int:
-    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
+def _topic_operations(context: RequestContext, request: MetadataRequest, name: str) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_REQUESTED
+    return context.authorized_operations(TOPIC_OPERATIONS, TOPIC, name)
 
 
 def _row(
-    image: TopicImage, request: MetadataRequest, errors: dict[int, int]
+    context: RequestContext, image: TopicImage, request: MetadataRequest, errors: dict[int, int]
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=image.name,
@@ -205,8 +233,16 @@ def _row(
             )
             for index, partition in enumerate(image.partitions)
         ],
-        topic_authorized_operations=_topic_operations(request),
+        topic_authorized_operations=_topic_operations(context, request, image.name),
     )
+
+
+def _cluster_operations(context: RequestContext, request: MetadataRequest) -> int:
+    if not request.include_cluster_authorized_operations:
+        return NOT_REQUESTED
+    if not context.may_on_cluster(DESCRIBE):
+        return 0
+    return context.authorized_operations(CLUSTER_OPERATIONS, CLUSTER, CLUSTER_NAME)
 
 
 def _response(
@@ -223,7 +259,5 @@ def _response(
         cluster_id=metadata.cluster_id,
         controller_id=metadata.controller_id,
         topics=rows,
-        cluster_authorized_operations=CLUSTER_OPERATIONS
-        if request.include_cluster_authorized_operations
-        else NOT_REQUESTED,
+        cluster_authorized_operations=_cluster_operations(context, request),
     )

@@ -1,20 +1,18 @@
-"""What a broker answers that has no SASL, no authorizer and no quotas, as Kafka 3.9 without them.
+"""What a broker answers that has no SASL and no quotas, as Kafka 3.9 without them.
 
     SaslHandshake v0-v1                 ILLEGAL_SASL_STATE (34): listeners are PLAINTEXT
-    DescribeAcls v0-v3                  SECURITY_DISABLED (54)
-    CreateAcls v0-v3                    SECURITY_DISABLED (54) for each of them
-    DeleteAcls v0-v3                    SECURITY_DISABLED (54) for each filter
     SaslAuthenticate v0-v2              ILLEGAL_SASL_STATE (34)
     CreateDelegationToken v0-v3         DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64): tokens are given
     RenewDelegationToken v0-v2          to those who have authenticated, and nobody has
     ExpireDelegationToken v0-v2
     DescribeDelegationToken v0-v3
-    DescribeClientQuotas v0-v1          none, where the filter is one that Kafka takes (42, 35)
-    DescribeUserScramCredentials v0     none; RESOURCE_NOT_FOUND (91) for a user that is named
+    DescribeClientQuotas v0-v1          none, where the client may DESCRIBE_CONFIGS of the cluster
+                                        (31) and the filter is one that Kafka takes (42, 35)
+    DescribeUserScramCredentials v0     none, where the client may DESCRIBE the cluster (31);
+                                        RESOURCE_NOT_FOUND (91) for a user that is named
 
 A client library that asks, or a tool that lists everything, is told so instead of being cut off.
-Requests about ACLs with a type, an operation or a permission that is UNKNOWN (0) close the
-connection, as in Kafka. What would change any of it (AlterClientQuotas, AlterUserScramCredentials)
+What would change any of it (AlterClientQuotas, AlterUserScramCredentials)
 is not served.
 """
 
@@ -25,24 +23,14 @@ from collections.abc import Iterable
 from functools import singledispatch
 from typing import Final
 
-from tidelog.broker.context import CloseConnection, RequestContext
+from tidelog.broker.authorized_operations import DESCRIBE, DESCRIBE_CONFIGS
+from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.message import Message
-from tidelog.protocol.messages.create_acls import (
-    AclCreationResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-)
 from tidelog.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
-from tidelog.protocol.messages.delete_acls import (
-    DeleteAclsFilterResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
-from tidelog.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from tidelog.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -72,61 +60,18 @@ from tidelog.protocol.messages.sasl_authenticate import (
 from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"  # what quotas are for
-UNKNOWN: Final = 0  # of each kind of thing that an ACL is made of
-UNKNOWN_ACL: Final = CloseConnection("a request about ACLs with UNKNOWN elements")
 NO_TOKEN: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 NO_TIMESTAMP: Final = -1
 FIRST_VERSION_WITH_REQUESTER: Final = 3  # of CreateDelegationToken
 
 
-def handle(context: RequestContext, request: Message) -> Message | CloseConnection:
+def handle(context: RequestContext, request: Message) -> Message:
     return _answer(request, context)
 
 
 @singledispatch
-def _answer(request: Message, context: RequestContext) -> Message | CloseConnection:
+def _answer(request: Message, context: RequestContext) -> Message:
     raise AssertionError(f"no row of the API table leads here: {type(request).__name__}")
-
-
-@_answer.register
-def _describe_acls(
-    request: DescribeAclsRequest, context: RequestContext
-) -> DescribeAclsResponse | CloseConnection:
-    kinds = (request.resource_type_filter, request.pattern_type_filter)
-    if UNKNOWN in (*kinds, request.operation, request.permission_type):
-        return UNKNOWN_ACL
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED,
-        error_message="No Authorizer is configured on the broker",
-    )
-
-
-@_answer.register
-def _create_acls(
-    request: CreateAclsRequest, context: RequestContext
-) -> CreateAclsResponse | CloseConnection:
-    for each in request.creations:
-        kinds = (each.resource_type, each.resource_pattern_type)
-        if UNKNOWN in (*kinds, each.operation, each.permission_type):
-            return UNKNOWN_ACL
-    row = AclCreationResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
-    )
-    return CreateAclsResponse(results=[row] * len(request.creations))
-
-
-@_answer.register
-def _delete_acls(
-    request: DeleteAclsRequest, context: RequestContext
-) -> DeleteAclsResponse | CloseConnection:
-    for each in request.filters:
-        kinds = (each.resource_type_filter, each.pattern_type_filter)
-        if UNKNOWN in (*kinds, each.operation, each.permission_type):
-            return UNKNOWN_ACL
-    row = DeleteAclsFilterResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
-    )
-    return DeleteAclsResponse(filter_results=[row] * len(request.filters))
 
 
 @_answer.register
@@ -193,6 +138,8 @@ def _describe_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     try:
+        if not context.may_on_cluster(DESCRIBE_CONFIGS):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         _must_be_a_quota_filter(request.components)
     except KafkaError as error:
         return DescribeClientQuotasResponse(
@@ -219,6 +166,9 @@ def _must_be_a_quota_filter(components: Iterable[ComponentData]) -> None:
 def _describe_scram(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
+    if not context.may_on_cluster(DESCRIBE):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=code.text)
     times = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         results=[_no_credential(name, count) for name, count in times.items()]

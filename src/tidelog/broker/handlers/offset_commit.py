@@ -12,7 +12,8 @@ Behaviour
 - A member of a consumer group (KIP-848) names its epoch; for partitions it has held since, an older
   one will do (KIP-1251).
 - retention_time_ms (v2-v4) gives the offsets an expiry of their own.
-Checks, in order: topic and partition exist (3; by id 100), coordinator (14, 16), group known (22;
+Checks, in order: READ on the group (30), READ on the topic (29), topic and partition exist (3; by
+id 100, before READ), coordinator (14, 16), group known (22;
 v9+: 69), member (25), instance id (82), generation (22), not between join and sync (27), metadata
 at most offset.metadata.max.bytes (12). In a consumer group: member (25), version 9 or later (35),
 member epoch (113; 22 for a classic member).
@@ -30,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from tidelog.broker.authorized_operations import GROUP, READ, TOPIC
 from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
 from tidelog.broker.offset_rows import OffsetRows
@@ -56,7 +58,24 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 def handle(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Pending[OffsetCommitResponse] | Pending[EncodedAnswer]:
+    if not context.may(READ, GROUP, request.group_id):
+        return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return _Commit(context, request).answer(request.topics)
+
+
+def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(topics=[_refused_topic(topic, code) for topic in request.topics])
+
+
+def _refused_topic(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
+            for row in topic.partitions
+        ],
+    )
 
 
 def _by_name(topics: list[OffsetCommitRequestTopic]) -> list[OffsetCommitRequestTopic]:
@@ -83,7 +102,9 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
             topics = [self._distinct(topic) for topic in _by_name(topics)]
         for topic in topics:
             image = self._image(topic)
-            if topic.partitions or image is None:
+            if not self._may_read(topic, image):
+                answers.append(_refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif topic.partitions or image is None:
                 answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
                 answers.append(answer)
                 rows = answer.partitions
@@ -99,6 +120,11 @@ class _Commit(OffsetRows[OffsetCommitResponsePartition, OffsetCommitResponse]):
     def _image(self, topic: OffsetCommitRequestTopic) -> TopicImage | None:
         topics = self.context.broker.topics
         return topics.by_id.get(topic.topic_id) if self._has_ids else topics.topics.get(topic.name)
+
+    def _may_read(self, topic: OffsetCommitRequestTopic, image: TopicImage | None) -> bool:
+        if not self._has_ids:
+            return self.context.may(READ, TOPIC, topic.name)
+        return image is None or self.context.may(READ, TOPIC, image.name)
 
     def _distinct(self, topic: OffsetCommitRequestTopic) -> OffsetCommitRequestTopic:
         """With the last row of each partition; those of partitions that do not exist all stay."""

@@ -8,7 +8,8 @@ Behaviour
   (else 86); groups of other protocols must be empty (68).
 - An offset that waits for its transaction goes as well. One that is not there is no error. A topic
   without partitions is left out of the answer.
-Checks, in order: topic and partition exist (3), group id (24), coordinator (14, 16), group known
+Checks, in order: DELETE on the group (30), READ on the topic (29), topic and partition exist (3),
+group id (24), coordinator (14, 16), group known
 (69), group empty or a consumer group (68), not subscribed (86).
 Unlike Kafka
 - More than `OFFSETS_PER_STEP` offsets are deleted in steps, and other requests are served between
@@ -22,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from tidelog.broker.authorized_operations import DELETE, GROUP, READ, TOPIC
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
@@ -39,16 +41,23 @@ OFFSETS_PER_STEP: Final = 50
 def handle(
     context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Pending[EncodedAnswer]:
+    if not context.may(DELETE, GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     topics = context.broker.topics.topics
+    denied = {topic.name for topic in request.topics if not context.may(READ, TOPIC, topic.name)}
     wanted = [
         (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
     ]
     known = [
         (name, index)
         for name, index in wanted
-        if name in topics and 0 <= index < len(topics[name].partitions)
+        if name not in denied and name in topics and 0 <= index < len(topics[name].partitions)
     ]
-    outcomes: dict[tuple[str, int], ErrorCode] = {}
+    outcomes = {
+        (name, index): ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for name, index in wanted
+        if name in denied
+    }
     refused: list[ErrorCode] = []
 
     def delete_all() -> Iterator[None]:

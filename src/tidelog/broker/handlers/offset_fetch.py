@@ -8,7 +8,9 @@ Behaviour
 - require_stable (v7+): a partition with an offset in an open transaction is answered with
   UNSTABLE_OFFSET_COMMIT.
 - A member of a consumer group (KIP-848) names itself and its epoch (v9+).
-Checks, in order: coordinator (14, 16); in a consumer group member (25) and epoch (113; 22 for a
+- All topics of a group are those that the client may DESCRIBE.
+Checks, in order: DESCRIBE on the group (30), coordinator (14, 16), DESCRIBE on each topic (29; an
+id must be known first); in a consumer group member (25) and epoch (113; 22 for a
 classic member).
 Versions: v2 null topics and an error for the group (v0, v1: in every partition), v3 throttle time,
 v5 leader epoch, v6 flexible, v7 require_stable, v8 several groups, v9 member epochs, v10 topic ids
@@ -30,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from tidelog.broker.authorized_operations import DESCRIBE, GROUP, TOPIC
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.offsets import CommittedOffset, GroupOffsets
@@ -147,6 +150,9 @@ class _Reading(Generic[Row]):
     def all_topics(self) -> Iterable[tuple[str, Iterable[int]]]:
         return () if self._offsets is None else self._offsets.topics().items()
 
+    def add_refused(self, rows: list[Row], indexes: Iterable[int], code: ErrorCode) -> None:
+        rows.extend(_row(self._row_class, index, NO_OFFSET, code) for index in indexes)
+
     def add_rows(self, rows: list[Row], topic: str, indexes: Iterable[int]) -> Iterator[None]:
         for index in indexes:
             rows.append(self._read(topic, index))
@@ -174,6 +180,7 @@ def _single_group(
     if topics is not None:
         topics = _distinct(topics, lambda topic: topic.name)
     try:
+        _must_describe(context, request.group_id)
         offsets = context.broker.groups.offsets_of(request.group_id)
     except KafkaError as error:
         if version >= FIRST_VERSION_WITH_GROUP_ERROR:
@@ -188,12 +195,22 @@ def _single_group(
         topics = [
             OffsetFetchRequestTopic(name=name, partition_indexes=list(partitions))
             for name, partitions in reading.all_topics()
+            if context.may_quietly(DESCRIBE, TOPIC, name)
         ]
     for topic in topics:
         if topic.partition_indexes or version > 0:
             row = OffsetFetchResponseTopic(name=topic.name)
             response.topics.append(row)
-            yield from reading.add_rows(row.partitions, topic.name, topic.partition_indexes)
+            if context.may(DESCRIBE, TOPIC, topic.name):
+                yield from reading.add_rows(row.partitions, topic.name, topic.partition_indexes)
+            else:
+                denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                reading.add_refused(row.partitions, topic.partition_indexes, denied)
+
+
+def _must_describe(context: RequestContext, group_id: str) -> None:
+    if not context.may(DESCRIBE, GROUP, group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def _failed_topics(
@@ -218,6 +235,7 @@ def _group(
     answer: OffsetFetchResponseGroup,
 ) -> Iterator[None]:
     try:
+        _must_describe(context, group.group_id)
         offsets = context.broker.groups.offsets_of(
             group.group_id, group.member_id, group.member_epoch
         )
@@ -242,6 +260,8 @@ def _every_topic(
         image = context.broker.topics.topics.get(name)
         if has_ids and image is None:
             continue  # being deleted: it has no id to be named by
+        if not context.may_quietly(DESCRIBE, TOPIC, name):
+            continue
         topic_id = ZERO_UUID if image is None else image.topic_id
         row = OffsetFetchResponseTopics(name=name, topic_id=topic_id)
         answer.topics.append(row)
@@ -261,11 +281,12 @@ def _topic(
         image = context.broker.topics.by_id.get(topic.topic_id)
         if image is None:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
-            row.partitions = [
-                _row(OffsetFetchResponsePartitions, index, NO_OFFSET, unknown)
-                for index in topic.partition_indexes
-            ]
+            reading.add_refused(row.partitions, topic.partition_indexes, unknown)
             return
         name = image.name
     row.name = name
+    if not context.may(DESCRIBE, TOPIC, name):
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        reading.add_refused(row.partitions, topic.partition_indexes, denied)
+        return
     yield from reading.add_rows(row.partitions, name, topic.partition_indexes)

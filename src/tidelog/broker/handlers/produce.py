@@ -9,9 +9,10 @@ Behaviour
   their order. So one round trip to the followers serves all that a producer has in flight.
 - Small batches that arrive in one turn of the loop share a write, and are answered after it: see
   `replication.append_turn`. With acks 0 and in transactions each is appended at once.
-- Records of a transaction need a transactional id, else the whole request is refused with
-  TRANSACTIONAL_ID_AUTHORIZATION_FAILED. They are appended where the partition is in the
-  transaction (v11: else 120, before: 48); v12+ adds it, see `broker.transactions`.
+- Records of a transaction need a transactional id that the client may write with, else the whole
+  request is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. They are appended where the
+  partition is in the transaction (v11: else 120, before: 48); v12+ adds it, see
+  `broker.transactions`.
 - Each partition has its own error; a partition named twice is appended once (the last one). A topic
   without partitions is not in the answer.
 - Where the log refuses records, the answer carries its log start offset, except for damaged records
@@ -32,10 +33,10 @@ Unlike Kafka
 - Timestamps in the future are taken, as by Kafka 3.9: Kafka 4 has another default of
   message.timestamp.after.max.ms.
 - Offset deltas out of order are put right; see `log.log_validator`.
-Checks, in order: transactional id, topic and partition known, with bad acks one whole batch (87,
-76), acks (21), partition hosted and led here, not a topic of the coordinators (17; Kafka's admin
-client, by its client id, may), the transaction, no batch before it refused, enough replicas in
-sync, then those of the log's validator.
+Checks, in order: transactional id (53), WRITE on the topic (29), topic and partition known, with
+bad acks one whole batch (87, 76), acks (21), partition hosted and led here, not a topic of the
+coordinators (17; Kafka's admin client, by its client id, may), the transaction, no batch before it
+refused, enough replicas in sync, then those of the log's validator.
 Versions: v0-v2 message sets (converted up), v3 record batches, v5 log start offset, v7 zstd,
 v8 record errors, v9 flexible, v10 the leader where this broker is not it (KIP-951), v11
 TRANSACTION_ABORTABLE, v12 adds partitions to the transaction (KIP-890), v13 topic ids.
@@ -48,6 +49,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.broker.authorized_operations import TOPIC, TRANSACTIONAL_ID, WRITE
 from tidelog.broker.context import CloseConnection, RequestContext
 from tidelog.broker.deferred_rows import DeferredRow, DeferredRows, PartOutcome, bytes_of
 from tidelog.broker.metadata_cache import current_leader, leader_endpoints
@@ -161,9 +163,7 @@ def _append_transactional(
 ) -> Answer | Pending[Answer]:
     assert request.transactional_id is not None
     try:
-        append.refused, written = admit_records(
-            context.broker, request, request.transactional_id, context.api_version
-        )
+        append.refused, written = admit_records(context, request, request.transactional_id)
     except KafkaError as error:
         append.refusal = error.code
         written = None
@@ -220,6 +220,7 @@ class _Append:
         "_broker",
         "_checked",
         "_client_id",
+        "_context",
         "_deadline",
         "_inflation",
         "_may_wait",
@@ -242,6 +243,7 @@ class _Append:
     )
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+        self._context = context
         self._broker = context.broker
         self._refused_sequences = context.broker.refused_sequences
         self.version = context.api_version
@@ -265,7 +267,10 @@ class _Append:
         self.is_transactional = transactional
         # Readers on the same connection must see at once what acks=0 has appended.
         self._may_wait = request.acks != 0 and not transactional
-        if transactional and request.transactional_id is None:
+        if transactional and (
+            request.transactional_id is None
+            or not context.may(WRITE, TRANSACTIONAL_ID, request.transactional_id)
+        ):
             self.refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         elif not -1 <= request.acks <= 1:
             self.refusal = ErrorCode.INVALID_REQUIRED_ACKS
@@ -305,6 +310,8 @@ class _Append:
             name = "" if image is None else image.name
             if image is None:
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        if unknown is None and not self._context.may(WRITE, TOPIC, name):
+            unknown = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         rows = topic.partition_data
         if len(rows) > 1:
             rows = list({row.index: row for row in rows}.values())
@@ -322,6 +329,8 @@ class _Append:
             return self._defer_again(row)
         if self.refusal is not None:
             return self._refused(topic, row, unknown, self.refusal)
+        if unknown is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return _failed(index, KafkaError(unknown))
         partition = self._broker.replicas.get(topic, index)
         if partition is None or not partition.is_leader:
             return self._not_led(topic, row, unknown, partition)
@@ -454,6 +463,8 @@ class _Append:
         """As in Kafka, acks are looked at where topic and records are no reason to refuse."""
         error = KafkaError(refusal)
         if refusal is ErrorCode.INVALID_REQUIRED_ACKS:
+            if unknown is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                return _failed(row.index, KafkaError(unknown))
             replicas = self._broker.replicas
             if replicas.get(topic, row.index) is None:
                 unknown = unknown or replicas.absent_error(topic, row.index)

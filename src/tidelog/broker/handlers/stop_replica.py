@@ -6,7 +6,8 @@ Behaviour
 - Each partition has its own error: FENCED_LEADER_EPOCH for an epoch older than the known one (a
   topic's deletion carries -2 and is always obeyed), UNKNOWN_SERVER_ERROR for what nobody expected,
   which is logged with its cause.
-Checks, in order: broker epoch (77), controller epoch (11), leader epoch of each partition.
+Checks, in order: CLUSTER_ACTION (31), broker epoch (77), controller epoch (11), leader epoch of
+each partition.
 Versions: v1 broker epoch and by topic, v2 flexible, v3 leader epochs and deletion by partition, v4
 KRaft flag.
 """

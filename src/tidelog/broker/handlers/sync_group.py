@@ -5,14 +5,15 @@ Behaviour
   has its assignment it comes at once.
 - Members that the leader forgot get an empty assignment; members that it made up are ignored.
 - A member that does not send it within the rebalance timeout is removed.
-Checks, in order: protocol type and name given (v5: 23), group id (24), coordinator (16; while it
-loads 27, for the member must rejoin), group and member (25), instance id (82), generation (22),
-protocol type and name fit (23), not rebalancing (27).
+Checks, in order: protocol type and name given (v5: 23), READ on the group (30), group id (24),
+coordinator (16; while it loads 27, for the member must rejoin), group and member (25), instance id
+(82), generation (22), protocol type and name fit (23), not rebalancing (27).
 Versions: v1 throttle time, v3 static members, v4 flexible, v5 protocol type and name.
 """
 
 from __future__ import annotations
 
+from tidelog.broker.authorized_operations import GROUP, READ
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.results import SyncGroupResult
 from tidelog.errors import ErrorCode
@@ -29,6 +30,8 @@ def handle(
         request.protocol_type is None or request.protocol_name is None
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not context.may(READ, GROUP, request.group_id):
+        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     result = context.broker.groups.sync_group(request)
     return result.map(_response) if isinstance(result, Pending) else _response(result)
 

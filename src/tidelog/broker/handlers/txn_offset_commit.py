@@ -11,7 +11,8 @@ Behaviour
 - A topic without partitions is left out of the answer.
 - Topics are looked at again when the transaction's coordinator has answered: offsets of one that
   was deleted meanwhile are refused (3).
-Checks, in order: topic and partition exist (3), group id not empty (24), the transaction (see
+Checks, in order: WRITE on the transactional id (53), READ on the group (30) and the topic (29),
+topic and partition exist (3), group id not empty (24), the transaction (see
 `coordinator.txn.admission`), metadata at most offset.metadata.max.bytes (12), coordinator (14, 16),
 group known (22), member (25), instance id (82), generation (22).
 Versions: v2 leader epoch, v3 flexible and member, v4 TRANSACTION_ABORTABLE (before:
@@ -27,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tidelog.broker.authorized_operations import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from tidelog.broker.bulky_answers import EncodedAnswer
 from tidelog.broker.context import RequestContext
 from tidelog.broker.offset_rows import OffsetRows
@@ -38,6 +40,7 @@ from tidelog.pending import Pending
 from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -57,7 +60,27 @@ _ADMISSION_ERRORS: Final = {
 def handle(
     context: RequestContext, request: TxnOffsetCommitRequest
 ) -> Answer | Pending[EncodedAnswer]:
+    if not context.may(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return _refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not context.may(READ, GROUP, request.group_id):
+        return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return _Commit(context, request).answer(request.topics)
+
+
+def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(topics=[_refused_topic(topic, code) for topic in request.topics])
+
+
+def _refused_topic(
+    topic: TxnOffsetCommitRequestTopic, code: ErrorCode
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
+            for row in topic.partitions
+        ],
+    )
 
 
 class _Commit(OffsetRows[TxnOffsetCommitResponsePartition, TxnOffsetCommitResponse]):
@@ -72,7 +95,9 @@ class _Commit(OffsetRows[TxnOffsetCommitResponsePartition, TxnOffsetCommitRespon
         answers = self._response.topics = []
         in_slices = self.records is not None
         for topic in self._request.topics:
-            if topic.partitions:
+            if not self.context.may(READ, TOPIC, topic.name):
+                answers.append(_refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif topic.partitions:
                 answer = TxnOffsetCommitResponseTopic(name=topic.name)
                 answers.append(answer)
                 image = self.context.broker.topics.topics.get(topic.name)

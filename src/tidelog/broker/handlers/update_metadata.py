@@ -4,7 +4,7 @@ Behaviour
 - Live brokers are replaced as a whole, partitions one by one; leader -2 removes a partition, and a
   topic goes with its last one. Groups then forget its offsets.
 - Metadata, FindCoordinator and DescribeCluster answer from what was said here.
-Checks, in order: broker epoch (77), controller epoch (11).
+Checks, in order: CLUSTER_ACTION (31), broker epoch (77), controller epoch (11).
 Versions: v6 flexible, v7 topic ids, v8 type and KRaft flag.
 Not done: v0-v4, which no Kafka since 2.2 sends; full requests of a KRaft controller.
 """

@@ -5,8 +5,8 @@ Behaviour
 - Each partition has its own error; a marker is answered when it is in the log (and flushed, where
   flush.messages says so). A producer named twice is answered twice.
 - A marker for __consumer_offsets commits or drops the offsets that wait for it.
-Checks, in order: partition hosted here (3, 6), its group coordinator is ready (6), producer epoch
-(47), coordinator epoch (52).
+Checks, in order: ALTER or CLUSTER_ACTION on the cluster (31), partition hosted here (3, 6), its
+group coordinator is ready (6), producer epoch (47), coordinator epoch (52).
 Versions: v1 flexible, v2 transaction_version: from version 2 on the marker's epoch must be newer
 than that of the records before it (47), or a late one could end the next transaction. The epoch
 of the last marker is accepted again.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidelog.broker.authorized_operations import ALTER, CLUSTER_ACTION
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.txn.transaction import BUMPS_EPOCH
 from tidelog.errors import ErrorCode, KafkaError
@@ -43,7 +44,30 @@ _NOT_READY: Final = frozenset(
 def handle(
     context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Pending[WriteTxnMarkersResponse]:
+    if not context.may_on_cluster_quietly(ALTER) and not context.may_on_cluster(CLUSTER_ACTION):
+        return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return _Writing(context).write(request)
+
+
+def _refused(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
 
 
 class _Writing:

@@ -1,14 +1,18 @@
-"""Access control lists: who may do what with which resource (KIP-11, KIP-290).
-
-A `AclBindingFilter` matches bindings; ANY and None match everything.
-"""
+"""Creating, describing and deleting access control lists; `tidelog.acls` says what they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
+from tidelog.acls import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from tidelog.client.admin.asking import Asking, Found, Result, problem_of
 from tidelog.client.errors import ClientError
 from tidelog.protocol.messages.create_acls import (
@@ -28,104 +32,17 @@ _NOT_SAID: Final = -(1 << 31)
 _PATTERNS_VERSION: Final = 1
 
 
-class ResourceType(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-    @classmethod
-    def _missing_(cls, value: object) -> ResourceType:
-        return cls.UNKNOWN
-
-
-class PatternType(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-    @classmethod
-    def _missing_(cls, value: object) -> PatternType:
-        return cls.UNKNOWN
-
-
-class AclOperation(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclOperation:
-        return cls.UNKNOWN
-
-
-class AclPermission(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclPermission:
-        return cls.UNKNOWN
-
-
-class AclBinding(NamedTuple):
-    resource_type: ResourceType
-    resource_name: str
-    principal: str
-    operation: AclOperation
-    permission: AclPermission = AclPermission.ALLOW
-    host: str = "*"
-    pattern_type: PatternType = PatternType.LITERAL
-
-    def __str__(self) -> str:
-        return (
-            f"{self.permission.name} {self.principal} from {self.host} to {self.operation.name} "
-            f"{self.pattern_type.name} {self.resource_type.name} {self.resource_name}"
-        )
-
-
-class AclBindingFilter(NamedTuple):
-    resource_type: ResourceType = ResourceType.ANY
-    resource_name: str | None = None
-    principal: str | None = None
-    operation: AclOperation = AclOperation.ANY
-    permission: AclPermission = AclPermission.ANY
-    host: str | None = None
-    pattern_type: PatternType = PatternType.ANY
-
-    @property
-    def oldest_version(self) -> int:
-        """Before 2.0 names are literal only."""
-        return 0 if self.pattern_type is PatternType.LITERAL else _PATTERNS_VERSION
-
-
 def operations_of(bits: int) -> frozenset[AclOperation] | None:
     """The operations that a broker says the client is authorized for; None if it does not say."""
     if bits == _NOT_SAID:
         return None
     known = [operation for operation in AclOperation if operation and bits >> operation & 1]
     return frozenset(known)
+
+
+def _oldest_version(wanted: AclBindingFilter) -> int:
+    """Before 2.0 names are literal only."""
+    return 0 if wanted.pattern_type is PatternType.LITERAL else _PATTERNS_VERSION
 
 
 class AclCalls(Asking):
@@ -161,7 +78,7 @@ class AclCalls(Asking):
                 permission_type=wanted.permission,
             )
             answer = await self.of_any(
-                request, DescribeAclsResponse, at_least=wanted.oldest_version
+                request, DescribeAclsResponse, at_least=_oldest_version(wanted)
             )
             problem = problem_of("description of ACLs", answer.error_code, answer.error_message)
             if problem is not None:
@@ -193,7 +110,7 @@ class AclCalls(Asking):
         ) -> Found[AclBindingFilter, list[AclBinding]]:
             request = DeleteAclsRequest(filters=[_deletion(wanted) for wanted in some])
             response = await self.of_any(
-                request, DeleteAclsResponse, at_least=max(each.oldest_version for each in some)
+                request, DeleteAclsResponse, at_least=max(map(_oldest_version, some))
             )
             found: dict[AclBindingFilter, list[AclBinding] | ClientError] = {}
             for wanted, row in zip(some, response.filter_results, strict=False):

@@ -7,7 +7,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from tidelog import __version__
-from tidelog.client.admin.acls import AclOperation, operations_of
+from tidelog.acls import AclOperation
+from tidelog.client.admin.acls import operations_of
 from tidelog.client.admin.asking import Asking, Found, Result, problem_of
 from tidelog.client.errors import ClientError, UnreadableAnswer
 from tidelog.client.network.metadata import Node

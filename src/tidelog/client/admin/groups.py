@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from tidelog.client.admin.acls import AclOperation, operations_of
+from tidelog.acls import AclOperation
+from tidelog.client.admin.acls import operations_of
 from tidelog.client.admin.asking import Asking, Found, Result, problem_of
 from tidelog.client.consumer.offset_and_metadata import (
     OffsetAndMetadata,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tidelog.client.admin.acls import AclOperation, operations_of
+from tidelog.acls import AclOperation
+from tidelog.client.admin.acls import operations_of
 from tidelog.client.admin.asking import Asking, Found, Result, problem_of
 from tidelog.client.errors import ClientError, refused
 from tidelog.errors import ErrorCode

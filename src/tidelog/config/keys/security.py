@@ -1,4 +1,4 @@
-"""Encryption, authentication and authorisation. TLS is served; the rest is known."""
+"""Encryption, authentication and authorisation."""
 
 from __future__ import annotations
 
@@ -39,31 +39,26 @@ KEYS: Final = (
         "allow.everyone.if.no.acl.found",
         BOOLEAN,
         False,
-        "Whether a resource without access rules is open to all; read by Kafka's own authorizers.",
-        effect=harmless("There are no access lists, and authorizer.class.name is refused."),
+        "Whether a resource for which there is no ACL at all is open to everyone.",
         internal=True,
     ),
     Key(
         "super.users",
         STRING,
         "",
-        "Principals that may do everything; read by Kafka's own authorizers.",
-        effect=refused(
-            "there are no access lists, so every client would be a super user; remove the key and "
-            "keep the listeners on a network that you trust"
-        ),
+        "Principals that may do everything, whatever the ACLs say; separated by semicolons, such "
+        "as User:admin;User:CN=ops,O=example.",
         internal=True,
     ),
     Key(
         "authorizer.class.name",
         STRING,
         "",
-        "Class that decides who may do what.",
+        "Who decides who may do what. kafka.security.authorizer.AclAuthorizer and "
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer both stand for the one that is "
+        "built in; other classes are refused, because none is loaded. Empty: everybody may do "
+        "everything.",
         importance=LOW,
-        effect=refused(
-            "there are no access lists, so every client could read and write everything; remove "
-            "the key and keep the listeners on a network that you trust"
-        ),
     ),
     Key(
         "connections.max.reauth.ms",

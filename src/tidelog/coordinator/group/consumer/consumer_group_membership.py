@@ -59,10 +59,15 @@ RETRY_MS: Final = 500  # to remove a member, when that could not be written
 PATTERNS_MIN_INTERVAL_MS: Final = 10_000  # between two looks at new topics
 
 
+def sees_all_topics(name: str) -> bool:
+    return True
+
+
 class Sender(NamedTuple):
     makes_member_id: bool  # KIP-1082; for others the coordinator makes it
     client_id: str
     client_host: str
+    may_describe: Callable[[str], bool] = sees_all_topics  # a pattern stands for no other topics
 
 
 class ConsumerGroupMembership:
@@ -113,7 +118,9 @@ class ConsumerGroupMembership:
         draft.retarget(self.assignors)
         reached = draft.reconcile(member_id, request.topic_partitions)
         flushed = self.write(shard, draft)
-        self._follow_up(self.live(shard, request.group_id), before, reached)
+        group = self.live(shard, request.group_id)
+        self._follow_up(group, before, reached)
+        self.maybe_resolve(group, sender.may_describe)
         answer = ConsumerGroupHeartbeatResult(
             member_id=member_id,
             member_epoch=reached.member_epoch,
@@ -198,7 +205,6 @@ class ConsumerGroupMembership:
             timers.stop(Limit.REBALANCE)
         elif reached.revoking != before.revoking or reached.member_epoch != before.member_epoch:
             timers.start(Limit.REBALANCE, reached.rebalance_timeout_ms)
-        self.maybe_resolve(group)
 
     # Groups
 
@@ -393,8 +399,12 @@ class ConsumerGroupMembership:
 
     # Patterns
 
-    def maybe_resolve(self, group: ConsumerGroup) -> None:
-        """New patterns at once; known ones when there are new topics, or after a while."""
+    def maybe_resolve(self, group: ConsumerGroup, may_describe: Callable[[str], bool]) -> None:
+        """New patterns at once; known ones when there are new topics, or after a while.
+
+        As in Kafka, members share what a pattern stands for, and it is resolved with the rights of
+        the one whose heartbeat comes when it is due.
+        """
         regexes = group.regexes
         if not regexes or group.is_resolving:
             return
@@ -411,17 +421,24 @@ class ConsumerGroupMembership:
         group.is_resolving = True
         version = self._topics_version()
         self._resolution.resolve(
-            regexes, self.topics.topics, partial(self._resolved, group, version)
+            regexes, self.topics.topics, partial(self._resolved, group, version, may_describe)
         )
 
-    def _resolved(self, group: ConsumerGroup, version: int, resolved: Resolved) -> None:
+    def _resolved(
+        self,
+        group: ConsumerGroup,
+        version: int,
+        may_describe: Callable[[str], bool],
+        resolved: Resolved,
+    ) -> None:
         group.is_resolving = False
         if group.is_dead:
             return
         now_ms = self._clock.time_ms()
         wanted = group.regexes
         draft = ConsumerGroupDraft(group)
-        for regex, topics in resolved.items():
+        for regex, matching in resolved.items():
+            topics = frozenset(filter(may_describe, matching))
             known = group.patterns.get(regex)
             if regex in wanted and (known is None or known.topics != topics):
                 found = ResolvedPattern(topics, version, now_ms)

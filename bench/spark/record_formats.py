@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.pipeline.codecs.schema_registry import SchemaFolder
-from tidelog.pipeline.declaration import AVRO, JSON, PROTOBUF, Format, Source
+from tidelog.pipeline.declaration import AVRO, JSON, PROTOBUF, Format, Source, TopicCreation
 
 KINDS = (JSON, AVRO, PROTOBUF)
 COLUMNS = "id string not null, cents bigint, at timestamp, city string, paid boolean, rate double"
@@ -113,4 +113,4 @@ def source(kind: str, topic: str, folder: Path) -> Source:
         )
     else:
         format = Format(JSON, COLUMNS)
-    return Source(kind, 0, (topic,), "", format, "earliest", None, "", None, {})
+    return Source(kind, 0, (topic,), "", format, "earliest", None, "", TopicCreation(), {})

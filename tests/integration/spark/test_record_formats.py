@@ -302,7 +302,7 @@ def test_a_batch_is_decoded_once_and_no_plan_shows_the_password(
     spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
 ) -> None:
     """The filter of dead letters and the columns above it share one pass through Python."""
-    from tidelog.pipeline.dataframes import build_dataframes
+    from tidelog.pipeline.dataframes import build_dataframes, dead_letters
     from tidelog.pipeline.declaration_file import load_pipeline
 
     declared = SMALL_DECLARATION.format(
@@ -310,9 +310,10 @@ def test_a_batch_is_decoded_once_and_no_plan_shows_the_password(
     )
     (tmp_path / "pipeline.toml").write_text(declared)
     topics.create(f"{topic_name}.avro")
-    frames = build_dataframes(spark, load_pipeline(tmp_path), streaming=False)
-    for frame in (frames.by_name["avro"].where("id > 'a'"), frames.dead_letters):
-        assert frame is not None
+    pipeline = load_pipeline(tmp_path)
+    frames = build_dataframes(spark, pipeline, streaming=False)
+    letters = dead_letters(pipeline.sources[0], frames.rows["avro"])
+    for frame in (frames.by_name["avro"].where("id > 'a'"), letters):
         execution: Any = frame._jdf.queryExecution()
         plan = execution.toString()
         assert execution.executedPlan().toString().count("ArrowEvalPython") == 1, plan

@@ -207,7 +207,7 @@ def test_the_rows_of_a_job_become_visible_together_or_not_at_all(
 
 @WAYS
 def test_a_job_of_the_same_name_and_number_writes_once(
-    spark: SparkSession, topics: SparkTopics, topic_name: str, way: dict[str, str]
+    spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path, way: dict[str, str]
 ) -> None:
     """`way` sends rows through the driver, or through transactions of the tasks."""
     topics.create(topic_name, 2)
@@ -222,8 +222,5 @@ def test_a_job_of_the_same_name_and_number_writes_once(
     with pytest.raises(Exception, match="the topics already hold"):
         save(more, topics, topic_name, txnVersion="6", **named)
     with pytest.raises(Exception, match="is for batch jobs"):
-        run_query(
-            values_of(source_of(spark, topics, topic_name)),
-            *(topics, topic_name, Path(topic_name)),
-            **{**named, "txnVersion": "9"},
-        )
+        copied = values_of(source_of(spark, topics, topic_name))
+        run_query(copied, topics, topic_name, tmp_path, txnVersion="9", **named)

@@ -9,10 +9,12 @@ TIDELOG_COMPILE=0 leaves the second out.
 import os
 import runpy
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from importlib.machinery import EXTENSION_SUFFIXES
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 SOURCES = "src"
 BUILDS_NOTHING = {"dist_info", "egg_info", "sdist"}  # pip and build run some of them first
@@ -33,6 +35,26 @@ namespace_packages = True
 ignore_missing_imports = True
 follow_imports = silent
 """
+
+
+class BuildSideBySide(build_ext):
+    """Runs a compiler for each processor: mypyc writes a C file for each module, and setuptools
+    alone would compile one after the other.
+    """
+
+    def build_extensions(self) -> None:
+        self.parallel = self.parallel or os.cpu_count() or 1  # extensions, most of them tiny
+        compile_in_turn = self.compiler.compile
+        with ThreadPoolExecutor(self.parallel) as compilers:
+
+            def compile_side_by_side(sources, *arguments, **options):
+                objects = compilers.map(
+                    lambda source: compile_in_turn([source], *arguments, **options), sources
+                )
+                return [each for some in objects for each in some]
+
+            self.compiler.compile = compile_side_by_side
+            super().build_extensions()
 
 
 def compiled_modules() -> list[Extension]:
@@ -57,6 +79,7 @@ def compiled_modules() -> list[Extension]:
             ["--config-file=build/mypy.ini", *sources],
             opt_level="1",
             debug_level="0",
+            multi_file=True,
             group_name=library,
             target_dir="build/mypyc",
         )
@@ -77,4 +100,8 @@ def compiled_modules() -> list[Extension]:
 hot_modules = compiled_modules()
 # Without them one wheel serves every Python from 3.11 on.
 options = {} if hot_modules else {"bdist_wheel": {"py_limited_api": "cp311"}}
-setup(ext_modules=[KERNEL, *hot_modules], options=options)
+setup(
+    cmdclass={"build_ext": BuildSideBySide},
+    ext_modules=[KERNEL, *hot_modules],
+    options=options,
+)

@@ -43,6 +43,8 @@ MODULES: Final = frozenset(
         "broker.metadata_cache",
         "broker.offset_rows",
         "broker.refused_sequences",
+        "clock",
+        "coordinator.deadline",
         "coordinator.group.coordinator",
         "coordinator.group.offsets",
         "coordinator.group.shard",

@@ -33,6 +33,7 @@ MEASURES = (
     "produce",
     "fetch",
     "latency",
+    "tls",
     "kcat",
     "confluent",
     "client_produce",

@@ -42,6 +42,20 @@ COMMON = {
 }
 
 
+# Given as an override, the port of a second listener, with TLS.
+TLS_PORT = "bench.tls.port"
+
+
+def with_tls_listener(settings: dict[str, str]) -> dict[str, str]:
+    port = settings.pop(TLS_PORT, None)
+    if port is not None:
+        settings["listeners"] += f",SSL://127.0.0.1:{port}"
+        settings["listener.security.protocol.map"] = (
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL"
+        )
+    return settings
+
+
 class BrokerFailed(Exception):
     """A broker ended or never became ready; the text holds the end of what it wrote."""
 
@@ -77,6 +91,7 @@ class Tidelog:
             "log.dirs": str(data),
             **overrides,
         }
+        settings = with_tls_listener(settings)
         command = [str(self._executable), "serve"]
         for key, value in settings.items():
             command += ["--override", f"{key}={value}"]
@@ -150,6 +165,7 @@ class ApacheKafka:
             "log.dirs": str(data),
             **overrides,
         }
+        settings = with_tls_listener(settings)
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 

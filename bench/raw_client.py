@@ -13,6 +13,7 @@ records sent, and a Fetch pass must meet the sizes that a checked first answer h
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -51,9 +52,18 @@ class Run:
 class RawClient:
     """A blocking connection. Not shared between threads."""
 
-    def __init__(self, port: int, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        port: int,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._drop_flags: int = socket.MSG_TRUNC
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="127.0.0.1")
+            self._drop_flags = 0  # only who decrypts them knows where an answer ends
         self._buffer = bytearray(CHUNK_BYTES)
 
     def __enter__(self) -> RawClient:
@@ -221,7 +231,7 @@ class RawClient:
         remaining = length + 4 - HEAD_BYTES
         view = memoryview(self._buffer)
         while remaining > 0:
-            got = self.socket.recv_into(view, min(remaining, CHUNK_BYTES), socket.MSG_TRUNC)
+            got = self.socket.recv_into(view, min(remaining, CHUNK_BYTES), self._drop_flags)
             if not got:
                 raise ConnectionError("the broker closed the connection")
             remaining -= got

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 from tidelog.network.framing import FrameReader
 from tidelog.network.session import Principal
 from tidelog.network.settings import KIB, MIB
-from tidelog.tls.transport import HandshakeFailed
+from tidelog.tls.handshake import HandshakeFailed
 from tidelog.transport import Memory, Want
 
 if TYPE_CHECKING:

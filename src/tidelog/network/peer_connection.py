@@ -30,7 +30,7 @@ from tidelog.protocol.message import Message
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
 from tidelog.supervisor import attempt
-from tidelog.tls.transport import HandshakeFailed
+from tidelog.tls.handshake import HandshakeFailed
 from tidelog.transport import PlainTransport, Transport, Want
 
 logger = logging.getLogger(__name__)

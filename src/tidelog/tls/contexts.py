@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from tidelog.tls.certificate import Certificate, first_certificate, subject_of
+from tidelog.tls.handshake import explained
 from tidelog.tls.principal_rules import InvalidRules, rule_namer
 from tidelog.tls.settings import TLS_1_2, TLS_1_3, ClientAuth, TlsConfigError, TlsSettings
 from tidelog.tls.stores import (
@@ -28,7 +29,6 @@ from tidelog.tls.stores import (
     read_trust_store,
     stamp_of,
 )
-from tidelog.tls.transport import explained
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 TLS_1_3_SUITES: Final = (

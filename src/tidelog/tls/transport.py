@@ -13,8 +13,9 @@ Records hold 16 KiB at most. `recv_into` empties as many as have come and fit, `
 encrypted and found no room must be offered again as it was: the transport keeps a copy and is
 `unsent`.
 
-What the peers do not agree on is a `HandshakeFailed`, also when it comes after the handshake: a TLS
-1.3 server learns of a client's certificate when the client believes itself connected.
+What the peers do not agree on is a `HandshakeFailed` (`handshake.py`), also when it comes after the
+handshake: a TLS 1.3 server learns of a client's certificate when the client believes itself
+connected.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from typing import Final
 
+from tidelog.tls.handshake import NOT_TLS, HandshakeFailed, HandshakeProblem, explained
 from tidelog.transport import Memory, Want
 
 RECORD_BYTES: Final = 16 * 1024
@@ -36,93 +37,6 @@ FILE_BYTES: Final = 256 * 1024
 _HANDSHAKE_RECORD: Final = b"\x16"
 _DRAIN_BYTES: Final = 64 * 1024
 _DRAINS_MAX: Final = 8
-
-
-class HandshakeProblem(StrEnum):
-    """Why there is no secure connection, for counting; a HandshakeFailed says it in full."""
-
-    NOT_TLS = "peer does not speak TLS"
-    NO_COMMON_VERSION = "no TLS version in common"
-    NO_COMMON_CIPHER = "no cipher in common"
-    CERTIFICATE_REFUSED = "certificate of the peer refused"
-    CERTIFICATE_MISSING = "peer has no certificate"
-    REFUSED_BY_PEER = "TLS refused by the peer"
-    OTHER = "TLS failed"
-
-
-class HandshakeFailed(ConnectionError):
-    def __init__(self, problem: HandshakeProblem, text: str) -> None:
-        super().__init__(text)
-        self.problem = problem
-
-
-_NOT_TLS: Final = "what it sends is not TLS; it may speak plain text on this port"
-_NO_VERSION: Final = "no TLS version in common (ssl.enabled.protocols)"
-_NO_CIPHER: Final = (
-    "no cipher in common (ssl.cipher.suites, ssl.enabled.protocols, and the kind of the key)"
-)
-# OpenSSL's reasons, as far as they can be told better than by their names.
-_REASONS: Final = {
-    "WRONG_VERSION_NUMBER": (HandshakeProblem.NOT_TLS, _NOT_TLS),
-    "HTTP_REQUEST": (HandshakeProblem.NOT_TLS, "it sends HTTP"),
-    "RECORD_LAYER_FAILURE": (HandshakeProblem.NOT_TLS, _NOT_TLS),
-    "PACKET_LENGTH_TOO_LONG": (HandshakeProblem.NOT_TLS, _NOT_TLS),
-    "UNSUPPORTED_PROTOCOL": (HandshakeProblem.NO_COMMON_VERSION, _NO_VERSION),
-    "VERSION_TOO_LOW": (HandshakeProblem.NO_COMMON_VERSION, _NO_VERSION),
-    "WRONG_SSL_VERSION": (HandshakeProblem.NO_COMMON_VERSION, _NO_VERSION),
-    "NO_PROTOCOLS_AVAILABLE": (HandshakeProblem.NO_COMMON_VERSION, _NO_VERSION),
-    "TLSV1_ALERT_PROTOCOL_VERSION": (HandshakeProblem.NO_COMMON_VERSION, _NO_VERSION),
-    "NO_SHARED_CIPHER": (HandshakeProblem.NO_COMMON_CIPHER, _NO_CIPHER),
-    "NO_SUITABLE_SIGNATURE_ALGORITHM": (HandshakeProblem.NO_COMMON_CIPHER, _NO_CIPHER),
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": (
-        HandshakeProblem.CERTIFICATE_MISSING,
-        "it has no certificate, and ssl.client.auth is required",
-    ),
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": (
-        HandshakeProblem.REFUSED_BY_PEER,
-        "it wants a certificate of this side (ssl.keystore.location)",
-    ),
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": (
-        HandshakeProblem.REFUSED_BY_PEER,
-        "it refused the handshake: there is no cipher in common, or it wants a certificate of this "
-        "side (ssl.keystore.location)",
-    ),
-    "TLSV1_ALERT_UNKNOWN_CA": (
-        HandshakeProblem.REFUSED_BY_PEER,
-        "it does not trust the certificate of this side (unknown CA)",
-    ),
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": (
-        HandshakeProblem.REFUSED_BY_PEER,
-        "it refused the certificate of this side",
-    ),
-    "SSLV3_ALERT_BAD_CERTIFICATE": (
-        HandshakeProblem.REFUSED_BY_PEER,
-        "it refused the certificate of this side",
-    ),
-    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": (
-        HandshakeProblem.REFUSED_BY_PEER,
-        "it refused the certificate of this side: it is not meant for this purpose",
-    ),
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": (
-        HandshakeProblem.REFUSED_BY_PEER,
-        "it refused the certificate of this side, which has expired or is not valid yet",
-    ),
-    "SSLV3_ALERT_CERTIFICATE_REVOKED": (
-        HandshakeProblem.REFUSED_BY_PEER,
-        "it refused the certificate of this side, which is revoked",
-    ),
-}
-
-
-def explained(error: ssl.SSLError) -> HandshakeFailed:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        text = f"certificate verify failed: {error.verify_message}"
-        return HandshakeFailed(HandshakeProblem.CERTIFICATE_REFUSED, text)
-    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return HandshakeFailed(HandshakeProblem.OTHER, "it hung up in the middle of a TLS exchange")
-    reason = getattr(error, "reason", None) or str(error)
-    problem, text = _REASONS.get(reason, (HandshakeProblem.OTHER, ""))
-    return HandshakeFailed(problem, text or reason.replace("_", " ").lower())
 
 
 class TlsTransport:
@@ -203,7 +117,7 @@ class TlsTransport:
         if not first:
             raise ConnectionResetError("closed before the handshake")
         if first != _HANDSHAKE_RECORD:
-            self._failure = HandshakeFailed(HandshakeProblem.NOT_TLS, _NOT_TLS)
+            self._failure = HandshakeFailed(HandshakeProblem.NOT_TLS, NOT_TLS)
             raise self._failure
         return True
 

@@ -43,8 +43,9 @@ from tidelog.protocol.messages.controlled_shutdown import (
     RemainingPartition,
 )
 from tidelog.tls.contexts import client_context, server_contexts
+from tidelog.tls.handshake import HandshakeFailed, HandshakeProblem
 from tidelog.tls.settings import TLS_1_2, TLS_1_3, TlsSettings
-from tidelog.tls.transport import HandshakeFailed, HandshakeProblem, TlsTransport
+from tidelog.tls.transport import TlsTransport
 from tidelog.transport import Want
 
 MIB = 1024 * 1024

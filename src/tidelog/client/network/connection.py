@@ -47,7 +47,8 @@ from tidelog.protocol.message import Message, RecordsMessage
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
-from tidelog.tls.transport import HandshakeFailed, HandshakeProblem, TlsTransport
+from tidelog.tls.handshake import HandshakeFailed, HandshakeProblem
+from tidelog.tls.transport import TlsTransport
 from tidelog.transport import PlainTransport, Want
 
 if TYPE_CHECKING:

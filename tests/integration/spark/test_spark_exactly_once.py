@@ -221,6 +221,6 @@ def test_a_job_of_the_same_name_and_number_writes_once(
     require_once(spark, topics, topic_name, ROWS + 1)
     with pytest.raises(Exception, match="the topics already hold"):
         save(more, topics, topic_name, txnVersion="6", **named)
+    copied = values_of(source_of(spark, topics, topic_name))
     with pytest.raises(Exception, match="is for batch jobs"):
-        copied = values_of(source_of(spark, topics, topic_name))
         run_query(copied, topics, topic_name, tmp_path, txnVersion="9", **named)

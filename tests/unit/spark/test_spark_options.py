@@ -252,6 +252,19 @@ def test_the_sinks_topic_is_trimmed_and_may_not_be_empty() -> None:
         sink_options({**BROKER, "topic": " "})
 
 
+def test_keys_of_tls_are_handed_to_the_client() -> None:
+    keys = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": "/client.pem",
+        "ssl.key.password": "hush",
+    }
+    options = parsed(**{f"kafka.{name}": text for name, text in keys.items()})
+    assert options.client == {"bootstrap.servers": "127.0.0.1:9092", **keys}
+
+
 # Delivery
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from tidelog.config.broker import BROKER_TABLE, LISTENER_KEYS, BrokerConfig, must_find_key
 from tidelog.config.definition import PER_BROKER, READ_ONLY, ConfigError
+from tidelog.config.sasl import SASL_LISTENER_KEYS
 from tidelog.errors import ErrorCode, KafkaError
 
 LISTENER_ONLY_PREFIXES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
@@ -42,7 +43,7 @@ def _must_take_effect(name: str, text: str) -> None:
     key = must_find_key(name)
     if key.is_harmless and key.parse(text) != key.default:
         raise ConfigError(f"{name} would have no effect here: {key.effect.reason}")
-    if name != key.name and key.name not in LISTENER_KEYS:
+    if name != key.name and key.name not in (*LISTENER_KEYS, *SASL_LISTENER_KEYS):
         raise ConfigError(f"{key.name} cannot be set for a single listener here: {name}")
 
 

@@ -2,16 +2,17 @@
 
 A request takes these steps, in this order:
 
+    authenticate    whether this client may ask at all (`authentication.py`), where its listener
+                    wants to know; it sees the bare frame, which may be no request
     decode          its header, and which API it is for
-    (authenticate)  whether this client may ask at all; before its message is decoded
     recall          a Metadata answer that was kept; not if there is an authorizer
     decode          its message
     (authorize)     whether its principal may ask this
     handle          the handler of the API
     encode          `respond`
 
-The two in brackets are hooks for SASL and for ACLs, which come next. No broker passes them yet, so
-they cost nothing; docs/design/0017-request-edge.md says how their shape has to change. Metrics and
+The one in brackets is a hook for ACLs, which come next. No broker passes it yet, so
+it costs nothing; docs/design/0017-request-edge.md says how its shape has to change. Metrics and
 quotas will hang in `respond`, where request, header and answer are known. Until then every answer's
 throttle_time_ms is 0.
 
@@ -31,6 +32,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from tidelog.broker.api_table import Api, served
+from tidelog.broker.authentication import Authentication
 from tidelog.broker.context import Answer, ClientConnection, CloseConnection, RequestContext
 from tidelog.broker.metadata_answers import MetadataAnswers, Question
 from tidelog.pending import Pending
@@ -49,8 +51,7 @@ logger = logging.getLogger(__name__)
 DECODED_AT_ONCE_BYTES: Final = 64 * 1024
 METADATA: Final = int(ApiKey.METADATA)
 
-# What they return is the answer; None lets the request pass.
-Authenticate: TypeAlias = Callable[[RequestContext], Answer]
+# What it returns is the answer; None lets the request pass.
 Authorize: TypeAlias = Callable[[RequestContext, Message], Answer]
 
 
@@ -65,6 +66,7 @@ class Request(Protocol):
     def respond(self, parts: Sequence[Part]) -> None: ...
     def respond_nothing(self) -> None: ...
     def close(self, reason: str) -> None: ...
+    def refuse_client(self, parts: Sequence[Part]) -> None: ...
 
 
 class RequestDispatcher:
@@ -74,11 +76,10 @@ class RequestDispatcher:
         self,
         broker: Broker,
         *,
-        authenticate: Authenticate | None = None,
         authorize: Authorize | None = None,
     ) -> None:
         self._broker = broker
-        self._authenticate = authenticate
+        self._authentication = Authentication(broker)
         self._authorize = authorize
         self._apis: dict[int, Api] = {
             int(api.key): api for api in served(in_cluster=broker.cluster is not None)
@@ -90,6 +91,9 @@ class RequestDispatcher:
 
     def handle(self, request: Request) -> None:
         frame = request.frame
+        authenticator = request.connection.session.authenticator
+        if authenticator is not None and not self._authentication.admits(request, authenticator):
+            return
         try:
             header = decode_request_header(frame)
         except UnsupportedApi as unsupported:
@@ -105,11 +109,6 @@ class RequestDispatcher:
             self._refuse(request, header.api_key, header.api_version, header.correlation_id)
             return
         context = RequestContext(self._broker, request.connection, header)
-        if self._authenticate is not None:
-            refusal = self._authenticate(context)
-            if refusal is not None:
-                self.respond(request, header, refusal)
-                return
         if len(frame) > DECODED_AT_ONCE_BYTES and header.api_key != ApiKey.PRODUCE:
             self._wait(request, header, self._decode_apart(api, context, bytes(frame)))
             return
@@ -196,6 +195,7 @@ class RequestDispatcher:
 
     def wake_waiting(self) -> None:
         """At the stop of the broker: let what waits be answered with what there is."""
+        self._authentication.end_delays()
         for waiting in list(self._waiting.values()):
             for answer in list(waiting):
                 attempt("an answer before the stop", answer.hurry)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.broker.authentication import authenticators
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
 from tidelog.broker.dynamic_config import DynamicConfig
@@ -368,6 +369,7 @@ class Server:
             loop=self._loop,
             settings=_network_settings(config),
             clock=self._clock,
+            authenticators=authenticators(broker),
         )
         ports = self.network.start()
         advertised = advertise(config.advertised_listeners, ports, socket.gethostname())

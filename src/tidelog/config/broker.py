@@ -9,8 +9,9 @@ place it and that nothing here honours is refused: the broker does not start. A 
 without effect is named in `warnings`. Keys that no row has are kept and nothing else
 (`server_properties.py` tells the operator).
 
-`listener.name.<name>.<key>` sets a key for one listener, if it is one of `LISTENER_KEYS`. Those of
-TLS and SASL are refused, as such listeners are; of others there is a warning.
+`listener.name.<name>.<key>` sets a key for one listener, if it is one of `LISTENER_KEYS` or, for a
+listener with SASL, of `SASL_LISTENER_KEYS`. Those of TLS are refused, as such listeners are, and so
+are keys of SASL that no row has; of others there is a warning.
 
 No KRaft quorum runs here. A configuration of one node that is broker and controller at once means
 the same as the embedded store, so it is accepted. Any other one would start a cluster of its own
@@ -53,6 +54,15 @@ from tidelog.config.listeners import (
     require_served,
     split_list,
 )
+from tidelog.config.sasl import (
+    SASL_ACCESS_KEYS,
+    SASL_LISTENER_KEYS,
+    Login,
+    SaslListener,
+    inter_broker_login,
+    sasl_listener,
+    uses_sasl,
+)
 
 _MIB: Final = 1 << 20
 
@@ -84,7 +94,8 @@ BROKER_TABLE: Final = ConfigTable(
 LISTENER_PREFIX: Final = "listener.name."
 # What a single listener may have of its own.
 LISTENER_KEYS: Final = ("max.connections", "max.connection.creation.rate")
-SECURITY_PARTS: Final = (".ssl.", ".sasl.", ".principal.builder.class")
+SECURITY_PARTS: Final = (".ssl.", ".principal.builder.class")
+SASL_PART: Final = ".sasl."
 ID_KEYS: Final = ("broker.id", "node.id")
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -103,11 +114,13 @@ class BrokerConfig:
         "delete_topic_enable",
         "fetch_max_bytes",
         "inter_broker_listener_name",
+        "inter_broker_login",
         "listeners",
         "log_dirs",
         "max_connections_per_ip_overrides",
         "num_partitions",
         "originals",
+        "sasl_listeners",
         "warnings",
     )
 
@@ -125,6 +138,7 @@ class BrokerConfig:
         require_own_vote(self[VOTERS], node_id)
         self.log_dirs: tuple[Path, ...] = self._parse_log_dirs()
         self._parse_listeners()
+        self._parse_sasl()
         self.max_connections_per_ip_overrides: dict[str, int] = self._parse_ip_overrides()
         self.auto_create_topics_enable: bool = self.get_bool("auto.create.topics.enable")
         self.delete_topic_enable: bool = self.get_bool("delete.topic.enable")
@@ -219,10 +233,15 @@ class BrokerConfig:
         complaints = [
             f"{name}: {key.effect.reason}"
             for name, key in self._set_keys()
-            if name == key.name and key.refuses(self._values[name])
+            if (name == key.name or SASL_PART in name) and key.refuses(self._values[name])
         ]
         complaints += [
-            f"{name}: TLS and SASL are not served on any listener; remove the key"
+            f"{name}: there is no such setting of SASL; remove the key"
+            for name in sorted(self.originals)
+            if name.startswith(LISTENER_PREFIX) and SASL_PART in name and find_key(name) is None
+        ]
+        complaints += [
+            f"{name}: TLS is not served on any listener; remove the key"
             for name in sorted(filter(secures_a_listener, self.originals))
         ]
         if complaints:
@@ -277,6 +296,40 @@ class BrokerConfig:
         )
         self.inter_broker_listener_name: str = self._find_inter_broker_listener()
 
+    def _parse_sasl(self) -> None:
+        self.sasl_listeners: dict[str, SaslListener] = {
+            endpoint.listener_name: sasl_listener(self._values, endpoint.listener_name)
+            for endpoint in self.listeners
+            if uses_sasl(endpoint)
+        }
+        self._refuse_sasl_for_nobody()
+        name = self.inter_broker_listener_name
+        self.inter_broker_login: Login | None = None
+        if name in self.sasl_listeners and self["zookeeper.connect"]:
+            self.inter_broker_login = inter_broker_login(self._values, name)
+
+    def _refuse_sasl_for_nobody(self) -> None:
+        """Its operator may believe that clients have to authenticate."""
+        complaints = []
+        for name, key in self._set_keys():
+            if key.name not in SASL_ACCESS_KEYS or self._values[name] in (key.default, ""):
+                continue
+            if name == key.name and not self.sasl_listeners:
+                complaints.append(
+                    f"{name}: no listener has SASL, so nobody would have to authenticate; remove "
+                    "the key, or make a listener SASL_PLAINTEXT"
+                )
+            elif name != key.name and not self._is_of_sasl_listener(name):
+                complaints.append(
+                    f"{name}: there is no listener {listener_of(name)} with SASL (the key is in "
+                    "lower case); remove the key, or make that listener SASL_PLAINTEXT"
+                )
+        if complaints:
+            raise ConfigError("; ".join(complaints))
+
+    def _is_of_sasl_listener(self, name: str) -> bool:
+        return name == name.lower() and listener_of(name) in self.sasl_listeners
+
     def _require_own_controller(self, controllers: list[Endpoint]) -> None:
         named = (*controllers, *self.listeners, *self.advertised_listeners)
         require_own_controller(self[BOOTSTRAP_SERVERS], controllers, {e.host for e in named})
@@ -316,8 +369,8 @@ class BrokerConfig:
             raise InvalidValue(
                 key,
                 name,
-                "brokers speak PLAINTEXT among themselves; remove the key, and keep them "
-                "on a network that you trust",
+                f"brokers speak {' or '.join(SERVED_PROTOCOLS)} among themselves; use one of them, "
+                "and keep them on a network that you trust",
             )
         if name.upper() not in {endpoint.listener_name for endpoint in self.advertised_listeners}:
             advertised = ",".join(map(str, self.advertised_listeners))
@@ -392,11 +445,13 @@ class BrokerConfig:
             yield f"accepted, but without effect here: {', '.join(unread)}"
 
     def _has_effect(self, name: str, key: Key) -> bool:
-        if key.is_harmless:
+        if key.is_harmless or (name in SASL_LISTENER_KEYS and not self.sasl_listeners):
             return False
         if name == key.name:
             return True
         listeners = {endpoint.listener_name for endpoint in self.listeners}
+        if key.name in SASL_LISTENER_KEYS:
+            return self._is_of_sasl_listener(name)
         return key.name in LISTENER_KEYS and listener_of(name) in listeners
 
 
@@ -425,7 +480,7 @@ def listener_of(name: str) -> str:
 
 
 def secures_a_listener(name: str) -> bool:
-    """Also in the form listener.name.<name>.<mechanism>.sasl.<key>."""
+    """With TLS, or a class."""
     rest = name.removeprefix(LISTENER_PREFIX)
     return rest != name and any(part in rest for part in SECURITY_PARTS)
 

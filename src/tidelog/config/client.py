@@ -24,6 +24,9 @@ from tidelog.config.keys.client import (
     PRODUCER_KEYS,
     OffsetReset,
 )
+from tidelog.config.sasl import Login, client_login
+
+SPOKEN_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -140,6 +143,13 @@ class KafkaConfig:
     def rebootstraps(self) -> bool:
         return self.text("metadata.recovery.strategy").lower() == "rebootstrap"
 
+    @property
+    def login(self) -> Login | None:
+        """What to log in with, where security.protocol has SASL; ConfigError if it is missing."""
+        if not self.text("security.protocol").upper().startswith("SASL_"):
+            return None
+        return client_login(self.text("sasl.mechanism"), self.text_or_none("sasl.jaas.config"))
+
     def _set(self, name: str, text: str) -> None:
         if name.startswith(METRICS_CONTEXT):
             self.warnings.append(f"{name} is accepted and has no effect")
@@ -156,9 +166,15 @@ class KafkaConfig:
         if not self.bootstrap_servers:
             raise ConfigError("bootstrap.servers is not set: it names the brokers to connect to")
         protocol = self.text("security.protocol").upper()
-        if protocol != "PLAINTEXT":
+        if protocol not in SPOKEN_PROTOCOLS:
             raise InvalidValue(
-                "security.protocol", protocol, "only PLAINTEXT is supported by this client"
+                "security.protocol",
+                protocol,
+                f"only {', '.join(SPOKEN_PROTOCOLS)} are supported by this client",
+            )
+        if self.login is None and "sasl.jaas.config" in self.given:
+            self.warnings.append(
+                f"sasl.jaas.config is accepted and has no effect: security.protocol is {protocol}"
             )
 
 

@@ -1,6 +1,6 @@
 """Listener lists such as PLAINTEXT://127.0.0.1:9092,EXTERNAL://:9093, and their protocols.
 
-Only PLAINTEXT is served: a listener of another security protocol is refused at start-up.
+A listener of a security protocol that is not served is refused at start-up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from tidelog.config.definition import BLANKS, ConfigError, InvalidValue
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
 HOST_CHARACTERS: Final = frozenset(
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:"
 )
@@ -92,7 +92,7 @@ def require_served(key: str, endpoints: Sequence[Endpoint]) -> None:
         if endpoint.security_protocol not in SERVED_PROTOCOLS:
             raise ConfigError(
                 f"{key}: {endpoint} needs {endpoint.security_protocol}, but only "
-                f"{', '.join(SERVED_PROTOCOLS)} listeners are served; use PLAINTEXT and keep the "
+                f"{', '.join(SERVED_PROTOCOLS)} listeners are served; use one of them and keep the "
                 "listener on a network that you trust"
             )
 

@@ -13,13 +13,14 @@ transactions have a directory each; fetchers have connections of their own (`ope
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from tidelog.clock import Clock, Timer, pause
 from tidelog.network.peer_connection import PeerConnection, connect
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.message import Message
+from tidelog.sasl.client_authenticator import SaslLogin
 
 RECONNECT_BACKOFF_S: Final = 0.05
 RECONNECT_BACKOFF_MAX_S: Final = 1.0
@@ -91,7 +92,10 @@ class PeerDirectory:
         receive_buffer_bytes: int = -1,
         setup_timeout_s: float = SETUP_TIMEOUT_S,
         setup_timeout_max_s: float = SETUP_TIMEOUT_MAX_S,
+        login: Callable[[], SaslLogin | None] = lambda: None,
     ) -> None:
+        """`login` gives what new connections authenticate with, if anything."""
+        self._login = login
         self._client_id = client_id
         self._loop = loop
         self._clock = clock
@@ -153,6 +157,7 @@ class PeerDirectory:
                 client_id=self._client_id,
                 timeout_s=min(timeout_s, self._setup_time_s(peer)),
                 receive_buffer_bytes=self._receive_buffer_bytes,
+                login=self._login(),
             )
         except OSError:
             peer.failures += 1

@@ -13,12 +13,14 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.config.listeners import Endpoint
+from tidelog.config.sasl import uses_sasl
 from tidelog.errors import StartupError
 from tidelog.network.channel import CloseReason
 from tidelog.network.connection_quotas import ConnectionQuotas, look_up
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
     from tidelog.clock import Clock, TimerHandle
     from tidelog.network.connection import Connection, RequestHandler
+    from tidelog.sasl.server_authenticator import SaslServerAuthenticator
+
+NewAuthenticator: TypeAlias = "Callable[[], SaslServerAuthenticator]"
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +129,11 @@ class SocketServer:
         loop: AbstractEventLoop,
         settings: NetworkSettings,
         clock: Clock,
+        authenticators: Mapping[str, NewAuthenticator] = MappingProxyType({}),
     ) -> None:
+        """`authenticators` has an entry for each listener whose clients use SASL."""
         self.loop = loop
+        self._authenticators = authenticators
         self.quotas = ConnectionQuotas(
             settings, [endpoint.listener_name for endpoint in endpoints], clock
         )
@@ -257,6 +265,8 @@ class SocketServer:
         processor = self.processors[number % len(self.processors)]
         session = Session(endpoint.listener_name, host, address[1])
         connection = processor.new_connection(PlainTransport(sock), connection_id, session)
+        if uses_sasl(endpoint):
+            connection.must_authenticate(self._authenticators[endpoint.listener_name]())
         self.quotas.increment(endpoint.listener_name, host)
         self.connections.add(connection)
         processor.call(partial(processor.adopt, connection))

@@ -262,24 +262,15 @@ class TestSecuritySteps:
     """They stand before every handler, when the broker is given them."""
 
     @pytest.mark.parametrize("body", [SMALL, LARGE], ids=["small", "large"])
-    @pytest.mark.parametrize("step", ["authenticate", "authorize"])
-    def test_a_refusal_is_the_answer(self, tmp_path: Path, step: str, body: bytes) -> None:
+    def test_a_refusal_is_the_answer(self, tmp_path: Path, body: bytes) -> None:
         @in_loop
         async def ask() -> None:
             async with handler_stage(tmp_path) as stage:
-                steps: Any = {"authenticate": passes, "authorize": passes, step: refuses}
-                request = Dispatch(stage, **steps).message(ApiKey.METADATA, 5, body)
+                request = Dispatch(stage, authorize=refuses).message(ApiKey.METADATA, 5, body)
                 await asyncio.wait_for(request.answered.wait(), 10)
                 assert (request.answer, request.closed) == (None, "who are you?")
 
         ask()
-
-    @in_loop
-    async def test_a_stranger_has_no_message_decoded(self, tmp_path: Path) -> None:
-        async with handler_stage(tmp_path) as stage:
-            dispatch = Dispatch(stage, authenticate=refuses)
-            request = dispatch.message(ApiKey.METADATA, 5, b"does not parse")
-            assert request.closed == "who are you?"
 
     @in_loop
     async def test_authorization_knows_what_is_asked(self, tmp_path: Path) -> None:
@@ -296,7 +287,7 @@ class TestSecuritySteps:
     @in_loop
     async def test_what_passes_is_handled(self, tmp_path: Path) -> None:
         async with handler_stage(tmp_path) as stage:
-            dispatch = Dispatch(stage, authenticate=passes, authorize=passes)
+            dispatch = Dispatch(stage, authorize=passes)
             assert dispatch.message(ApiKey.METADATA, 5, SMALL).answer is not None
 
 

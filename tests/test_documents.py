@@ -28,7 +28,8 @@ from tests.support.documents import (
     prose,
 )
 from tests.support.kafka_data import KAFKA_DATA
-from tidelog.config.broker import BROKER_TABLE
+from tidelog.config.broker import find_key
+from tidelog.config.client import AdminConfig
 from tidelog.config.topic import TOPIC_TABLE
 from tidelog.pipeline.declaration_file import parse_pipeline
 from tidelog.tools.cli.main import root
@@ -142,9 +143,14 @@ def test_toml_parses_and_a_whole_pipeline_loads(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", of_language("properties"), ids=by_place)
-def test_properties_are_keys_of_the_broker_or_of_topics(block: Block) -> None:
-    keys = {line.partition("=")[0] for line in block.text.splitlines()}
-    assert not [key for key in keys if key not in BROKER_TABLE and key not in TOPIC_TABLE]
+def test_properties_are_keys_of_the_broker_or_of_topics_or_of_clients(block: Block) -> None:
+    lines = block.text.replace("\\\n", "").splitlines()
+    keys = {line.partition("=")[0] for line in lines if not line.startswith("#")}
+    assert not [
+        key
+        for key in keys
+        if find_key(key) is None and key not in TOPIC_TABLE and key not in AdminConfig.TABLE
+    ]
 
 
 def split_at(words: list[str], mark: str) -> Iterator[list[str]]:

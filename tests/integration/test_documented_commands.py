@@ -30,6 +30,8 @@ COMMAND_TIMEOUT_S = 300
 # Where a reader's files are, and where the test has them.
 PLACES = {"/opt/kafka/config/": "", "/var/lib/tidelog": "served"}
 SERVER_PROPERTIES = "log.dirs=data\nprocess.roles=broker,controller\nnode.id=1\n"
+LISTENER = re.compile(r"(\w+)://(127\.0\.0\.1:\d+)")
+NAMED_FILE = re.compile(r"# [a-z]+\.properties\n")
 REPAIR_TIME = re.compile(r"\.repair-\d{8}-\d{6}")
 
 # The beginning of a command: the test that runs it, or why none does.
@@ -64,6 +66,8 @@ class Reader:
         self.directory = directory
         self.bootstrap = ""
         self.timeout_s = COMMAND_TIMEOUT_S
+        self.addresses: dict[str, str] = {}  # of listeners: those of the page, and the real ones
+        self.files_with_listeners: dict[str, str] = {}  # of the page, with their text
         self.brokers: list[subprocess.Popen[bytes]] = []
         shutil.copytree(KAFKA_DATA, directory / "data", copy_function=shutil.copyfile)
         flip(directory / "data" / "orders-0" / "00000000000000000000.log", 100)
@@ -75,10 +79,10 @@ class Reader:
             command = command.replace(theirs, ours)
         if command.startswith("tidelog serve"):
             return self._serves(shlex.split(command, comments=True))
-        for theirs in ("127.0.0.1:9092", "127.0.0.1:9093"):
-            if theirs in command:
-                assert self.bootstrap, f"{command}: the page has started no broker"
-                command = command.replace(theirs, self.bootstrap)
+        if "127.0.0.1:909" in command:
+            assert self.bootstrap, f"{command}: the page has started no broker"
+        for theirs, ours in self.addresses.items():
+            command = command.replace(theirs, ours)
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.directory,
@@ -100,8 +104,10 @@ class Reader:
         self.ends()
         output = self.directory / "broker.txt"
         command = [str(BIN / words[0]), *(word for word in words[1:] if word != "&")]
-        protocol = "SSL" if "certs/server.properties" in words else "PLAINTEXT"
-        command += ["--override", f"listeners={protocol}://127.0.0.1:0"]
+        own = [text for name, text in self.files_with_listeners.items() if name in words]
+        if not own:
+            protocol = "SSL" if "certs/server.properties" in words else "PLAINTEXT"
+            command += ["--override", f"listeners={protocol}://127.0.0.1:0"]
         with output.open("wb") as stdout:
             broker = subprocess.Popen(
                 dies_with_us(command), cwd=self.directory, stdout=stdout, stderr=subprocess.STDOUT
@@ -115,8 +121,22 @@ class Reader:
         ready = READY_LINE.search(output.read_text())
         assert ready is not None, output.read_text()
         self.bootstrap = f"127.0.0.1:{ready['port']}"
+        self.addresses = {"127.0.0.1:9092": self.bootstrap}
+        bound = dict(LISTENER.findall(ready[0]))
+        for text in own:
+            self.addresses |= {theirs: bound[name] for name, theirs in LISTENER.findall(text)}
         self.exit_code = 0
         return ready[0]
+
+    def writes(self, text: str) -> None:
+        """A file that the page shows under its name."""
+        name = text.partition("\n")[0].removeprefix("# ")
+        for theirs, ours in PLACES.items():
+            text = text.replace(theirs, ours)
+        if LISTENER.search(text):
+            self.files_with_listeners[name] = text
+            text = LISTENER.sub(r"\1://127.0.0.1:0", text)
+        (self.directory / name).write_text(text)
 
     def ends(self) -> None:
         for broker in self.brokers:
@@ -147,6 +167,8 @@ WITH_COMMANDS = [
 def test_the_commands_of_a_page_work_in_their_order(document: Path, reader: Reader) -> None:
     lacking = set()
     for block in blocks(document):
+        if block.language == "properties" and NAMED_FILE.match(block.text):
+            reader.writes(block.text)
         if block.language not in {"sh", "console"}:
             continue
         for command, expected in block.session:

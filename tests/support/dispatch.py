@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from tests.support.handlers import FakeConnection, HandlerStage
-from tidelog.broker.dispatcher import Authenticate, RequestDispatcher
+from tidelog.broker.dispatcher import RequestDispatcher
+from tidelog.network.session import Principal
 from tidelog.protocol.header import encode_request_header
 
 
@@ -16,9 +17,16 @@ class ClosableConnection(FakeConnection):
         super().__init__()
         self.callbacks: list[Callable[[Any], object]] = []
         self.half_closed = False
+        self.closing_lines: list[str] = []
 
     def add_close_callback(self, callback: Callable[[Any], object]) -> None:
         self.callbacks.append(callback)
+
+    def authenticated(self, principal: Principal) -> None:
+        self.session.principal = principal
+
+    def log_closing(self, why: str) -> None:
+        self.closing_lines.append(why)
 
     def vanish(self) -> None:
         for callback in self.callbacks:
@@ -51,10 +59,14 @@ class RecordedRequest:
         self.closed = reason
         self.answered.set()
 
+    def refuse_client(self, parts: Any) -> None:
+        self.respond(parts)
+        self.closed = "refused"
+
 
 class Dispatch:
-    def __init__(self, stage: HandlerStage, authenticate: Authenticate | None = None) -> None:
-        self.dispatcher = RequestDispatcher(stage.broker, authenticate=authenticate)
+    def __init__(self, stage: HandlerStage) -> None:
+        self.dispatcher = RequestDispatcher(stage.broker)
         self.connection = ClosableConnection()
 
     def __call__(self, frame: bytes | bytearray) -> RecordedRequest:

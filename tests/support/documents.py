@@ -6,7 +6,8 @@ sh          commands that a reader types; a backslash joins a line with the next
 console     a session: commands behind `$ `, and what they print
 python      compiled, and run where a test can
 toml        parsed; a whole `[pipeline]` is loaded
-properties  `key=value`, keys of the broker or of a topic
+properties  `key=value`, keys of the broker, of a topic or of clients; where the first line is
+            `# NAME.properties`, commands of the page find it under that name
 text        anything else: output, diagrams, layouts
 """
 

@@ -13,6 +13,7 @@ from kafka.protocol.admin import (
     AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
     AlterReplicaLogDirsRequest,
+    AlterUserScramCredentialsRequest,
     CreateAclsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -273,3 +274,4 @@ def _security_samples(topic: str) -> Iterator[Sample]:
     yield CreateAclsRequest, always(creations=[creation])
     yield DescribeClientQuotasRequest, always(components=[], strict=False)
     yield DescribeUserScramCredentialsRequest, always(users=None)
+    yield AlterUserScramCredentialsRequest, always(deletions=[], upsertions=[])

@@ -18,8 +18,10 @@ from tidelog.config.broker import (
     must_find_key,
 )
 from tidelog.config.definition import PER_BROKER, READ_ONLY, ConfigError
+from tidelog.config.sasl import SASL_LISTENER_KEYS
 from tidelog.errors import ErrorCode, KafkaError
 
+LISTENERS_OWN_KEYS: Final = frozenset((*LISTENER_KEYS, *LISTENER_TLS_KEYS, *SASL_LISTENER_KEYS))
 LISTENER_ONLY_PREFIXES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
 
 
@@ -57,7 +59,7 @@ def _must_take_effect(name: str, text: str) -> None:
             f"Configs cannot be updated dynamically for existing listeners, restart the broker: "
             f"{name}"
         )
-    if name != key.name and key.name not in (*LISTENER_KEYS, *LISTENER_TLS_KEYS):
+    if name != key.name and key.name not in LISTENERS_OWN_KEYS:
         raise ConfigError(f"{key.name} cannot be set for a single listener here: {name}")
 
 

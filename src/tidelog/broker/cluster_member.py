@@ -49,6 +49,7 @@ from tidelog.replication.partition_host import PartitionHost
 from tidelog.replication.replica_fetcher import FetcherSettings
 from tidelog.replication.replica_fetcher_manager import ReplicaFetcherManager
 from tidelog.replication.replication_throttle import ReplicationThrottles
+from tidelog.sasl.client_authenticator import SaslLogin
 from tidelog.supervisor import report
 from tidelog.types import NO_BROKER_EPOCH
 
@@ -100,6 +101,7 @@ class ClusterMember:
         timer: Timer,
     ) -> None:
         self._config = config = layers.effective
+        self._login = _login_of(config)
         self._broker_id = broker_id
         self._store = store
         self._transport_to = transport_to
@@ -185,6 +187,7 @@ class ClusterMember:
             setup_timeout_s=self._config["socket.connection.setup.timeout.ms"] / 1000,
             setup_timeout_max_s=self._config["socket.connection.setup.timeout.max.ms"] / 1000,
             transport_to=self._transport_to,
+            login=lambda: self._login,
         )
 
     def _make_fetchers(self, flusher: LogFlusher) -> ReplicaFetcherManager:
@@ -212,6 +215,8 @@ class ClusterMember:
         if fetchers != self._config.get_int("num.replica.fetchers"):
             self.fetchers.configure(self._fetcher_settings(config))
         self._throttles.configure(config)
+        if config.inter_broker_login != self._config.inter_broker_login:
+            self._login = _login_of(config)
         self._config = config
 
     def _fetcher_settings(self, config: BrokerConfig) -> FetcherSettings:
@@ -451,6 +456,10 @@ class ClusterMember:
             await self.controller.stop()
         for directory in (self._controlled, *self._directories):
             directory.close()
+
+
+def _login_of(config: BrokerConfig) -> SaslLogin | None:
+    return None if config.inter_broker_login is None else SaslLogin(config.inter_broker_login)
 
 
 def must_be_in_cluster(context: RequestContext) -> ClusterMember:

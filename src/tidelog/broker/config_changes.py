@@ -104,6 +104,8 @@ class ConfigChanges:
                     await self._config.broker_announced(entity)
                 elif entity_type == "groups":
                     await self._config.group_announced(entity)
+                elif entity_type == "users":
+                    await self._config.user_announced(entity)
             except StoreError as error:
                 unread = error
 

@@ -12,7 +12,7 @@ from tidelog.protocol.message import Message
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.network.session import Session
+    from tidelog.network.session import Principal, Session
     from tidelog.protocol.header import RequestHeader
 
 
@@ -23,6 +23,8 @@ class ClientConnection(Protocol):
     def session(self) -> Session: ...
     @property
     def half_closed(self) -> bool: ...
+    def authenticated(self, principal: Principal) -> None: ...
+    def log_closing(self, why: str) -> None: ...
     def add_close_callback(self, callback: Callable[[ClientConnection], object]) -> None: ...
 
 

@@ -2,15 +2,15 @@
 
 A request takes these steps, in this order:
 
+    authenticate    whether this client may ask at all (`authentication.py`), where its listener
+                    wants to know; it sees the bare frame, which may be no request
     decode          its header, and which API it is for
-    (authenticate)  whether this client may ask at all; before its message is decoded
     recall          a Metadata answer that was kept; not if there is an authorizer
     decode          its message
     handle          the handler of the API; it asks the authorizer for each resource it touches
     encode          `respond`
 
-The one in brackets is a hook for SASL, which comes next. No broker passes it yet, so it costs
-nothing; docs/design/0017-request-edge.md says how its shape has to change. Metrics and
+Metrics and
 quotas will hang in `respond`, where request, header and answer are known. Until then every answer's
 throttle_time_ms is 0.
 
@@ -26,10 +26,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidelog.broker.api_table import Api, served
+from tidelog.broker.authentication import Authentication
 from tidelog.broker.context import Answer, ClientConnection, CloseConnection, RequestContext
 from tidelog.broker.metadata_answers import MetadataAnswers, Question
 from tidelog.pending import Pending
@@ -49,7 +50,6 @@ DECODED_AT_ONCE_BYTES: Final = 64 * 1024
 METADATA: Final = int(ApiKey.METADATA)
 
 # What it returns is the answer; None lets the request pass.
-Authenticate: TypeAlias = Callable[[RequestContext], Answer]
 
 
 class Request(Protocol):
@@ -63,14 +63,15 @@ class Request(Protocol):
     def respond(self, parts: Sequence[Part]) -> None: ...
     def respond_nothing(self) -> None: ...
     def close(self, reason: str) -> None: ...
+    def refuse_client(self, parts: Sequence[Part]) -> None: ...
 
 
 class RequestDispatcher:
     """The network layer's handler; runs on the broker loop."""
 
-    def __init__(self, broker: Broker, *, authenticate: Authenticate | None = None) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._authenticate = authenticate
+        self._authentication = Authentication(broker)
         self._apis: dict[int, Api] = {
             int(api.key): api for api in served(in_cluster=broker.cluster is not None)
         }
@@ -81,6 +82,9 @@ class RequestDispatcher:
 
     def handle(self, request: Request) -> None:
         frame = request.frame
+        authenticator = request.connection.session.authenticator
+        if authenticator is not None and not self._authentication.admits(request, authenticator):
+            return
         try:
             header = decode_request_header(frame)
         except UnsupportedApi as unsupported:
@@ -96,11 +100,6 @@ class RequestDispatcher:
             self._refuse(request, header.api_key, header.api_version, header.correlation_id)
             return
         context = RequestContext(self._broker, request.connection, header)
-        if self._authenticate is not None:
-            refusal = self._authenticate(context)
-            if refusal is not None:
-                self.respond(request, header, refusal)
-                return
         if len(frame) > DECODED_AT_ONCE_BYTES and header.api_key != ApiKey.PRODUCE:
             self._wait(request, header, self._decode_apart(api, context, bytes(frame)))
             return
@@ -183,6 +182,7 @@ class RequestDispatcher:
 
     def wake_waiting(self) -> None:
         """At the stop of the broker: let what waits be answered with what there is."""
+        self._authentication.end_delays()
         for waiting in list(self._waiting.values()):
             for answer in list(waiting):
                 attempt("an answer before the stop", answer.hurry)

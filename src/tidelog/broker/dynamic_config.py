@@ -6,6 +6,7 @@ Kept in the metadata store as Kafka keeps it, {"version":1,"config":{...}} at
     /config/brokers/N            of one broker
     /config/brokers/<default>    of all brokers
     /config/groups/G             of a consumer group; G as in a URL
+    /config/users/U              SCRAM credentials of a user; U as in a URL
 
 A change begins with what the store has: this broker knows the overrides only of topics that it
 hosts or has heard of, and others change them too. It is checked by building the configuration it
@@ -34,6 +35,7 @@ from tidelog.broker.broker_config_checks import (
     must_find_hosts,
     must_keep_cleaning,
 )
+from tidelog.broker.scram_credentials import ScramCredentials
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.definition import ConfigError
 from tidelog.config.description import BrokerLayers, Entry
@@ -54,6 +56,7 @@ from tidelog.controller.metadata_store import (
 )
 from tidelog.controller.topics import TopicChange, TopicImage, TopicImages
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.sasl.scram import ScramCredential, ScramMechanism
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +97,7 @@ class DynamicConfig:
         self._group_configs: dict[str, GroupConfig] = {}  # of groups with overrides
         # Asked before a change of this broker is written; raises ConfigError or KafkaError.
         self.must_be_usable: Callable[[BrokerConfig], Awaitable[None]] = _anything_is
+        self._scram_credentials = ScramCredentials()
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()  # the loop alone would not keep them alive
         self.layers = BrokerLayers(config)
@@ -118,6 +122,10 @@ class DynamicConfig:
         self._log_configs.clear()
         for name, texts in self._stored("groups"):
             self._take_over_group(unquote(name), texts)
+        for path, data, _ in self._store.subtree(znodes.USER_CONFIGS):
+            if path.count("/") == znodes.USER_CONFIGS.count("/") + 1:  # not of a user's clients
+                name = path.rpartition("/")[2]
+                self._scram_credentials.take_over(desanitized(name), decoded(name, data))
         self._warn_of_what_is_not_served()
 
     def _warn_of_what_is_not_served(self) -> None:
@@ -186,6 +194,45 @@ class DynamicConfig:
         for listener in self._group_listeners:
             listener(name)
 
+    async def user_announced(self, entity: str) -> None:
+        """What is kept of a user has changed elsewhere; quotas of its clients are not kept here."""
+        if "/" not in entity:
+            texts = (await self._read("users", entity)).texts
+            self._scram_credentials.take_over(desanitized(entity), texts)
+
+    def scram_credential_or_none(
+        self, mechanism: ScramMechanism, user: str
+    ) -> ScramCredential | None:
+        return self._scram_credentials.get(mechanism, user)
+
+    async def describe_user(self, name: str) -> Texts:
+        return (await self._read("users", sanitized(name))).texts
+
+    async def users(self) -> list[str]:
+        """All that something is kept of."""
+        try:
+            return sorted(map(desanitized, await self._store.children(znodes.USER_CONFIGS)))
+        except NoNode:
+            return []
+        except StoreError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"The users cannot be read: {error}"
+            ) from error
+
+    async def alter_user(self, name: str, edit: Edit) -> None:
+        """KafkaError if it fails, or what `edit` raises."""
+        await self._in_turn(self._alter_user(name, edit))
+
+    async def _alter_user(self, name: str, edit: Edit) -> None:
+        entity = sanitized(name)
+        while True:
+            stored = await self._read("users", entity)
+            texts = edit(stored.texts)
+            if await self._write_plain("users", entity, texts, stored.version):
+                break
+        self._scram_credentials.take_over(name, texts)
+        logger.info("SCRAM credentials changed", extra={"user": name})
+
     def _take_over_group(self, name: str, texts: Texts) -> None:
         try:
             self._use_group(name, texts)
@@ -224,11 +271,7 @@ class DynamicConfig:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The configuration cannot be read: {error}"
             ) from error
-        try:
-            return StoredTexts(znodes.decode_config(data), stat.version)
-        except ValueError:
-            logger.warning("configuration left out: not readable", extra={"entity": name})
-            return StoredTexts({}, stat.version)
+        return StoredTexts(decoded(name, data), stat.version)
 
     async def _announce(self, entity_type: str, name: str) -> None:
         if self._announces:
@@ -451,6 +494,23 @@ class DynamicConfig:
 
 async def _anything_is(_: BrokerConfig) -> None:
     pass
+
+
+def decoded(name: str, data: bytes) -> dict[str, str]:
+    try:
+        return znodes.decode_config(data)
+    except ValueError:
+        logger.warning("configuration left out: not readable", extra={"entity": name})
+        return {}
+
+
+def sanitized(user: str) -> str:
+    """The name of a user's node, by Kafka's Sanitizer: Java's URLEncoder but for two signs."""
+    return quote(user, safe="").replace("~", "%7E")
+
+
+def desanitized(entity: str) -> str:
+    return unquote(entity.replace("+", " "))
 
 
 def quoted(group_id: str) -> str:

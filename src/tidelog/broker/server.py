@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from tidelog.broker.authentication import authenticators
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
 from tidelog.broker.dynamic_config import DynamicConfig
@@ -403,6 +404,7 @@ class Server:
             settings=_network_settings(config),
             clock=self._clock,
             tls=self._tls,
+            authenticators=authenticators(broker),
         )
         ports = self.network.start()
         advertised = advertise(config.advertised_listeners, ports, socket.gethostname())

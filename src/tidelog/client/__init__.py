@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         Principal,
         ScramCredential,
         ScramDeletion,
-        ScramMechanism,
         ScramUpsertion,
     )
     from tidelog.client.admin.groups import GroupDescription, GroupListing, GroupMember
@@ -87,6 +86,7 @@ if TYPE_CHECKING:
     )
     from tidelog.client.consumer.rebalance_listener import RebalanceListener
     from tidelog.client.errors import (
+        AuthenticationFailed,
         BrokerRefused,
         BufferExhausted,
         ClientError,
@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer.transaction_requests import OpenTransaction
     from tidelog.config.client import AdminConfig, ConsumerConfig, ProducerConfig
     from tidelog.record._results import ConsumerRecord
+    from tidelog.sasl.scram import ScramMechanism
     from tidelog.types import TopicPartition, Uuid
 
 __all__ = [
@@ -146,6 +147,7 @@ __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "AuthenticationFailed",
     "BrokerRefused",
     "BufferExhausted",
     "ClientError",
@@ -264,7 +266,6 @@ _PLACES: Final = {
         "Principal",
         "ScramCredential",
         "ScramDeletion",
-        "ScramMechanism",
         "ScramUpsertion",
     ),
     "client.admin.groups": (
@@ -316,6 +317,7 @@ _PLACES: Final = {
     ),
     "client.consumer.rebalance_listener": ("RebalanceListener",),
     "client.errors": (
+        "AuthenticationFailed",
         "BrokerRefused",
         "BufferExhausted",
         "ClientError",
@@ -360,6 +362,7 @@ _PLACES: Final = {
         "ProducerConfig",
     ),
     "record._results": ("ConsumerRecord",),
+    "sasl.scram": ("ScramMechanism",),
     "types": (
         "TopicPartition",
         "Uuid",

@@ -19,6 +19,7 @@
         ├── UnknownTopic         3, 100, 103: no such topic or partition, or another of that name
         ├── OffsetOutOfRange     1: a range that the log does not hold
         ├── NotAuthorized        29, 30, 31, 53, 65
+        ├── AuthenticationFailed 33, 34, 58: the broker, or the client, does not know the other
         ├── MessageTooLarge      10, 18
         ├── OutOfOrderSequence   45, 59: the broker has lost what this producer wrote before
         ├── ProducerFenced       47, 90: a newer producer has the same transactional id
@@ -124,6 +125,10 @@ class NotAuthorized(BrokerRefused):
     pass
 
 
+class AuthenticationFailed(BrokerRefused):
+    pass
+
+
 class MessageTooLarge(BrokerRefused):
     pass
 
@@ -170,6 +175,9 @@ _CLASSES = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: NotAuthorized,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NotAuthorized,
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: NotAuthorized,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: AuthenticationFailed,
+    ErrorCode.ILLEGAL_SASL_STATE: AuthenticationFailed,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationFailed,
     ErrorCode.MESSAGE_TOO_LARGE: MessageTooLarge,
     ErrorCode.RECORD_LIST_TOO_LARGE: MessageTooLarge,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequence,

@@ -9,8 +9,9 @@ place it and that nothing here honours is refused: the broker does not start. A 
 without effect is named in `warnings`. Keys that no row has are kept and nothing else
 (`server_properties.py` tells the operator).
 
-`listener.name.<name>.<key>` sets a key for one listener, if it is one of `LISTENER_KEYS` or
-`LISTENER_TLS_KEYS`. Those of SASL are refused, as such listeners are; of others there is a warning.
+`listener.name.<name>.<key>` sets a key for one listener, if it is one of `LISTENER_KEYS`, of
+`LISTENER_TLS_KEYS` or, for a listener with SASL, of `SASL_LISTENER_KEYS`. Keys of TLS and SASL that
+no row has are refused; of others there is a warning.
 
 No KRaft quorum runs here. A configuration of one node that is broker and controller at once means
 the same as the embedded store, so it is accepted. Any other one would start a cluster of its own
@@ -45,13 +46,19 @@ from tidelog.config.keys import (
     tiered,
 )
 from tidelog.config.listeners import (
-    SERVED_PROTOCOLS,
     Endpoint,
     parse_endpoints,
     parse_protocol_map,
     require_distinct_ports,
-    require_served,
     split_list,
+)
+from tidelog.config.sasl import (
+    SASL_ACCESS_KEYS,
+    SASL_LISTENER_KEYS,
+    Login,
+    SaslListener,
+    inter_broker_login,
+    sasl_listener,
 )
 
 _MIB: Final = 1 << 20
@@ -99,7 +106,8 @@ TLS_PROTECTING_KEYS: Final = (
     "ssl.truststore.certificates",
     "ssl.truststore.location",
 )
-SECURITY_PARTS: Final = (".sasl.", ".principal.builder.class")
+SECURITY_PARTS: Final = (".principal.builder.class",)
+SASL_PART: Final = ".sasl."
 ID_KEYS: Final = ("broker.id", "node.id")
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -118,11 +126,13 @@ class BrokerConfig:
         "delete_topic_enable",
         "fetch_max_bytes",
         "inter_broker_listener_name",
+        "inter_broker_login",
         "listeners",
         "log_dirs",
         "max_connections_per_ip_overrides",
         "num_partitions",
         "originals",
+        "sasl_listeners",
         "super_users",
         "warnings",
     )
@@ -141,6 +151,7 @@ class BrokerConfig:
         require_own_vote(self[VOTERS], node_id)
         self.log_dirs: tuple[Path, ...] = self._parse_log_dirs()
         self._parse_listeners()
+        self._parse_sasl()
         self.max_connections_per_ip_overrides: dict[str, int] = self._parse_ip_overrides()
         self.auto_create_topics_enable: bool = self.get_bool("auto.create.topics.enable")
         self.delete_topic_enable: bool = self.get_bool("delete.topic.enable")
@@ -262,11 +273,16 @@ class BrokerConfig:
         complaints = [
             f"{name}: {key.effect.reason}"
             for name, key in self._set_keys()
-            if (name == key.name or key.name in LISTENER_TLS_KEYS)
+            if (name == key.name or key.name in LISTENER_TLS_KEYS or SASL_PART in name)
             and key.refuses(self._values[name])
         ]
         complaints += [
-            f"{name}: SASL is not served on any listener; remove the key"
+            f"{name}: there is no such setting of SASL; remove the key"
+            for name in sorted(self.originals)
+            if name.startswith(LISTENER_PREFIX) and SASL_PART in name and find_key(name) is None
+        ]
+        complaints += [
+            f"{name}: no class is loaded for a listener; remove the key"
             for name in sorted(filter(secures_a_listener, self.originals))
         ]
         if complaints:
@@ -312,7 +328,6 @@ class BrokerConfig:
         self.listeners = tuple(item for item in listeners if item.listener_name not in controllers)
         if not self.listeners:
             raise InvalidValue("listeners", self["listeners"], "at least one listener is needed")
-        require_served("listeners", self.listeners)
         self._refuse_tls_keys_of_plain_listeners()
         self.advertised_listeners: tuple[Endpoint, ...] = self._parse_advertised(
             protocols, controllers
@@ -343,6 +358,40 @@ class BrokerConfig:
                     f"{name}: the listener does not speak TLS, so it would have no effect; remove "
                     "the key, or give the listener the protocol SSL"
                 )
+
+    def _parse_sasl(self) -> None:
+        self.sasl_listeners: dict[str, SaslListener] = {
+            endpoint.listener_name: sasl_listener(self._values, endpoint.listener_name)
+            for endpoint in self.listeners
+            if endpoint.needs_sasl
+        }
+        self._refuse_sasl_for_nobody()
+        name = self.inter_broker_listener_name
+        self.inter_broker_login: Login | None = None
+        if name in self.sasl_listeners and self["zookeeper.connect"]:
+            self.inter_broker_login = inter_broker_login(self._values, name)
+
+    def _refuse_sasl_for_nobody(self) -> None:
+        """Its operator may believe that clients have to authenticate."""
+        complaints = []
+        for name, key in self._set_keys():
+            if key.name not in SASL_ACCESS_KEYS or self._values[name] in (key.default, ""):
+                continue
+            if name == key.name and not self.sasl_listeners:
+                complaints.append(
+                    f"{name}: no listener has SASL, so nobody would have to authenticate; remove "
+                    "the key, or make a listener SASL_PLAINTEXT"
+                )
+            elif name != key.name and not self._is_of_sasl_listener(name):
+                complaints.append(
+                    f"{name}: there is no listener {listener_of(name)} with SASL (the key is in "
+                    "lower case); remove the key, or make that listener SASL_PLAINTEXT"
+                )
+        if complaints:
+            raise ConfigError("; ".join(complaints))
+
+    def _is_of_sasl_listener(self, name: str) -> bool:
+        return name == name.lower() and listener_of(name) in self.sasl_listeners
 
     def _require_own_controller(self, controllers: list[Endpoint]) -> None:
         named = (*controllers, *self.listeners, *self.advertised_listeners)
@@ -379,12 +428,6 @@ class BrokerConfig:
             key = "security.inter.broker.protocol"
             name = self._values[key]
         assert isinstance(name, str)
-        if key == "security.inter.broker.protocol" and name not in SERVED_PROTOCOLS:
-            raise InvalidValue(
-                key,
-                name,
-                f"brokers speak {' or '.join(SERVED_PROTOCOLS)} among themselves",
-            )
         if name.upper() not in {endpoint.listener_name for endpoint in self.advertised_listeners}:
             advertised = ",".join(map(str, self.advertised_listeners))
             raise InvalidValue(key, name, f"no such listener among those advertised, {advertised}")
@@ -482,13 +525,15 @@ class BrokerConfig:
             yield f"allow.everyone.if.no.acl.found has no effect, {AUTHORIZER} is not set"
 
     def _has_effect(self, name: str, key: Key) -> bool:
-        if key.is_harmless:
+        if key.is_harmless or (name in SASL_LISTENER_KEYS and not self.sasl_listeners):
             return False
         if key.name in LISTENER_TLS_KEYS and not any(e.is_encrypted for e in self.listeners):
             return False
         if name == key.name:
             return True
         listeners = {endpoint.listener_name for endpoint in self.listeners}
+        if key.name in SASL_LISTENER_KEYS:
+            return self._is_of_sasl_listener(name)
         is_listeners_own = key.name in LISTENER_KEYS or key.name in LISTENER_TLS_KEYS
         return is_listeners_own and listener_of(name) in listeners
 
@@ -518,7 +563,7 @@ def listener_of(name: str) -> str:
 
 
 def secures_a_listener(name: str) -> bool:
-    """Also in the form listener.name.<name>.<mechanism>.sasl.<key>."""
+    """With TLS, or a class."""
     rest = name.removeprefix(LISTENER_PREFIX)
     return rest != name and any(part in rest for part in SECURITY_PARTS)
 

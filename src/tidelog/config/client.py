@@ -25,8 +25,8 @@ from tidelog.config.keys.client import (
     OffsetReset,
 )
 from tidelog.config.listeners import is_encrypted
+from tidelog.config.sasl import Login, client_login
 
-SPOKEN_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
@@ -150,6 +150,13 @@ class KafkaConfig:
     def rebootstraps(self) -> bool:
         return self.text("metadata.recovery.strategy").lower() == "rebootstrap"
 
+    @property
+    def login(self) -> Login | None:
+        """What to log in with, where security.protocol has SASL; ConfigError if it is missing."""
+        if not self.text("security.protocol").upper().startswith("SASL_"):
+            return None
+        return client_login(self.text("sasl.mechanism"), self.text_or_none("sasl.jaas.config"))
+
     def _set(self, name: str, text: str) -> None:
         if name.startswith(METRICS_CONTEXT):
             self.warnings.append(f"{name} is accepted and has no effect")
@@ -165,13 +172,12 @@ class KafkaConfig:
     def _require_consistent(self) -> None:
         if not self.bootstrap_servers:
             raise ConfigError("bootstrap.servers is not set: it names the brokers to connect to")
-        if self.security_protocol not in SPOKEN_PROTOCOLS:
-            raise InvalidValue(
-                "security.protocol",
-                self.security_protocol,
-                f"this client speaks {' and '.join(SPOKEN_PROTOCOLS)}",
-            )
         self._warn_of_unused_tls()
+        if self.login is None and "sasl.jaas.config" in self.given:
+            self.warnings.append(
+                "sasl.jaas.config is accepted and has no effect: security.protocol is "
+                f"{self.security_protocol}"
+            )
 
     def _warn_of_unused_tls(self) -> None:
         unused = [

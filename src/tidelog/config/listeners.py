@@ -5,8 +5,6 @@ A security protocol is a transport (plain, or TLS) with or without SASL on top o
                  no SASL      SASL
     plain        PLAINTEXT    SASL_PLAINTEXT
     TLS          SSL          SASL_SSL
-
-Listeners of a protocol that is not served are refused at start-up.
 """
 
 from __future__ import annotations
@@ -14,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tidelog.config.definition import BLANKS, ConfigError, InvalidValue
+from tidelog.config.definition import BLANKS, InvalidValue
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 HOST_CHARACTERS: Final = frozenset(
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:"
 )
@@ -111,16 +108,6 @@ def require_distinct_ports(key: str, endpoints: Sequence[Endpoint]) -> None:
 
 def is_ip(endpoint: Endpoint) -> bool:
     return ":" in endpoint.host or endpoint.host.replace(".", "").isdigit()
-
-
-def require_served(key: str, endpoints: Sequence[Endpoint]) -> None:
-    for endpoint in endpoints:
-        if endpoint.security_protocol not in SERVED_PROTOCOLS:
-            raise ConfigError(
-                f"{key}: {endpoint} needs {endpoint.security_protocol}, but only "
-                f"{', '.join(SERVED_PROTOCOLS)} listeners are served; use SSL with "
-                "ssl.client.auth=required to know who connects"
-            )
 
 
 def advertise(

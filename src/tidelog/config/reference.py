@@ -26,15 +26,17 @@ Written by `python -m tidelog.config.reference` from the rows in `src/tidelog/co
 - `num.network.threads` is 1.
 - `socket.receive.buffer.bytes` is -1 (the system's choice), `socket.send.buffer.bytes` is 262144.
 - `listeners`, `advertised.listeners`, `listener.security.protocol.map` and `num.network.threads`
-  cannot change while the broker runs. `PLAINTEXT` and `SSL` are served
-  ([docs/security.md](security.md)).
+  cannot change while the broker runs. [security.md](security.md) is about TLS and SASL.
 - Keys that begin with `tidelog.` exist only in tidelog.
 - With `process.roles=broker,controller`, and `controller.quorum.voters` or
   `controller.quorum.bootstrap.servers` that name this node alone, the broker starts with its
   embedded store and does not open the controller's listener. It refuses any other KRaft
   configuration.
-- `listener.name.<name>.<key>` works for `max.connections`, `max.connection.creation.rate` and the
-  keys of TLS (`ssl.*`). The broker refuses the keys of SASL there, and warns about others.
+- `listener.name.<name>.<key>` works for `max.connections`, `max.connection.creation.rate`, the keys
+  of TLS (`ssl.*`) and, with SASL, for the keys that [security.md](security.md) names. The broker
+  refuses other keys of TLS and SASL there, and warns about others.
+- `sasl.jaas.config` without a prefix holds for every listener and mechanism that has none of its
+  own. Kafka passes over it.
 
 As in Kafka, the broker warns about a key that is unknown or set twice. The warning names the line
 and the nearest known key. With `--strict`, the broker does not start.

@@ -9,6 +9,7 @@
                                                 replicas being added and removed
     /brokers/topics/T/partitions/P/state        version 1: leader, leader_epoch, isr
     /config/{topics,brokers,...}/NAME           {"version":1,"config":{...}}
+    /config/users/USER                          the same, for SCRAM credentials and quotas
     /config/users/USER/clients/CLIENT           the same, for quotas of both
     /config/changes/config_change_N             {"version":2,"entity_path":"topics/T"}
     /latest_producer_id_block                   {"version":1,"broker":0,"block_start":"0",...}
@@ -50,6 +51,7 @@ TOPICS: Final = "/brokers/topics"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
+USER_CONFIGS: Final = "/config/users"
 CONFIG_CHANGES: Final = "/config/changes"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
@@ -76,7 +78,7 @@ PERSISTENT_PATHS: Final = (
     LOG_DIR_EVENTS,
     TOPIC_CONFIGS,
     "/config/clients",
-    "/config/users",
+    USER_CONFIGS,
     BROKER_CONFIGS,
     "/config/ips",
 )

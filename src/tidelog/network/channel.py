@@ -14,7 +14,7 @@ file parts are read and leave with the rest in one write. Sending is tried at on
 socket is full is it watched for room. While unsent answers exceed `connection_bytes_in_flight_max`
 the reader is not lent: a client that reads slowly is not read.
 
-Not here: SASL, quotas on bytes and requests.
+Not here: quotas on bytes and requests.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class CloseReason(StrEnum):
     PEER_RESET = "peer reset"
     INVALID_FRAME = "invalid frame length"
     BAD_REQUEST = "bad request"
+    AUTHENTICATION_FAILED = "authentication failed"
     HANDLER_ERROR = "handler error"
     INTERNAL_ERROR = "internal error"
     FILE_TRUNCATED = "file truncated"

@@ -42,7 +42,8 @@ from tidelog.supervisor import tell_each
 
 if TYPE_CHECKING:
     from tidelog.network.processor import Processor
-    from tidelog.network.session import Session
+    from tidelog.network.session import Principal, Session
+    from tidelog.sasl.server_authenticator import SaslServerAuthenticator
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +102,12 @@ class IncomingRequest:
         """Closes the connection once earlier answers are sent: the request cannot be answered."""
         self.connection.answer_by_closing(self, reason)
 
+    def refuse_client(self, parts: Sequence[Part]) -> None:
+        """Closes the connection after this answer, if there are parts of one: the client has
+        failed to authenticate.
+        """
+        self.connection.answer_and_close(self, parts, CloseReason.AUTHENTICATION_FAILED)
+
 
 class RequestHandler(Protocol):
     def handle(self, request: IncomingRequest) -> None:
@@ -143,6 +150,19 @@ class Connection:
     @property
     def open(self) -> bool:
         return self.channel.open
+
+    def must_authenticate(self, authenticator: SaslServerAuthenticator) -> None:
+        """Called before the first byte is received."""
+        self.session.authenticator = authenticator
+        self.channel.reader.size_max = authenticator.max_receive_size
+
+    def authenticated(self, principal: Principal) -> None:
+        """Called inside `handle`: this half has the reader."""
+        self.session.principal = principal
+        self.channel.reader.size_max = self._processor.settings.request_max_bytes
+
+    def log_closing(self, why: str) -> None:
+        self._processor.log_closing(self.id, why)
 
     def add_close_callback(self, callback: Callable[[Connection], object]) -> None:
         """Called once on the broker loop when the connection has closed."""
@@ -193,6 +213,20 @@ class Connection:
         self._processor.log_closing(self.id, reason)
         self._close_after_answers = CloseReason.BAD_REQUEST
         if self._owed:
+            self._answer_in_order(request, CLOSE)
+        else:
+            self._request = None
+
+    def answer_and_close(
+        self, request: IncomingRequest, parts: Sequence[Part], reason: CloseReason
+    ) -> None:
+        if self._request is not request and request not in self._owed:
+            self._refuse_answer()
+            return
+        self._close_after_answers = reason
+        if parts:
+            self.answer(request, parts)
+        elif self._owed:
             self._answer_in_order(request, CLOSE)
         else:
             self._request = None

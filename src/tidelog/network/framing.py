@@ -103,11 +103,11 @@ class FrameReader:
     use, and nobody else may receive.
     """
 
-    __slots__ = ("_buffers", "_mapped", "_size_max", "_view", "end", "position")
+    __slots__ = ("_buffers", "_mapped", "_view", "end", "position", "size_max")
 
     def __init__(self, buffers: ReceiveBuffers, size_max: int) -> None:
         self._buffers = buffers
-        self._size_max = size_max
+        self.size_max = size_max
         self._view = _NOTHING
         self._mapped = False  # view is a mapping that holds exactly one partial frame, from 0
         self.position = 0
@@ -144,8 +144,8 @@ class FrameReader:
         if body > self.end:
             return None
         size: int = _unpack_length(self._view, self.position)[0]
-        if not 0 <= size <= self._size_max:
-            raise InvalidFrame(size, self._size_max)
+        if not 0 <= size <= self.size_max:
+            raise InvalidFrame(size, self.size_max)
         frame_end = body + size
         if frame_end > self.end:
             return None
@@ -158,7 +158,7 @@ class FrameReader:
         if have < LENGTH_BYTES:
             return False
         size: int = _unpack_length(self._view, self.position)[0]
-        return not 0 <= size <= self._size_max or size + LENGTH_BYTES <= have
+        return not 0 <= size <= self.size_max or size + LENGTH_BYTES <= have
 
     def next_starts_with(self, start: bytes) -> bool:
         """Whether `next_frame()` gives a frame that begins so, or none."""

@@ -7,19 +7,24 @@ and must be used, or copied, before `answered` returns.
 A request that is not answered in time closes the connection, as in Kafka: what comes after it
 could not be told apart. When the connection closes, everything that waits fails, each request once.
 
-Not here: SASL; finding and reconnecting peers (`peer_directory`).
+Where brokers authenticate to each other, `connect` does so. A session that has an end (KIP-368) is
+renewed before it: the first request after that is due waits, with those behind it, until this side
+has authenticated again.
+
+Not here: finding and reconnecting peers (`peer_directory`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tidelog.clock import Clock, Timer, TimerHandle
 from tidelog.network.framing import AnswerBuffer, InvalidFrame
@@ -27,9 +32,17 @@ from tidelog.network.settings import MIB
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.header import encode_request_header, response_header_version
 from tidelog.protocol.message import Message
+from tidelog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
-from tidelog.supervisor import attempt
+from tidelog.sasl.client_authenticator import (
+    REAUTH_FROM,
+    REAUTH_TO,
+    AuthenticationRefused,
+    SaslLogin,
+)
+from tidelog.supervisor import attempt, report
 from tidelog.tls.handshake import HandshakeFailed
 from tidelog.transport import PlainTransport, Transport, Want
 
@@ -37,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 ANSWER_BYTES_MAX: Final = 1024 * MIB
 CORRELATION_ID_MAX: Final = 2**31 - 1
+AUTHENTICATION_TIMEOUT_S: Final = 10.0  # for each message of it
 
 _pack_length = Struct(">i").pack
 _unpack_correlation_id = Struct(">i").unpack_from
@@ -68,6 +82,16 @@ class _Waiting:
         self.failed = failed
 
 
+class _Held(NamedTuple):
+    """A request that has not been sent."""
+
+    request: Message
+    version: int
+    timeout_s: float
+    answered: Answered
+    failed: Failed
+
+
 class PeerConnection:
     """Open from its making until `close`, a failure or a timeout; it is not opened again."""
 
@@ -80,8 +104,13 @@ class PeerConnection:
         clock: Clock,
         timer: Timer,
         client_id: str,
+        login: SaslLogin | None = None,
     ) -> None:
         self.name = name
+        self._login = login
+        self._authenticate_at: float | None = None  # anew, of a session that has an end
+        self._authenticating: asyncio.Task[None] | None = None
+        self._held: list[_Held] = []  # until that is done
         self.open = True
         self._transport = transport
         self._fd = transport.fileno()
@@ -114,6 +143,13 @@ class PeerConnection:
         """Exactly one of `answered` and `failed` is called, and not before this returns."""
         if not self.open:
             raise ConnectionError(f"{self.name} is closed")
+        if self._authenticate_at is not None and self._must_authenticate():
+            self._held.append(_Held(request, version, timeout_s, answered, failed))
+            return
+        self._put_on_wire(_Held(request, version, timeout_s, answered, failed))
+
+    def _put_on_wire(self, asked: _Held) -> None:
+        request, version, timeout_s, answered, failed = asked
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & CORRELATION_ID_MAX
         api_key = request.API_KEY
@@ -128,17 +164,64 @@ class PeerConnection:
     async def call(self, request: Message, version: int, timeout_s: float) -> Any:
         """For answers without records: the response, or ConnectionError or TimeoutError."""
         future: asyncio.Future[Any] = self._loop.create_future()
-
-        def answered(response: Any) -> None:
-            if not future.done():
-                future.set_result(response)
-
-        def failed(error: OSError) -> None:
-            if not future.done():
-                future.set_exception(error)
-
+        answered, failed = partial(_settle, future), partial(_settle_failed, future)
         self.send(request, version, timeout_s, answered, failed)
         return await future
+
+    async def authenticate(self) -> None:
+        """ConnectionError if the peer refuses, or has not proved who it is."""
+        assert self._login is not None
+        began_at = self._clock.monotonic()
+        try:
+            lifetime_ms = await self._login.authenticate(
+                self,
+                handshake_version=SaslHandshakeRequest.MAX_VERSION,
+                authenticate_version=SaslAuthenticateRequest.MAX_VERSION,
+            )
+        except AuthenticationRefused as refusal:
+            raise ConnectionError(f"{self.name}: {refusal}") from None
+        self._authenticate_at = None
+        if lifetime_ms > 0:
+            part = random.uniform(REAUTH_FROM, REAUTH_TO)
+            self._authenticate_at = began_at + lifetime_ms * part / 1000
+
+    async def ask(self, request: Message, version: int) -> Any:
+        """For `SaslLogin`: past what waits."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if not self.open:
+            raise ConnectionError(f"{self.name} is closed")
+        answered, failed = partial(_settle, future), partial(_settle_failed, future)
+        self._put_on_wire(_Held(request, version, AUTHENTICATION_TIMEOUT_S, answered, failed))
+        return await future
+
+    async def exchange(self, token: bytes) -> bytes:
+        raise AssertionError("only brokers before 1.0 exchange tokens without a header")
+
+    def _must_authenticate(self) -> bool:
+        """Whether requests have to wait for that."""
+        if self._authenticating is not None:
+            return True
+        assert self._authenticate_at is not None
+        if self._clock.monotonic() < self._authenticate_at:
+            return False
+        self._authenticating = self._loop.create_task(self._authenticate_anew())
+        report(f"authenticating {self.name} anew", self._authenticating)
+        return True
+
+    async def _authenticate_anew(self) -> None:
+        try:
+            await self.authenticate()
+        except OSError as error:
+            self._fail(error)
+            return
+        finally:
+            self._authenticating = None
+        held, self._held = self._held, []
+        for asked in held:
+            if self.open:
+                self._put_on_wire(asked)
+            else:
+                self._tell_failure(asked.failed, ConnectionError(f"{self.name} is closed"))
 
     def close(self, reason: str = "closed here") -> None:
         self._fail(ConnectionError(f"{self.name}: {reason}"))
@@ -248,8 +331,22 @@ class PeerConnection:
             self._timeout.cancel()
             self._timeout = None
         waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
-            attempt(f"telling of the end of {self.name}", partial(each.failed, error))
+        held, self._held = self._held, []
+        for failed in [*(each.failed for each in waiting), *(each.failed for each in held)]:
+            self._tell_failure(failed, error)
+
+    def _tell_failure(self, failed: Failed, error: OSError) -> None:
+        attempt(f"telling of the end of {self.name}", partial(failed, error))
+
+
+def _settle(future: asyncio.Future[Any], response: Any) -> None:
+    if not future.done():
+        future.set_result(response)
+
+
+def _settle_failed(future: asyncio.Future[Any], error: OSError) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 def plain_transport(_: str, sock: socket.socket) -> Transport:
@@ -267,6 +364,7 @@ async def connect(
     timeout_s: float,
     receive_buffer_bytes: int = -1,
     transport_to: TransportTo = plain_transport,
+    login: SaslLogin | None = None,
 ) -> PeerConnection:
     """A connection to the peer; ConnectionError or TimeoutError if there is none to be had."""
     name = f"{client_id} to {host}:{port}"
@@ -292,7 +390,16 @@ async def connect(
         if isinstance(error, OSError) and not isinstance(error, TimeoutError):
             raise _as_connection_error(name, error) from error
         raise
-    return PeerConnection(transport, name, loop=loop, clock=clock, timer=timer, client_id=client_id)
+    connection = PeerConnection(
+        transport, name, loop=loop, clock=clock, timer=timer, client_id=client_id, login=login
+    )
+    if login is not None:
+        try:
+            await connection.authenticate()
+        except BaseException:
+            connection.close()
+            raise
+    return connection
 
 
 async def _shake_hands(loop: asyncio.AbstractEventLoop, transport: Transport) -> None:

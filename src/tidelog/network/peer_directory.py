@@ -13,7 +13,7 @@ transactions have a directory each; fetchers have connections of their own (`ope
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from tidelog.clock import Clock, Timer, pause
@@ -25,6 +25,7 @@ from tidelog.network.peer_connection import (
 )
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.message import Message
+from tidelog.sasl.client_authenticator import SaslLogin
 
 RECONNECT_BACKOFF_S: Final = 0.05
 RECONNECT_BACKOFF_MAX_S: Final = 1.0
@@ -97,7 +98,10 @@ class PeerDirectory:
         setup_timeout_s: float = SETUP_TIMEOUT_S,
         setup_timeout_max_s: float = SETUP_TIMEOUT_MAX_S,
         transport_to: TransportTo = plain_transport,
+        login: Callable[[], SaslLogin | None] = lambda: None,
     ) -> None:
+        """`login` gives what new connections authenticate with, if anything."""
+        self._login = login
         self._client_id = client_id
         self._loop = loop
         self._clock = clock
@@ -161,6 +165,7 @@ class PeerDirectory:
                 timeout_s=min(timeout_s, self._setup_time_s(peer)),
                 receive_buffer_bytes=self._receive_buffer_bytes,
                 transport_to=self._transport_to,
+                login=self._login(),
             )
         except OSError:
             peer.failures += 1

@@ -7,7 +7,10 @@ do not look at the connection or its socket for that. Touched on the broker loop
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from tidelog.sasl.server_authenticator import SaslServerAuthenticator
 
 
 class Principal(NamedTuple):
@@ -29,6 +32,7 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 class Session:
     __slots__ = (
+        "authenticator",
         "client_host",
         "client_port",
         "client_software_name",
@@ -41,7 +45,9 @@ class Session:
         self.listener_name = listener_name
         self.client_host = client_host
         self.client_port = client_port
-        self.principal = ANONYMOUS  # no listener asks its clients who they are
+        # Set where the listener asks its clients who they are; it sees each frame first.
+        self.authenticator: SaslServerAuthenticator | None = None
+        self.principal = ANONYMOUS  # until the client has proved to be somebody
         # As ApiVersions v3 and later tell them.
         self.client_software_name = UNKNOWN_SOFTWARE
         self.client_software_version = UNKNOWN_SOFTWARE

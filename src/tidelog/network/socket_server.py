@@ -13,10 +13,11 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import StartupError
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
     from tidelog.clock import Clock, TimerHandle
     from tidelog.network.connection import Connection, RequestHandler
+    from tidelog.sasl.server_authenticator import SaslServerAuthenticator
+
+NewAuthenticator: TypeAlias = "Callable[[], SaslServerAuthenticator]"
 
 logger = logging.getLogger(__name__)
 
@@ -125,10 +129,13 @@ class SocketServer:
         settings: NetworkSettings,
         clock: Clock,
         tls: TlsListeners | None = None,
+        authenticators: Mapping[str, NewAuthenticator] = MappingProxyType({}),
     ) -> None:
-        """Raises TlsConfigError if `tls` is not given and cannot be had from the settings."""
+        """`authenticators` has an entry for each listener whose clients use SASL. Raises
+        TlsConfigError if `tls` is not given and cannot be had from the settings."""
         self.loop = loop
         self.tls = TlsListeners(settings) if tls is None else tls
+        self._authenticators = authenticators
         self.quotas = ConnectionQuotas(
             settings, [endpoint.listener_name for endpoint in endpoints], clock
         )
@@ -264,6 +271,8 @@ class SocketServer:
         session = Session(endpoint.listener_name, host, address[1])
         transport = self.tls.transport_of(endpoint, sock)
         connection = processor.new_connection(transport, connection_id, session)
+        if endpoint.needs_sasl:
+            connection.must_authenticate(self._authenticators[endpoint.listener_name]())
         self.quotas.increment(endpoint.listener_name, host)
         self.connections.add(connection)
         processor.call(partial(processor.adopt, connection))

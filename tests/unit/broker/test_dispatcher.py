@@ -258,35 +258,6 @@ def refuses(*_: object) -> Answer:
     return CloseConnection("who are you?")
 
 
-class TestSecuritySteps:
-    """They stand before every handler, when the broker is given them."""
-
-    @pytest.mark.parametrize("body", [SMALL, LARGE], ids=["small", "large"])
-    def test_a_refusal_is_the_answer(self, tmp_path: Path, body: bytes) -> None:
-        @in_loop
-        async def ask() -> None:
-            async with handler_stage(tmp_path) as stage:
-                dispatch = Dispatch(stage, authenticate=refuses)
-                request = dispatch.message(ApiKey.METADATA, 5, body)
-                await asyncio.wait_for(request.answered.wait(), 10)
-                assert (request.answer, request.closed) == (None, "who are you?")
-
-        ask()
-
-    @in_loop
-    async def test_a_stranger_has_no_message_decoded(self, tmp_path: Path) -> None:
-        async with handler_stage(tmp_path) as stage:
-            dispatch = Dispatch(stage, authenticate=refuses)
-            request = dispatch.message(ApiKey.METADATA, 5, b"does not parse")
-            assert request.closed == "who are you?"
-
-    @in_loop
-    async def test_what_passes_is_handled(self, tmp_path: Path) -> None:
-        async with handler_stage(tmp_path) as stage:
-            dispatch = Dispatch(stage, authenticate=passes)
-            assert dispatch.message(ApiKey.METADATA, 5, SMALL).answer is not None
-
-
 @in_loop
 async def test_a_topic_that_metadata_makes_is_in_the_answer(tmp_path: Path) -> None:
     """The handler answers by a coroutine, which is of another type where it is compiled."""

@@ -19,6 +19,7 @@ from tidelog.config.definition import ConfigError
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import Create
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.sasl.scram import ScramCredential
 
 
 def setting(**texts: str) -> Edit:
@@ -428,7 +429,10 @@ def test_quotas_and_access_lists_in_the_store_are_warned_of(
         for path, texts in (
             ("/config/users/<default>", {"producer_byte_rate": "1000"}),
             ("/config/users/alice/clients/app", {"request_percentage": "10"}),
-            ("/config/users/bob", {"SCRAM-SHA-256": "salt"}),
+            (
+                "/config/users/bob",
+                {"SCRAM-SHA-256": ScramCredential(b"s", b"k", b"k", 1).to_text()},
+            ),
         ):
             data = znodes.encode_config(texts)
             await broker.store.multi([Create(path, data, make_parents=True)])

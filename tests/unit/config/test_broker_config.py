@@ -255,7 +255,6 @@ def test_bounds_for_single_hosts() -> None:
         ({"listeners": "PLAINTEXT://:70000"}, "NAME://host:port"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "different name"),
         ({"listeners": "OTHER://:9092"}, "no protocol for OTHER"),
-        ({"listeners": "SASL_SSL://localhost:9092"}, "only PLAINTEXT, SSL listeners are served"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot be advertised"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot be advertised"),
         ({"advertised.listeners": "SSL://h:1"}, "listeners has no SSL"),

@@ -14,16 +14,21 @@ from tidelog.config.topic import TOPIC_TABLE, validate_overrides
 
 SOURCE = Path(__file__).parents[3] / "src" / "tidelog"
 # What the broker reads. Tools and clients have keys of the same names.
-READERS = ("broker", "controller", "coordinator", "log", "network", "replication", "tls")
+READERS = ("broker", "controller", "coordinator", "log", "network", "replication", "sasl", "tls")
 
 # Keys that BrokerConfig turns into an attribute of another name.
 BROKER_ATTRIBUTES = {
     "authorizer.class.name": "has_authorizer",
     "broker.rack": "rack",
+    "connections.max.reauth.ms": "max_reauth_ms",
     "controller.listener.names": "listeners",
     "listener.security.protocol.map": "listeners",
     "log.dir": "log_dirs",
     "node.id": "broker_id",
+    "sasl.enabled.mechanisms": "mechanisms",
+    "sasl.jaas.config": "plain_users",
+    "sasl.mechanism.inter.broker.protocol": "inter_broker_login",
+    "sasl.server.max.receive.size": "max_receive_size",
     "security.inter.broker.protocol": "inter_broker_listener_name",
 }
 # Keys that LogConfig has under another name.
@@ -56,7 +61,7 @@ def source_of_readers() -> str:
 
 @cache
 def source_of_config() -> str:
-    return (SOURCE / "config" / "broker.py").read_text()
+    return "".join((SOURCE / "config" / name).read_text() for name in ("broker.py", "sasl.py"))
 
 
 def is_named(key: Key) -> bool:

@@ -77,17 +77,6 @@ def test_a_refused_key_may_be_set_to_its_default(key: Key) -> None:
     BrokerConfig({key.name: to_text(key.default) or ""})
 
 
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_a_listener_that_must_be_secured_is_refused_under_any_name(protocol: str) -> None:
-    with pytest.raises(ConfigError, match=f"needs {protocol}, but only PLAINTEXT, SSL"):
-        BrokerConfig(
-            {
-                "listeners": "PLAINTEXT://:9092,EXTERNAL://:9093",
-                "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,EXTERNAL:{protocol}",
-            }
-        )
-
-
 @pytest.mark.parametrize(
     "quorum",
     [

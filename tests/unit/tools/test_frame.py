@@ -48,7 +48,7 @@ def test_every_change_can_be_tried_out() -> None:
     }  # fmt: skip
     context = click.Context(root(), info_name="tidelog")
     without = []
-    for name in ("topic", "group", "config", "context", "txn", "reassign", "perf"):
+    for name in ("topic", "group", "user", "config", "context", "txn", "reassign", "perf"):
         group = root().get_command(context, name)
         assert isinstance(group, click.Group)
         for verb in group.list_commands(context):

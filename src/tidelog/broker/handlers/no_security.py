@@ -1,29 +1,26 @@
-"""What a broker answers that has no SASL and no quotas, as Kafka 3.9 without them.
+"""What a broker answers that has no quotas and no tokens, as Kafka 3.9 without them.
 
-    SaslHandshake v0-v1                 ILLEGAL_SASL_STATE (34): listeners are PLAINTEXT
+    SaslHandshake v0-v1                 ILLEGAL_SASL_STATE (34): on a PLAINTEXT listener, or when
+                                        the client has authenticated
     SaslAuthenticate v0-v2              ILLEGAL_SASL_STATE (34)
-    CreateDelegationToken v0-v3         DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64): tokens are given
-    RenewDelegationToken v0-v2          to those who have authenticated, and nobody has
+    CreateDelegationToken v0-v3         DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64) on a PLAINTEXT
+    RenewDelegationToken v0-v2          listener, else DELEGATION_TOKEN_AUTH_DISABLED (61)
     ExpireDelegationToken v0-v2
     DescribeDelegationToken v0-v3
     DescribeClientQuotas v0-v1          none, where the client may DESCRIBE_CONFIGS of the cluster
                                         (31) and the filter is one that Kafka takes (42, 35)
-    DescribeUserScramCredentials v0     none, where the client may DESCRIBE the cluster (31);
-                                        RESOURCE_NOT_FOUND (91) for a user that is named
 
 A client library that asks, or a tool that lists everything, is told so instead of being cut off.
-What would change any of it (AlterClientQuotas, AlterUserScramCredentials)
-is not served.
+What would change quotas (AlterClientQuotas) is not served.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from functools import singledispatch
 from typing import Final
 
-from tidelog.broker.authorized_operations import DESCRIBE, DESCRIBE_CONFIGS
+from tidelog.broker.authorized_operations import DESCRIBE_CONFIGS
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.message import Message
@@ -40,11 +37,6 @@ from tidelog.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
-from tidelog.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-)
 from tidelog.protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
@@ -60,7 +52,6 @@ from tidelog.protocol.messages.sasl_authenticate import (
 from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"  # what quotas are for
-NO_TOKEN: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 NO_TIMESTAMP: Final = -1
 FIRST_VERSION_WITH_REQUESTER: Final = 3  # of CreateDelegationToken
 
@@ -85,10 +76,19 @@ def _sasl_handshake(
 def _sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
+    asks_nobody = context.session.authenticator is None
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
-        error_message="This listener asks nobody to authenticate.",
+        error_message="This listener asks nobody to authenticate."
+        if asks_nobody
+        else "SaslAuthenticate request received after successful authentication",
     )
+
+
+def _no_token(context: RequestContext) -> ErrorCode:
+    if context.session.authenticator is None:
+        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
 @_answer.register
@@ -101,7 +101,7 @@ def _create_token(
         owner_type, owner = request.owner_principal_type or "", request.owner_principal_name
     has_requester = context.api_version >= FIRST_VERSION_WITH_REQUESTER
     return CreateDelegationTokenResponse(
-        error_code=NO_TOKEN,
+        error_code=_no_token(context),
         principal_type=owner_type,
         principal_name=owner,
         token_requester_principal_type=requester.type if has_requester else "",
@@ -116,21 +116,25 @@ def _create_token(
 def _renew_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=NO_TOKEN, expiry_timestamp_ms=NO_TIMESTAMP)
+    return RenewDelegationTokenResponse(
+        error_code=_no_token(context), expiry_timestamp_ms=NO_TIMESTAMP
+    )
 
 
 @_answer.register
 def _expire_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=NO_TOKEN, expiry_timestamp_ms=NO_TIMESTAMP)
+    return ExpireDelegationTokenResponse(
+        error_code=_no_token(context), expiry_timestamp_ms=NO_TIMESTAMP
+    )
 
 
 @_answer.register
 def _describe_tokens(
     request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
-    return DescribeDelegationTokenResponse(error_code=NO_TOKEN)
+    return DescribeDelegationTokenResponse(error_code=_no_token(context))
 
 
 @_answer.register
@@ -160,25 +164,3 @@ def _must_be_a_quota_filter(components: Iterable[ComponentData]) -> None:
         seen.add(kind)
     if IP in seen and len(seen) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A filter for ip stands alone.")
-
-
-@_answer.register
-def _describe_scram(
-    request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> DescribeUserScramCredentialsResponse:
-    if not context.may_on_cluster(DESCRIBE):
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeUserScramCredentialsResponse(error_code=code, error_message=code.text)
-    times = Counter(user.name for user in request.users or ())
-    return DescribeUserScramCredentialsResponse(
-        results=[_no_credential(name, count) for name, count in times.items()]
-    )
-
-
-def _no_credential(name: str, times: int) -> DescribeUserScramCredentialsResult:
-    code, message = ErrorCode.RESOURCE_NOT_FOUND, f"User '{name}' has no credential."
-    if not name:
-        message = "A user has a name."
-    elif times > 1:
-        code, message = ErrorCode.DUPLICATE_RESOURCE, f"User '{name}' is named twice."
-    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)

@@ -5,10 +5,8 @@ A password never leaves this process: the broker gets the salted password, as RF
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import Final, NamedTuple
 
 from tidelog.client.admin.asking import Asking, Found, Result, problem_of
@@ -42,24 +40,10 @@ from tidelog.protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from tidelog.sasl.scram import SALT_BYTES, ScramMechanism
 
 BROKERS_CHOICE: Final = -1
 _OWNER_VERSION: Final = 3
-_SALT_BYTES: Final = 24
-
-
-class ScramMechanism(IntEnum):
-    UNKNOWN = 0
-    SCRAM_SHA_256 = 1
-    SCRAM_SHA_512 = 2
-
-    @classmethod
-    def _missing_(cls, value: object) -> ScramMechanism:
-        return cls.UNKNOWN
-
-    @property
-    def hash_name(self) -> str:
-        return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
 
 class ScramCredential(NamedTuple):
@@ -278,7 +262,7 @@ def _principal_or_none(kind: str, name: str) -> Principal | None:
 
 
 def _upsertion(wanted: ScramUpsertion) -> ScramCredentialUpsertion:
-    salt = secrets.token_bytes(_SALT_BYTES) if wanted.salt is None else wanted.salt
+    salt = secrets.token_bytes(SALT_BYTES) if wanted.salt is None else wanted.salt
     password = wanted.password
     raw = password.encode() if isinstance(password, str) else password
     return ScramCredentialUpsertion(
@@ -286,7 +270,5 @@ def _upsertion(wanted: ScramUpsertion) -> ScramCredentialUpsertion:
         mechanism=wanted.mechanism,
         iterations=wanted.iterations,
         salt=salt,
-        salted_password=hashlib.pbkdf2_hmac(
-            wanted.mechanism.hash_name, raw, salt, wanted.iterations
-        ),
+        salted_password=wanted.mechanism.salted_password(raw, salt, wanted.iterations),
     )

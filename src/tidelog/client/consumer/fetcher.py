@@ -33,7 +33,13 @@ from tidelog.client.columns.batch_selection import select_batches
 from tidelog.client.consumer.fetch_buffer import FetchedPartition, FetchFailure
 from tidelog.client.consumer.fetch_session import FetchSession, SessionPartition
 from tidelog.client.consumer.subscription_state import Position
-from tidelog.client.errors import ClientError, CorruptRecordsFetched, UnsupportedByBroker, refused
+from tidelog.client.errors import (
+    AuthenticationFailed,
+    ClientError,
+    CorruptRecordsFetched,
+    UnsupportedByBroker,
+    refused,
+)
 from tidelog.client.network.backoff import Backoff
 from tidelog.client.network.cluster import Purpose
 from tidelog.client.network.metadata import LeaderAndEpoch, Node
@@ -193,7 +199,7 @@ class BrokerFetcher:
                 continue
             try:
                 is_fine = await self._fetch()
-            except UnsupportedByBroker as problem:
+            except (AuthenticationFailed, UnsupportedByBroker) as problem:
                 self._fail_all(asked, problem)
                 await self._awake.wait()
                 is_fine = False

@@ -77,6 +77,7 @@ class Positions:
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
+        self._cluster.raise_refusal()
         self._follow_leaders()
         now = self._cluster.clock.monotonic()
         if self._commits is None:

@@ -18,6 +18,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.client.errors import (
+    AuthenticationFailed,
     BrokerRefused,
     ClientError,
     Closed,
@@ -50,6 +51,7 @@ from tidelog.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tidelog.sasl.client_authenticator import SaslLogin
 from tidelog.tls.contexts import client_context
 from tidelog.tls.settings import TlsSettings
 from tidelog.types import NO_LEADER
@@ -124,8 +126,15 @@ class Cluster:
         loop = asyncio.get_running_loop()
         if self._surroundings is None:
             timer: Timer = loop if self._given_timer is None else self._given_timer
+            login = self.config.login
             self._surroundings = Surroundings(
-                self.config, loop, self.clock, timer, self._memory, self._tls
+                self.config,
+                loop,
+                self.clock,
+                timer,
+                self._memory,
+                self._tls,
+                None if login is None else SaslLogin(login),
             )
         assert self._surroundings.loop is loop, "the client belongs to another event loop"
         return self._surroundings
@@ -240,7 +249,9 @@ class Cluster:
         try:
             return await self._reachable(first)
         except ClientError as failed:
-            raise problem or failed from failed
+            if problem is None:
+                raise
+            raise problem from failed
 
     async def _from_any(self, ask: Callable[[int], Awaitable[T]]) -> T:
         tried: set[int] = set()
@@ -249,7 +260,9 @@ class Cluster:
             try:
                 node_id = await self.any_node(tried)
             except ClientError as failed:
-                raise problem or failed from failed
+                if problem is None:
+                    raise
+                raise problem from failed
             try:
                 return await ask(node_id)
             except (ConnectionFailed, RequestTimedOut, UnreadableAnswer) as failed:
@@ -272,7 +285,7 @@ class Cluster:
         for node_id in node_ids:
             try:
                 await peers[node_id].connect()
-            except Closed:
+            except (AuthenticationFailed, Closed):
                 raise
             except ClientError as failed:
                 problem = failed
@@ -368,6 +381,12 @@ class Cluster:
             await self._refresh.watched_now()
             return
         await self._refresh.now(None if names is None else set(names), may_create=may_create)
+
+    def raise_refusal(self) -> None:
+        """Raises AuthenticationFailed once, where the background has met it."""
+        refusal = self._refresh.take_refusal()
+        if refusal is not None:
+            raise refusal
 
     def refresh_soon(self) -> None:
         """Asks anew for what is watched, after retry.backoff.ms."""

@@ -1,10 +1,10 @@
 """One connection to one broker, on the event loop: requests out, answers in, in the same order.
 
-`open_connection` connects and negotiates versions; from then on `send` may be called at any time,
-also before earlier requests are answered, because a broker answers in order. A large answer arrives
-in memory of its own, and the `records` in the message are views of it (`frames.py`). Records in a
-request leave as they are, without being joined with the rest; nobody may change them until the
-answer is there.
+`open_connection` connects, negotiates versions and logs in (`sasl`); from then on `send` may be
+called at any time, also before earlier requests are answered, because a broker answers in order. A
+large answer arrives in memory of its own, and the `records` in the message are views of it
+(`frames.py`). Records in a request leave as they are, without being joined with the rest; nobody
+may change them until the answer is there.
 
 Every failure closes the connection and fails everything that waits for an answer: with
 ConnectionFailed, RequestTimedOut or UnreadableAnswer. The broker may or may not have done what was
@@ -13,12 +13,16 @@ asked. A request whose future was cancelled stays in the order, and its answer i
 A broker whose quota is exceeded says how long it will not listen (KIP-219). Requests wait here for
 that time, so that their own time does not begin before; at most for request.timeout.ms, because a
 broker may say anything.
+
+A broker may end sessions after a time (KIP-368). Before that, the first request that comes waits
+until the client has authenticated again, on the same connection and behind what is in flight.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import select
 import socket
 import time
@@ -28,6 +32,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from tidelog import __version__
 from tidelog.client.errors import (
+    AuthenticationFailed,
     ClientError,
     Closed,
     ConnectionFailed,
@@ -47,6 +52,13 @@ from tidelog.protocol.message import Message, RecordsMessage
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
+from tidelog.sasl.client_authenticator import (
+    REAUTH_FROM,
+    REAUTH_TO,
+    AuthenticationRefused,
+    SaslLogin,
+)
+from tidelog.supervisor import report
 from tidelog.tls.handshake import HandshakeFailed, HandshakeProblem
 from tidelog.tls.transport import TlsTransport
 from tidelog.transport import PlainTransport, Want
@@ -87,6 +99,7 @@ class Surroundings(NamedTuple):
     timer: Timer
     memory: FrameMemory
     tls: ssl.SSLContext | None = None  # where security.protocol says so
+    login: SaslLogin | None = None
 
     @property
     def frame_bytes_max(self) -> int:
@@ -109,6 +122,11 @@ class _Held(NamedTuple):
     future: asyncio.Future[Message]
 
 
+_TOKEN_KEY: Final = (
+    -1
+)  # in the place of an api key: a frame without a header, as old brokers exchange
+
+
 class _InFlight:
     __slots__ = ("api_key", "correlation_id", "deadline", "future", "timeout_s", "version")
 
@@ -119,7 +137,7 @@ class _InFlight:
         correlation_id: int,
         timeout_s: float,
         deadline: float,
-        future: asyncio.Future[Message],
+        future: asyncio.Future[Message] | asyncio.Future[bytes],
     ) -> None:
         self.api_key = api_key
         self.version = version
@@ -146,6 +164,9 @@ class Connection:
         self._loop = around.loop
         self._clock = around.clock
         self._timer = around.timer
+        self._login = around.login
+        self._reauthenticate_at: float | None = None  # of a session that has an end
+        self._authenticating: asyncio.Task[None] | None = None  # anew; requests wait for it
         self._client_id = around.config.text("client.id")
         self._request_timeout_s = around.config.seconds("request.timeout.ms")
         self._reader = FrameReader(around.frame_bytes_max, around.memory)
@@ -183,6 +204,8 @@ class Connection:
         future = self._loop.create_future() if future is None else future
         if not self.is_open:
             _fail(future, ConnectionFailed(f"broker {self.broker}: the connection is closed"))
+        elif self._reauthenticate_at is not None and self._must_reauthenticate():
+            self._held.append(_Held(request, version, timeout_s, expects_answer, future))
         elif self._held or self._throttled_until > self._clock.monotonic():
             self._hold(_Held(request, version, timeout_s, expects_answer, future))
         else:
@@ -219,10 +242,87 @@ class Connection:
 
     def _let_go(self) -> None:
         self._release = None
+        if self._authenticating is not None:
+            return
         held, self._held = self._held, []
         for asked in held:
             if self.is_open and not asked.future.done():
                 self._put_on_wire(asked)
+
+    # Authentication
+
+    async def authenticate(self) -> None:
+        """Logs in, at first or anew; nothing else is sent meanwhile."""
+        assert self._login is not None
+        versions = self.versions
+        handshake_version = versions.version(ApiKey.SASL_HANDSHAKE)
+        authenticate_version = 0
+        if handshake_version > 0:
+            authenticate_version = versions.version(ApiKey.SASL_AUTHENTICATE)
+        began_at = self._clock.monotonic()
+        try:
+            lifetime_ms = await self._login.authenticate(
+                self,
+                handshake_version=handshake_version,
+                authenticate_version=authenticate_version,
+            )
+        except AuthenticationRefused as refusal:
+            raise AuthenticationFailed(f"broker {self.broker}: {refusal}", refusal.code) from None
+        except ConnectionFailed as problem:
+            if handshake_version > 0:
+                raise
+            raise ConnectionFailed(
+                f"{problem} (while authenticating with {self._login.mechanism}; brokers before 1.0 "
+                "hang up on wrong credentials)"
+            ) from problem
+        self._reauthenticate_at = None
+        if lifetime_ms > 0:
+            part = random.uniform(REAUTH_FROM, REAUTH_TO)
+            self._reauthenticate_at = began_at + lifetime_ms * part / 1000
+
+    def ask(self, request: Message, version: int) -> asyncio.Future[Message]:
+        """For `SaslLogin`: past what waits."""
+        future: asyncio.Future[Message] = self._loop.create_future()
+        if self.is_open:
+            self._put_on_wire(_Held(request, version, None, True, future))
+        else:
+            _fail(future, ConnectionFailed(f"broker {self.broker}: the connection is closed"))
+        return future
+
+    def exchange(self, token: bytes) -> asyncio.Future[bytes]:
+        """For `SaslLogin`: a frame without a header, answered by such a one."""
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        if not self.is_open:
+            _fail(future, ConnectionFailed(f"broker {self.broker}: the connection is closed"))
+            return future
+        now = self._clock.monotonic()
+        deadline = now + self._request_timeout_s
+        self._waiting.append(_InFlight(_TOKEN_KEY, 0, 0, self._request_timeout_s, deadline, future))
+        self._watch_deadline(now, deadline)
+        self._write([_pack_length(len(token)) + token])
+        return future
+
+    def _must_reauthenticate(self) -> bool:
+        """Whether requests have to wait for that."""
+        if self._authenticating is not None:
+            return True
+        assert self._reauthenticate_at is not None
+        if self._clock.monotonic() < self._reauthenticate_at:
+            return False
+        self._authenticating = self._loop.create_task(self._reauthenticate())
+        report("authenticating anew", self._authenticating)
+        return True
+
+    async def _reauthenticate(self) -> None:
+        try:
+            await self.authenticate()
+        except ClientError as problem:
+            self._fail(problem)
+            return
+        finally:
+            self._authenticating = None
+        if self._release is None:
+            self._let_go()
 
     async def call(
         self,
@@ -342,8 +442,13 @@ class Connection:
     def _take(self, frame: memoryview) -> None:
         if not self.is_open:
             return
-        (correlation_id,) = _unpack_correlation_id(frame)
         expected = self._waiting[0] if self._waiting else None
+        if expected is not None and expected.api_key == _TOKEN_KEY:
+            self._waiting.popleft()
+            if not expected.future.done():
+                cast("asyncio.Future[bytes]", expected.future).set_result(bytes(frame))
+            return
+        (correlation_id,) = _unpack_correlation_id(frame)
         if expected is None or correlation_id != expected.correlation_id:
             wanted = "none" if expected is None else expected.correlation_id
             self._fail(
@@ -370,7 +475,7 @@ class Connection:
         if throttle_s > 0 and self._is_mutual:
             self._throttled_until = now + min(throttle_s, self._request_timeout_s)
         if not expected.future.done():
-            expected.future.set_result(message)
+            cast("asyncio.Future[Message]", expected.future).set_result(message)
 
     @property
     def _is_mutual(self) -> bool:
@@ -401,7 +506,7 @@ class Connection:
         if first.deadline > now:
             self._watch_deadline(now, first.deadline)
             return
-        name = ApiKey(first.api_key).name
+        name = "a SASL token" if first.api_key == _TOKEN_KEY else ApiKey(first.api_key).name
         problem = RequestTimedOut(
             f"broker {self.broker}: no answer to {name} within {round(first.timeout_s * 1000)} ms "
             "(request.timeout.ms)"
@@ -455,7 +560,7 @@ def _nobody_listens(_: ClientError) -> None:
     pass
 
 
-def _fail(future: asyncio.Future[Message], problem: ClientError) -> None:
+def _fail(future: asyncio.Future[Message] | asyncio.Future[bytes], problem: ClientError) -> None:
     if not future.done():
         future.set_exception(problem)
         future.exception()  # whoever lost interest in it need not be told by a log line
@@ -503,7 +608,8 @@ def _after(parts: list[Memory] | list[memoryview], sent: int) -> list[memoryview
 async def open_connection(
     name: str, address: Address, around: Surroundings, setup_s: float
 ) -> Connection:
-    """Connected, with versions negotiated. Each address of the host gets `setup_s` seconds."""
+    """Connected, with versions negotiated and logged in. Each address of the host gets `setup_s`
+    seconds."""
     try:
         return await _open(name, address, around, setup_s, API_VERSIONS_FIRST_TRY)
     except _HungUp:
@@ -529,6 +635,12 @@ async def _open(
     except BaseException:
         connection.close()
         raise
+    if around.login is not None:
+        try:
+            await connection.authenticate()
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 

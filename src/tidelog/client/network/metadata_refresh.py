@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tidelog.client.errors import ClientError, Closed
+from tidelog.client.errors import AuthenticationFailed, ClientError, Closed
 from tidelog.client.network.backoff import Backoff
 from tidelog.clock import pause
 from tidelog.supervisor import keep_going, report
@@ -60,6 +60,14 @@ class MetadataRefresh:
         self._background: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None
         self._is_closed = False
+        self._refusal: AuthenticationFailed | None = None  # that nobody has been told
+
+    def take_refusal(self) -> AuthenticationFailed | None:
+        """Why the background stopped asking; told once."""
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            self.soon()
+        return refusal
 
     async def close(self) -> None:
         self._is_closed = True
@@ -136,6 +144,8 @@ class MetadataRefresh:
             self._wake.clear()
             try:
                 await self.watched_now()
+            except AuthenticationFailed as problem:
+                self._refusal = problem  # asked again only when somebody wants to know
             except ClientError:
                 self._wake.set()
             else:

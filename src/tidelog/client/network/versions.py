@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SPOKEN: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.SASL_HANDSHAKE: (0, 1),  # 1 (1.0): tokens in SaslAuthenticate requests
+    ApiKey.SASL_AUTHENTICATE: (0, 2),  # 1 (2.2): sessions that end
     ApiKey.METADATA: (1, 13),  # 4 (0.11): a look-up that creates no topic
     # Producer
     ApiKey.PRODUCE: (2, 13),  # 3 (0.11): the v2 format; 12 (4.0): transactions without add

@@ -3,8 +3,8 @@
 `send.buffer.bytes` and `receive.buffer.bytes` alone differ: Kafka fixes them at 128 and 32 to
 64 KiB, here the operating system grows them as needed unless they are set.
 
-The rows of SASL are known so that a configuration file of Kafka's clients can be read;
-`security.protocol` says what can be spoken.
+Rows of SASL mechanisms that are not spoken are known so that a configuration file of Kafka's
+clients can be read; `sasl.mechanism` says what can be spoken.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tidelog.config.definition import (
     PASSWORD,
     SHORT,
     STRING,
+    Effect,
     InvalidValue,
     Key,
     NonEmpty,
@@ -41,8 +42,10 @@ COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _NO_METRICS: Final = harmless("No metrics reporters run in this client.")
-_NO_TLS: Final = harmless("SASL alone uses it, and security.protocol refuses that.")
 _OPENSSL: Final = harmless("It chooses among Java's implementations; here OpenSSL does the work.")
+_NO_KERBEROS: Final = harmless("GSSAPI alone uses it, and sasl.mechanism refuses that.")
+_NO_OAUTH: Final = harmless("OAUTHBEARER alone uses it, and sasl.mechanism refuses that.")
+_NO_CLASS: Final = refused("Java classes cannot be loaded here; remove the key")
 _FIVE_MINUTES: Final = 5 * 60 * 1000
 _NINE_MINUTES: Final = 9 * 60 * 1000
 _MIB: Final = 1024 * 1024
@@ -84,12 +87,8 @@ def _openssl(name: str, default: str | None = None) -> Key:
     return Key(name, STRING, default, "As in Kafka.", effect=_OPENSSL)
 
 
-def _tls(name: str, default: str | None = None) -> Key:
-    return Key(name, STRING, default, "As in Kafka.", effect=_NO_TLS)
-
-
-def _tls_secret(name: str) -> Key:
-    return Key(name, PASSWORD, None, "As in Kafka.", effect=_NO_TLS)
+def _sasl(name: str, effect: Effect, default: str | None = None) -> Key:
+    return Key(name, STRING, default, "As in Kafka.", effect=effect)
 
 
 SECURITY_KEYS: Final = (
@@ -97,7 +96,7 @@ SECURITY_KEYS: Final = (
         "security.protocol",
         STRING,
         "PLAINTEXT",
-        "How to speak to brokers: PLAINTEXT, or SSL.",
+        "How to speak to brokers: with or without TLS, with or without SASL.",
         valid=OneOf(*SECURITY_PROTOCOLS, ignore_case=True),
     ),
     _openssl("security.providers"),
@@ -201,71 +200,99 @@ SECURITY_KEYS: Final = (
     _openssl("ssl.provider"),
     _openssl("ssl.secure.random.implementation"),
     _openssl("ssl.trustmanager.algorithm", "PKIX"),
-    _tls("sasl.client.callback.handler.class"),
-    _tls_secret("sasl.jaas.config"),
-    _tls("sasl.kerberos.kinit.cmd", "/usr/bin/kinit"),
-    Key("sasl.kerberos.min.time.before.relogin", LONG, 60_000, "As in Kafka.", effect=_NO_TLS),
-    _tls("sasl.kerberos.service.name"),
-    Key("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, "As in Kafka.", effect=_NO_TLS),
-    Key("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, "As in Kafka.", effect=_NO_TLS),
-    _tls("sasl.login.callback.handler.class"),
-    _tls("sasl.login.class"),
-    Key("sasl.login.connect.timeout.ms", INT, None, "As in Kafka.", effect=_NO_TLS),
-    Key("sasl.login.read.timeout.ms", INT, None, "As in Kafka.", effect=_NO_TLS),
-    Key("sasl.login.refresh.buffer.seconds", SHORT, 300, "As in Kafka.", effect=_NO_TLS),
-    Key("sasl.login.refresh.min.period.seconds", SHORT, 60, "As in Kafka.", effect=_NO_TLS),
-    Key("sasl.login.refresh.window.factor", DOUBLE, 0.8, "As in Kafka.", effect=_NO_TLS),
-    Key("sasl.login.refresh.window.jitter", DOUBLE, 0.05, "As in Kafka.", effect=_NO_TLS),
-    Key("sasl.login.retry.backoff.max.ms", LONG, 10_000, "As in Kafka.", effect=_NO_TLS),
-    Key("sasl.login.retry.backoff.ms", LONG, 100, "As in Kafka.", effect=_NO_TLS),
-    _tls("sasl.mechanism", "GSSAPI"),
-    _tls("sasl.oauthbearer.assertion.algorithm", "RS256"),
-    _tls("sasl.oauthbearer.assertion.claim.aud"),
-    Key("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, "As in Kafka.", effect=_NO_TLS),
-    _tls("sasl.oauthbearer.assertion.claim.iss"),
+    _sasl("sasl.client.callback.handler.class", _NO_CLASS),
+    Key(
+        "sasl.jaas.config",
+        PASSWORD,
+        None,
+        "What to log in with: the login module of the mechanism, with username and password.",
+    ),
+    _sasl("sasl.kerberos.kinit.cmd", _NO_KERBEROS, "/usr/bin/kinit"),
+    Key("sasl.kerberos.min.time.before.relogin", LONG, 60_000, "As in Kafka.", effect=_NO_KERBEROS),
+    _sasl("sasl.kerberos.service.name", _NO_KERBEROS),
+    Key("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, "As in Kafka.", effect=_NO_KERBEROS),
+    Key(
+        "sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, "As in Kafka.", effect=_NO_KERBEROS
+    ),
+    _sasl("sasl.login.callback.handler.class", _NO_CLASS),
+    _sasl("sasl.login.class", _NO_CLASS),
+    Key("sasl.login.connect.timeout.ms", INT, None, "As in Kafka.", effect=_NO_OAUTH),
+    Key("sasl.login.read.timeout.ms", INT, None, "As in Kafka.", effect=_NO_OAUTH),
+    Key("sasl.login.refresh.buffer.seconds", SHORT, 300, "As in Kafka.", effect=_NO_OAUTH),
+    Key("sasl.login.refresh.min.period.seconds", SHORT, 60, "As in Kafka.", effect=_NO_OAUTH),
+    Key("sasl.login.refresh.window.factor", DOUBLE, 0.8, "As in Kafka.", effect=_NO_OAUTH),
+    Key("sasl.login.refresh.window.jitter", DOUBLE, 0.05, "As in Kafka.", effect=_NO_OAUTH),
+    Key("sasl.login.retry.backoff.max.ms", LONG, 10_000, "As in Kafka.", effect=_NO_OAUTH),
+    Key("sasl.login.retry.backoff.ms", LONG, 100, "As in Kafka.", effect=_NO_OAUTH),
+    Key(
+        "sasl.mechanism",
+        STRING,
+        "GSSAPI",
+        "How to log in: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. The default is refused.",
+    ),
+    _sasl("sasl.oauthbearer.assertion.algorithm", _NO_OAUTH, "RS256"),
+    _sasl("sasl.oauthbearer.assertion.claim.aud", _NO_OAUTH),
+    Key("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, "As in Kafka.", effect=_NO_OAUTH),
+    _sasl("sasl.oauthbearer.assertion.claim.iss", _NO_OAUTH),
     Key(
         "sasl.oauthbearer.assertion.claim.jti.include",
         BOOLEAN,
         False,
         "As in Kafka.",
-        effect=_NO_TLS,
+        effect=_NO_OAUTH,
     ),
-    Key("sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, "As in Kafka.", effect=_NO_TLS),
-    _tls("sasl.oauthbearer.assertion.claim.sub"),
-    _tls("sasl.oauthbearer.assertion.file"),
-    _tls("sasl.oauthbearer.assertion.private.key.file"),
-    _tls_secret("sasl.oauthbearer.assertion.private.key.passphrase"),
-    _tls("sasl.oauthbearer.assertion.template.file"),
-    _tls("sasl.oauthbearer.client.credentials.client.id"),
-    _tls_secret("sasl.oauthbearer.client.credentials.client.secret"),
-    Key("sasl.oauthbearer.clock.skew.seconds", INT, 30, "As in Kafka.", effect=_NO_TLS),
-    _tls("sasl.oauthbearer.expected.audience"),
-    _tls("sasl.oauthbearer.expected.issuer"),
-    Key("sasl.oauthbearer.header.urlencode", BOOLEAN, False, "As in Kafka.", effect=_NO_TLS),
+    Key("sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, "As in Kafka.", effect=_NO_OAUTH),
+    _sasl("sasl.oauthbearer.assertion.claim.sub", _NO_OAUTH),
+    _sasl("sasl.oauthbearer.assertion.file", _NO_OAUTH),
+    _sasl("sasl.oauthbearer.assertion.private.key.file", _NO_OAUTH),
     Key(
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, "As in Kafka.", effect=_NO_TLS
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        PASSWORD,
+        None,
+        "As in Kafka.",
+        effect=_NO_OAUTH,
+    ),
+    _sasl("sasl.oauthbearer.assertion.template.file", _NO_OAUTH),
+    _sasl("sasl.oauthbearer.client.credentials.client.id", _NO_OAUTH),
+    Key(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        PASSWORD,
+        None,
+        "As in Kafka.",
+        effect=_NO_OAUTH,
+    ),
+    Key("sasl.oauthbearer.clock.skew.seconds", INT, 30, "As in Kafka.", effect=_NO_OAUTH),
+    _sasl("sasl.oauthbearer.expected.audience", _NO_OAUTH),
+    _sasl("sasl.oauthbearer.expected.issuer", _NO_OAUTH),
+    Key("sasl.oauthbearer.header.urlencode", BOOLEAN, False, "As in Kafka.", effect=_NO_OAUTH),
+    Key(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        LONG,
+        3_600_000,
+        "As in Kafka.",
+        effect=_NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         LONG,
         10_000,
         "As in Kafka.",
-        effect=_NO_TLS,
+        effect=_NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         LONG,
         100,
         "As in Kafka.",
-        effect=_NO_TLS,
+        effect=_NO_OAUTH,
     ),
-    _tls("sasl.oauthbearer.jwks.endpoint.url"),
-    _tls("sasl.oauthbearer.jwt.retriever.class"),
-    _tls("sasl.oauthbearer.jwt.validator.class"),
-    _tls("sasl.oauthbearer.scope"),
-    _tls("sasl.oauthbearer.scope.claim.name", "scope"),
-    _tls("sasl.oauthbearer.sub.claim.name", "sub"),
-    _tls("sasl.oauthbearer.token.endpoint.url"),
+    _sasl("sasl.oauthbearer.jwks.endpoint.url", _NO_OAUTH),
+    _sasl("sasl.oauthbearer.jwt.retriever.class", _NO_CLASS),
+    _sasl("sasl.oauthbearer.jwt.validator.class", _NO_CLASS),
+    _sasl("sasl.oauthbearer.scope", _NO_OAUTH),
+    _sasl("sasl.oauthbearer.scope.claim.name", _NO_OAUTH, "scope"),
+    _sasl("sasl.oauthbearer.sub.claim.name", _NO_OAUTH, "sub"),
+    _sasl("sasl.oauthbearer.token.endpoint.url", _NO_OAUTH),
 )
 
 SHARED_KEYS: Final = (

@@ -34,7 +34,6 @@ KEYS: Final = (
         "Delay before a connection that failed to authenticate is closed.",
         valid=at_least(0),
         importance=LOW,
-        effect=harmless("Nobody authenticates: SASL and TLS listeners are refused."),
     ),
     Key(
         "connections.max.idle.ms",
@@ -68,8 +67,7 @@ KEYS: Final = (
         "listener.security.protocol.map",
         STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol each listener name stands for, as NAME:PROTOCOL,... PLAINTEXT and "
-        "SSL are served.",
+        "Which security protocol each listener name stands for, as NAME:PROTOCOL,...",
         importance=LOW,
     ),
     Key(
@@ -140,8 +138,7 @@ KEYS: Final = (
         "security.inter.broker.protocol",
         STRING,
         "PLAINTEXT",
-        "Security protocol between brokers: PLAINTEXT or SSL. Not together with "
-        "inter.broker.listener.name.",
+        "Security protocol between brokers. Not together with inter.broker.listener.name.",
         valid=OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
     Key(

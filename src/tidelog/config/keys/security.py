@@ -26,10 +26,11 @@ from tidelog.config.definition import (
 NO_TOKENS: Final = harmless("Delegation tokens are not served.")
 NO_TOKEN_KEY: Final = refused("delegation tokens are not served; remove the key")
 NO_PASSWORDS: Final = harmless("No password is stored, so none is encrypted.")
-NO_SASL: Final = harmless("Only a SASL listener uses it, and those are refused.")
-SASL_REFUSED: Final = refused(
-    "SASL is not served, so nobody would have to authenticate; remove the key and keep the "
-    "listeners on a network that you trust"
+NO_KERBEROS: Final = harmless("Only GSSAPI uses it, and that mechanism is refused.")
+NO_OAUTH: Final = harmless("Only OAUTHBEARER uses it, and that mechanism is refused.")
+NO_SASL_CLASS: Final = refused(
+    "Java classes cannot be loaded here, so clients would be asked in another way than you mean; "
+    "remove the key"
 )
 OPENSSL: Final = harmless("It chooses among Java's implementations; here OpenSSL does the work.")
 NO_ENGINES: Final = refused("Java classes cannot be loaded here; remove the key")
@@ -64,8 +65,8 @@ KEYS: Final = (
         "connections.max.reauth.ms",
         LONG,
         0,
-        "Age at which a SASL session must authenticate anew.",
-        effect=NO_SASL,
+        "Age at which a SASL session must authenticate anew; 0: never. May be set for a listener "
+        "and for a mechanism.",
     ),
     Key(
         "delegation.token.expiry.check.interval.ms",
@@ -169,23 +170,23 @@ KEYS: Final = (
         CLASS,
         None,
         "Callback class of SASL clients.",
-        effect=NO_SASL,
+        effect=NO_SASL_CLASS,
     ),
     Key(
         "sasl.enabled.mechanisms",
         LIST,
         ("GSSAPI",),
-        "SASL mechanisms that are served.",
+        "SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. A SASL "
+        "listener needs the key, because the default is refused.",
         dynamic=PER_BROKER,
-        effect=SASL_REFUSED,
     ),
     Key(
         "sasl.jaas.config",
         PASSWORD,
         None,
-        "Login settings of SASL in JAAS form.",
+        "Login settings of SASL in JAAS form, for listeners and mechanisms without "
+        "listener.name.<listener>.<mechanism>.sasl.jaas.config.",
         dynamic=PER_BROKER,
-        effect=SASL_REFUSED,
     ),
     Key(
         "sasl.kerberos.kinit.cmd",
@@ -193,7 +194,7 @@ KEYS: Final = (
         "/usr/bin/kinit",
         "Path of kinit.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_KERBEROS,
     ),
     Key(
         "sasl.kerberos.min.time.before.relogin",
@@ -201,7 +202,7 @@ KEYS: Final = (
         60_000,
         "Shortest pause between two Kerberos logins.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_KERBEROS,
     ),
     Key(
         "sasl.kerberos.principal.to.local.rules",
@@ -209,7 +210,7 @@ KEYS: Final = (
         ("DEFAULT",),
         "Rules that map Kerberos principals to short names.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_KERBEROS,
     ),
     Key(
         "sasl.kerberos.service.name",
@@ -217,7 +218,7 @@ KEYS: Final = (
         None,
         "Kerberos name of the broker's service.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_KERBEROS,
     ),
     Key(
         "sasl.kerberos.ticket.renew.jitter",
@@ -225,7 +226,7 @@ KEYS: Final = (
         0.05,
         "Random share of the time at which a ticket is renewed.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_KERBEROS,
     ),
     Key(
         "sasl.kerberos.ticket.renew.window.factor",
@@ -233,23 +234,23 @@ KEYS: Final = (
         0.8,
         "Share of a ticket's life after which it is renewed.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_KERBEROS,
     ),
     Key(
         "sasl.login.callback.handler.class",
         CLASS,
         None,
         "Callback class of the login.",
-        effect=NO_SASL,
+        effect=NO_SASL_CLASS,
     ),
-    Key("sasl.login.class", CLASS, None, "Class that logs in.", effect=NO_SASL),
+    Key("sasl.login.class", CLASS, None, "Class that logs in.", effect=NO_SASL_CLASS),
     Key(
         "sasl.login.connect.timeout.ms",
         INT,
         None,
         "Connection timeout towards an OAuth server.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.read.timeout.ms",
@@ -257,7 +258,7 @@ KEYS: Final = (
         None,
         "Read timeout towards an OAuth server.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.refresh.buffer.seconds",
@@ -265,7 +266,7 @@ KEYS: Final = (
         300,
         "Time left of a credential below which it is refreshed at once.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.refresh.min.period.seconds",
@@ -273,7 +274,7 @@ KEYS: Final = (
         60,
         "Shortest pause between two refreshes of a credential.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.refresh.window.factor",
@@ -281,7 +282,7 @@ KEYS: Final = (
         0.8,
         "Share of a credential's life after which it is refreshed.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.refresh.window.jitter",
@@ -289,7 +290,7 @@ KEYS: Final = (
         0.05,
         "Random share of the time at which a credential is refreshed.",
         dynamic=PER_BROKER,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.retry.backoff.max.ms",
@@ -297,7 +298,7 @@ KEYS: Final = (
         10_000,
         "Longest pause between two tries to log in.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.retry.backoff.ms",
@@ -305,15 +306,14 @@ KEYS: Final = (
         100,
         "First pause between two tries to log in.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.mechanism.inter.broker.protocol",
         STRING,
         "GSSAPI",
-        "SASL mechanism between brokers.",
+        "SASL mechanism between brokers, where their listener has SASL.",
         dynamic=PER_BROKER,
-        effect=SASL_REFUSED,
     ),
     Key(
         "sasl.oauthbearer.clock.skew.seconds",
@@ -321,7 +321,7 @@ KEYS: Final = (
         30,
         "Difference of clocks allowed towards an OAuth server.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.expected.audience",
@@ -329,7 +329,7 @@ KEYS: Final = (
         None,
         "Audience a token must be meant for.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.expected.issuer",
@@ -337,7 +337,7 @@ KEYS: Final = (
         None,
         "Issuer a token must come from.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
@@ -345,7 +345,7 @@ KEYS: Final = (
         3_600_000,
         "How often the key set is fetched again.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
@@ -353,7 +353,7 @@ KEYS: Final = (
         10_000,
         "Longest pause between two tries to fetch the key set.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
@@ -361,14 +361,14 @@ KEYS: Final = (
         100,
         "First pause between two tries to fetch the key set.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.url",
         STRING,
         None,
         "Where the key set comes from.",
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.scope.claim.name",
@@ -376,7 +376,7 @@ KEYS: Final = (
         "scope",
         "Name of the claim that holds the scope.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.sub.claim.name",
@@ -384,28 +384,27 @@ KEYS: Final = (
         "sub",
         "Name of the claim that holds the subject.",
         importance=LOW,
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.token.endpoint.url",
         STRING,
         None,
         "Where tokens come from.",
-        effect=NO_SASL,
+        effect=NO_OAUTH,
     ),
     Key(
         "sasl.server.callback.handler.class",
         CLASS,
         None,
         "Callback class of the SASL server.",
-        effect=SASL_REFUSED,
+        effect=NO_SASL_CLASS,
     ),
     Key(
         "sasl.server.max.receive.size",
         INT,
         524_288,
         "Largest SASL message before a client is authenticated.",
-        effect=NO_SASL,
     ),
     Key(
         "security.providers",

@@ -43,6 +43,7 @@ SECTIONS: Final = {
     "Clusters": {
         "cluster": Lazy("cluster", "brokers, health, log directories and features"),
         "group": Lazy("group", "list, describe, reset and delete consumer groups"),
+        "user": Lazy("user", "list, make and delete users that log in with SCRAM"),
         "config": Lazy("config", "settings of topics, brokers, groups and clients"),
         "txn": Lazy("transactions", "list, describe and abort transactions, find those that hang"),
         "reassign": Lazy("reassign", "move replicas between brokers"),
@@ -61,7 +62,13 @@ SECTIONS: Final = {
         "kafka": Lazy("kafka", "Kafka's own tools by their names and flags"),
     },
 }
-ALIASES: Final = {"groups": "group", "transactions": "txn", "topics": "topic", "configs": "config"}
+ALIASES: Final = {
+    "groups": "group",
+    "transactions": "txn",
+    "topics": "topic",
+    "configs": "config",
+    "users": "user",
+}
 
 
 def root() -> LazyGroup:

@@ -381,7 +381,8 @@ def _alter_quotas(
 def _alter_credentials(
     admin: Admin, user: str, added: Mapping[str, str], deleted: Sequence[str]
 ) -> None:
-    from tidelog.client.admin.credentials import ScramDeletion, ScramMechanism, ScramUpsertion
+    from tidelog.client.admin.credentials import ScramDeletion, ScramUpsertion
+    from tidelog.sasl.scram import ScramMechanism
 
     changes: list[ScramDeletion | ScramUpsertion] = [
         ScramDeletion(user, ScramMechanism[key.replace("-", "_")]) for key in deleted
@@ -389,7 +390,7 @@ def _alter_credentials(
     for key, text in added.items():
         match = SCRAM_VALUE.fullmatch(text)
         if match is None:
-            raise ToolFailed(f"Invalid credential property {key}={text}")
+            raise ToolFailed(f"Invalid credential property {key}: it needs password=...")
         given = match[1] if match[1] not in (None, "", "-1") else SCRAM_ITERATIONS
         mechanism = ScramMechanism[key.replace("-", "_")]
         changes.append(ScramUpsertion(user, mechanism, match[2], int(given)))

@@ -10,7 +10,7 @@ import pytest
 from tests.support.scripted_broker import HangUp, NoAnswer, ScriptedCluster, run
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.configs import AlterConfig, ConfigResource, ConfigResourceType
-from tidelog.client.admin.credentials import ScramMechanism, ScramUpsertion
+from tidelog.client.admin.credentials import ScramUpsertion
 from tidelog.client.admin.offsets import LATEST, MAX_TIMESTAMP
 from tidelog.client.admin.partitions import ElectionType
 from tidelog.client.admin.topics import NewTopic
@@ -76,6 +76,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from tidelog.protocol.messages.metadata import MetadataRequest
+from tidelog.sasl.scram import ScramMechanism
 from tidelog.types import TopicPartition, Uuid
 
 KAFKA_0_10 = {

@@ -124,8 +124,9 @@ def test_without_any_broker_the_error_names_one_and_the_reason() -> None:
     async def story() -> None:
         port = refused_port()
         client = client_of(f"127.0.0.1:{port}")
-        with pytest.raises(ConnectionFailed, match=rf"127\.0\.0\.1:{port}.*refused"):
+        with pytest.raises(ConnectionFailed, match=rf"127\.0\.0\.1:{port}.*refused") as raised:
             await client.refresh()
+        assert raised.value.__cause__ is not raised.value, "who looks for causes would not end"
         await client.close()
 
     run(story)

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.client import AdminConfig
+from tidelog.config.definition import ConfigError
+from tidelog.config.description import BrokerLayers
+from tidelog.config.jaas import PLAIN_MODULE, SCRAM_MODULE
+from tidelog.config.sasl import Login
+
+LISTENERS = {"listeners": "PLAINTEXT://127.0.0.1:9092,SASL_PLAINTEXT://127.0.0.1:9093"}
+OWN = "listener.name.sasl_plaintext."
+USERS = {f"{OWN}plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="hush";'}
+PLAIN = {**LISTENERS, "sasl.enabled.mechanisms": "PLAIN", **USERS}
+IN_CLUSTER = {
+    **PLAIN,
+    "zookeeper.connect": "127.0.0.1:2181",
+    "inter.broker.listener.name": "SASL_PLAINTEXT",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+}
+BROKERS_OWN = f'{PLAIN_MODULE} required username="broker" password="hush" user_broker="hush";'
+
+
+def test_a_listener_has_its_mechanisms_and_users() -> None:
+    listener = BrokerConfig(PLAIN).sasl_listeners["SASL_PLAINTEXT"]
+    assert (listener.mechanisms, listener.plain_users) == (("PLAIN",), {"alice": "hush"})
+    assert (listener.max_receive_size, listener.max_reauth_ms) == (524_288, {"PLAIN": 0})
+    assert "hush" not in repr(listener)
+
+
+def test_listeners_and_mechanisms_have_settings_of_their_own() -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "PLAINTEXT://:1,IN://:2,OUT://:3",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,IN:SASL_PLAINTEXT,OUT:"
+            "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "connections.max.reauth.ms": "1000",
+            "sasl.server.max.receive.size": "900",
+            "listener.name.in.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,PLAIN",
+            "listener.name.in.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_a="b";',
+            "listener.name.in.sasl.server.max.receive.size": "800",
+            "listener.name.in.connections.max.reauth.ms": "2000",
+            "listener.name.in.scram-sha-256.connections.max.reauth.ms": "3000",
+        }
+    )
+    inside, outside = config.sasl_listeners["IN"], config.sasl_listeners["OUT"]
+    assert inside.mechanisms == ("PLAIN", "SCRAM-SHA-256")
+    assert inside.max_reauth_ms == {"PLAIN": 2000, "SCRAM-SHA-256": 3000}
+    assert (inside.max_receive_size, inside.plain_users) == (800, {"a": "b"})
+    assert outside.max_reauth_ms == {"SCRAM-SHA-512": 1000}
+    assert (outside.max_receive_size, outside.plain_users) == (900, {})
+    assert config.warnings == ()
+
+
+def test_settings_without_a_prefix_hold_for_listeners_without_their_own() -> None:
+    config = BrokerConfig(
+        {
+            **LISTENERS,
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="hush";',
+        }
+    )
+    assert config.sasl_listeners["SASL_PLAINTEXT"].plain_users == {"alice": "hush"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "problem"),
+    [
+        (LISTENERS, "GSSAPI.*only PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are supported"),
+        ({**LISTENERS, "sasl.enabled.mechanisms": ""}, "needs at least one mechanism"),
+        ({**LISTENERS, "sasl.enabled.mechanisms": "OAUTHBEARER"}, "OAUTHBEARER"),
+        ({**LISTENERS, "sasl.enabled.mechanisms": "PLAIN"}, "has no users"),
+        (
+            {**PLAIN, f"{OWN}plain.sasl.jaas.config": f'{PLAIN_MODULE} required username="a";'},
+            "has no users",
+        ),
+        (
+            {**PLAIN, f"{OWN}plain.sasl.jaas.config": f'{SCRAM_MODULE} required user_a="b";'},
+            "exactly one entry of .*PlainLoginModule",
+        ),
+        (
+            {**PLAIN, f"{OWN}plain.sasl.jaas.config": "com.example.Module required;"},
+            "no login module that is known",
+        ),
+        (
+            {**PLAIN, f"{OWN}plain.sasl.server.callback.handler.class": "com.example.Handler"},
+            "Java classes cannot be loaded",
+        ),
+        ({**PLAIN, f"{OWN}sasl.no.such.key": "1"}, "no such setting of SASL"),
+        (
+            {"listeners": "SASL_PLAINTEXT://:1", "sasl.enabled.mechanisms": "SCRAM-SHA-256"},
+            "security.inter.broker.protocol: no such listener",
+        ),
+        (IN_CLUSTER, "has no username and password"),
+        (
+            {**IN_CLUSTER, "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"},
+            "by which brokers reach each other, has PLAIN",
+        ),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "nobody would have to authenticate"),
+        ({f"{OWN}sasl.enabled.mechanisms": "PLAIN"}, "no listener SASL_PLAINTEXT with SASL"),
+        (
+            {**PLAIN, "listener.name.SASL_PLAINTEXT.sasl.enabled.mechanisms": "SCRAM-SHA-256"},
+            "in lower case",
+        ),
+    ],
+)
+def test_a_listener_that_nobody_could_use_ends_the_start(
+    properties: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem) as raised:
+        BrokerConfig(properties)
+    assert "hush" not in str(raised.value)
+
+
+def test_brokers_log_in_with_the_settings_of_their_own_listener() -> None:
+    config = BrokerConfig({**IN_CLUSTER, f"{OWN}plain.sasl.jaas.config": BROKERS_OWN})
+    assert config.inter_broker_login == Login("PLAIN", "broker", "hush")
+    assert "hush" not in repr(config.inter_broker_login)
+
+
+def test_passwords_are_not_described() -> None:
+    described = BrokerLayers(BrokerConfig(PLAIN)).describe_broker()
+    assert "hush" not in repr(described)
+    assert f"{OWN}plain.sasl.jaas.config" in {entry.name for entry in described}
+
+
+def admin_config(**options: Any) -> AdminConfig:
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    return AdminConfig({"bootstrap.servers": "localhost:9092", **named})
+
+
+LOGIN = f'{SCRAM_MODULE} required username="alice" password="hush";'
+
+
+def test_a_client_logs_in_with_what_its_configuration_says() -> None:
+    config = admin_config(
+        security_protocol="sasl_plaintext", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=LOGIN
+    )
+    assert config.login == Login("SCRAM-SHA-256", "alice", "hush")
+    assert pickle.loads(pickle.dumps(config)).login == config.login
+    assert "hush" not in repr(config)
+    assert config.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "GSSAPI"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl.jaas.config has no username and password"),
+        ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": LOGIN}, "exactly one entry"),
+        ({"sasl_mechanism": "OAUTHBEARER", "sasl_jaas_config": LOGIN}, "OAUTHBEARER"),
+        ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": "hush"}, "no login module"),
+        (
+            {
+                "sasl_mechanism": "SCRAM-SHA-256",
+                "sasl_jaas_config": LOGIN.replace("required", "required tokenauth=true"),
+            },
+            "delegation tokens",
+        ),
+        ({"sasl_login_class": "com.example.Login"}, "Java classes cannot be loaded"),
+    ],
+)
+def test_a_client_that_could_not_log_in_is_not_made(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as raised:
+        admin_config(security_protocol="SASL_PLAINTEXT", **options)
+    assert "hush" not in str(raised.value) or options["sasl_jaas_config"] == "hush"
+
+
+def test_credentials_that_are_not_used_are_warned_of() -> None:
+    (warning,) = admin_config(sasl_jaas_config=LOGIN).warnings
+    assert "security.protocol is PLAINTEXT" in warning

@@ -43,6 +43,7 @@ SECTIONS: Final = {
         "cluster": Lazy("cluster", "brokers, health, log directories and features"),
         "group": Lazy("group", "list, describe, reset and delete consumer groups"),
         "config": Lazy("config", "settings of topics, brokers, groups and clients"),
+        "acl": Lazy("acl", "list, add and remove access control lists"),
         "txn": Lazy("transactions", "list, describe and abort transactions, find those that hang"),
         "reassign": Lazy("reassign", "move replicas between brokers"),
         "elect": Lazy("elect", "elect leaders of partitions"),
@@ -60,7 +61,13 @@ SECTIONS: Final = {
         "kafka": Lazy("kafka", "Kafka's own tools by their names and flags"),
     },
 }
-ALIASES: Final = {"groups": "group", "transactions": "txn", "topics": "topic", "configs": "config"}
+ALIASES: Final = {
+    "acls": "acl",
+    "groups": "group",
+    "transactions": "txn",
+    "topics": "topic",
+    "configs": "config",
+}
 
 
 def root() -> LazyGroup:

@@ -27,6 +27,7 @@ SECTIONS: Final = {
     "Clusters": {
         "consumer-groups": Lazy("consumer_groups", "list, describe and reset groups"),
         "configs": Lazy("configs", "show and change settings"),
+        "acls": Lazy("acls", "list, add and remove access control lists"),
         "leader-election": Lazy("leader_election", "elect leaders"),
         "reassign-partitions": Lazy("reassign_partitions", "move replicas"),
         "log-dirs": Lazy("log_dirs", "describe log directories"),

@@ -45,6 +45,7 @@ SECTIONS: Final = {
         "group": Lazy("group", "list, describe, reset and delete consumer groups"),
         "user": Lazy("user", "list, make and delete users that log in with SCRAM"),
         "config": Lazy("config", "settings of topics, brokers, groups and clients"),
+        "acl": Lazy("acl", "list, add and remove access control lists"),
         "txn": Lazy("transactions", "list, describe and abort transactions, find those that hang"),
         "reassign": Lazy("reassign", "move replicas between brokers"),
         "elect": Lazy("elect", "elect leaders of partitions"),
@@ -63,6 +64,7 @@ SECTIONS: Final = {
     },
 }
 ALIASES: Final = {
+    "acls": "acl",
     "groups": "group",
     "transactions": "txn",
     "topics": "topic",

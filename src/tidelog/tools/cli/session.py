@@ -194,7 +194,7 @@ def with_next_step(error: ClientError, servers: str) -> str:
         return f"{message}. --timeout waits longer."
     if isinstance(error, errors.UnknownTopic):
         return f"{message}. `tidelog topic list` shows the topics."
-    if isinstance(error, errors.NotAuthorized):
+    if isinstance(error, errors.AuthenticationFailed | errors.NotAuthorized):
         return f"{message}. -X and --config take the client's credentials."
     return message
 

@@ -175,6 +175,8 @@ def _quiet(pipeline: Pipeline) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # 15 s are too short for a Python worker on a very busy machine.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.streaming.noDataProgressEventInterval": "1000",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
     }

@@ -51,12 +51,13 @@ master = "local[2]"
 
 [source.visits]
 topic = "{name}.visits"
-schema = "page string"
+format = "raw"
 options = {{ "kafka.client.rack" = "${{env:SHOP_RACK}}" }}
 
 [sink.copy]
 from = "visits"
 topic = "{name}.copy"
+format = "raw"
 
 [sink.files]
 from = "visits"
@@ -72,7 +73,7 @@ def test_no_secret_is_left_in_files_output_or_command_lines(
     if reason is not None:
         pytest.skip(reason)
     topics.create(f"{topic_name}.visits")
-    fill(topics, f"{topic_name}.visits", [b'{"page": "home"}', b"broken"])
+    topics.fill(f"{topic_name}.visits", range(3))
     events = tmp_path / "events"
     events.mkdir()
     (tmp_path / "code").write_text(FILE_SECRET)
@@ -87,10 +88,10 @@ def test_no_secret_is_left_in_files_output_or_command_lines(
         )
     )
 
-    shown, commands = output_and_command_lines(["validate", str(tmp_path)])
+    shown, commands = output_and_command_lines("validate", tmp_path)
     assert "plan of sink files" in shown
     assert "values from ${env:SHOP_CLIENT}" in shown
-    told, more = output_and_command_lines(["run", str(tmp_path)])
+    told, more = output_and_command_lines("run", tmp_path)
     assert "all read and written" in told
 
     written = {path for path in tmp_path.rglob("*") if path.is_file()} - {tmp_path / "code"}
@@ -106,31 +107,30 @@ def test_no_secret_is_left_in_files_output_or_command_lines(
         assert not [command for command in {*commands, *more} if secret in command]
 
 
-def fill(topics: SparkTopics, topic: str, values: list[bytes]) -> None:
-    topics.fill(topic, range(len(values)), value=values)
-
-
-def output_and_command_lines(arguments: list[str]) -> tuple[str, set[str]]:
+def output_and_command_lines(command: str, folder: Path) -> tuple[str, set[str]]:
     """Of a command of `tidelog pipeline`, and of all processes that it has started."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tidelog", "pipeline", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **SECRETS},
-    )
+    output = folder / f"{command}.txt"
     commands: set[str] = set()
     deadline_s = time.monotonic() + RUN_TIMEOUT_S
-    while process.poll() is None:
-        assert time.monotonic() < deadline_s
-        commands |= set(command_lines(process.pid))
-        time.sleep(0.2)
-    assert process.stdout is not None
-    output = process.stdout.read()
-    process.stdout.close()
-    assert process.returncode == 0, output
-    assert any("org.apache.spark.deploy.SparkSubmit" in command for command in commands)
-    return output, commands
+    with output.open("wb") as stdout:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidelog", "pipeline", command, str(folder)],
+            cwd=folder,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **SECRETS},
+        )
+    try:
+        while process.poll() is None:
+            assert time.monotonic() < deadline_s, output.read_text()
+            commands |= set(command_lines(process.pid))
+            time.sleep(0.2)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, output.read_text()
+    assert any("org.apache.spark.deploy.SparkSubmit" in each for each in commands)
+    return output.read_text(), commands
 
 
 def command_lines(pid: int) -> list[str]:

@@ -32,7 +32,7 @@ EXAMPLE: Final = f"""\
 [pipeline]
 name = "shop"
 bootstrap = "127.0.0.1:9092"        # tidelog or any Kafka
-checkpoint = "checkpoint"           # how far it has come; delete it to begin anew
+checkpoint = "checkpoint"           # how far it has come; `plan` tells what a change means
 trigger = "1 second"                # "available-now": read what there is, then end
 dead_letter = "{DEAD_LETTER_TOPIC}"    # rows that do not parse, with the reason in a header
 

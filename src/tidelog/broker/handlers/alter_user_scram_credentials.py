@@ -6,9 +6,10 @@ Behaviour
 - The client sends the salted password, and what is stored is made from that without a costly hash.
 - A deletion is effective for the next login; connections of the user go on until they
   re-authenticate.
-Checks of a user, in order: an empty name, or one that no store can hold (. and ..); fewer than
-4,096 or more than 16,384 iterations; no salt or no salted password (93); unknown mechanism (33); a
-mechanism altered twice (92); deletion of a credential that does not exist (91).
+Checks of a user, in order: ALTER on the cluster (31); an empty name, or one that no store can hold
+(. and ..); fewer than 4,096 or more than 16,384 iterations; no salt or no salted password (93);
+unknown mechanism (33); a mechanism altered twice (92); deletion of a credential that does not exist
+(91).
 Versions: v0 only, flexible.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tidelog.broker.authorized_operations import ALTER
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.alter_user_scram_credentials import (
@@ -37,14 +39,15 @@ async def handle(
     alterations: list[Alteration] = [*request.deletions, *request.upsertions]
     for each in alterations:
         by_user.setdefault(each.name, []).append(each)
+    is_allowed = context.may_on_cluster(ALTER)
     rows = await context.broker.slices.gather(
-        _row(context, user, wanted) for user, wanted in by_user.items()
+        _row(context, user, wanted, is_allowed=is_allowed) for user, wanted in by_user.items()
     )
     return AlterUserScramCredentialsResponse(results=rows)
 
 
 async def _row(
-    context: RequestContext, user: str, alterations: list[Alteration]
+    context: RequestContext, user: str, alterations: list[Alteration], *, is_allowed: bool
 ) -> AlterUserScramCredentialsResult:
     def edit(texts: Mapping[str, str]) -> dict[str, str]:
         return _edited(texts, alterations)
@@ -52,6 +55,8 @@ async def _row(
     try:
         if not context.broker.may_administer_topics:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        if not is_allowed:
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         _must_be_acceptable(user, alterations)
         await context.broker.dynamic_config.alter_user(user, edit)
     except KafkaError as error:

@@ -3,6 +3,7 @@
 Behaviour
 - Without names: every user that has a credential, in the order of names.
 - Salts and keys are never told.
+Checks, in order: DESCRIBE on the cluster (31).
 Per user: no credential, or an empty name (91); named twice in the request (92); a stored credential
 that is not readable (-1).
 Versions: v0 only, flexible.
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from tidelog.broker.authorized_operations import DESCRIBE
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.describe_user_scram_credentials import (
@@ -27,6 +29,9 @@ from tidelog.sasl.scram import SCRAM_MECHANISMS, ScramCredential
 async def handle(
     context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
+    if not context.may_on_cluster(DESCRIBE):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=code.text)
     times = Counter(user.name for user in request.users or ())
     try:
         names = list(times) if times else await context.broker.dynamic_config.users()

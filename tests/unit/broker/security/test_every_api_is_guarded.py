@@ -214,6 +214,9 @@ def cluster_rows() -> Iterator[Row]:
     yield Row(key.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None}, (cluster("DESCRIBE"),))
     yield Row(key.DESCRIBE_CLIENT_QUOTAS, 1, {}, (cluster("DESCRIBE_CONFIGS"),))
     yield Row(key.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None}, (cluster("DESCRIBE"),))
+    scram = key.ALTER_USER_SCRAM_CREDENTIALS
+    gone = of(scram, "ScramCredentialDeletion", name="bob", mechanism=1)
+    yield Row(scram, 0, {"deletions": [gone]}, (cluster("ALTER"),))
     anything = {"operation": 1, "permission_type": 1, "resource_type_filter": 1}
     yield Row(key.DESCRIBE_ACLS, 3, anything, (cluster("DESCRIBE"),))
     acl = {"resource_name": "other", "principal": "User:bob", "host": "*", "operation": 3}

@@ -180,16 +180,19 @@ def work(pipe: Connection, options: SinkOptions, bug: str) -> None:
 
 
 class Driver:
-    def __init__(self, bootstrap: str, checkpoint: Path, batches: int, bug: str) -> None:
+    """Runs the batches that the harness has allowed so far, and ends when it is killed."""
+
+    def __init__(self, bootstrap: str, checkpoint: Path, bug: str) -> None:
         self._options = options_for(bootstrap)
         self._checkpoint = checkpoint
-        self._batches = batches
         self._bug = bug
         self._workers: list[tuple[Any, Connection]] = []
 
     def run(self) -> None:
         batch_id = next_batch(self._checkpoint)
-        while batch_id < self._batches:
+        while True:
+            while batch_id >= allowed_batches(self._checkpoint):
+                time.sleep(0.01)
             self._run_batch(batch_id)
             # Whoever is second finds the file there and ends, as Spark does.
             (self._checkpoint / str(batch_id)).touch(exist_ok=False)
@@ -255,6 +258,11 @@ def next_batch(checkpoint: Path) -> int:
     return max((int(path.name) for path in checkpoint.iterdir()), default=-1) + 1
 
 
+def allowed_batches(checkpoint: Path) -> int:
+    """How many may be begun. It never shrinks."""
+    return int(checkpoint.with_name("allowed").read_text())
+
+
 # The harness
 
 
@@ -277,7 +285,8 @@ class SinkKillHarness:
         zombie_steps: tuple[str, str] | None = None,
         broker: Broker | None = None,
     ) -> None:
-        """`zombie_steps`: where a driver is stopped, and where the next one is when it is woken."""
+        """`batches` is how many there are at least. `zombie_steps`: where a driver is stopped, and
+        where the next one is when it is woken."""
         self.batches = batches
         self.killed: Counter[str] = Counter()
         self.drivers_count = 0
@@ -297,7 +306,7 @@ class SinkKillHarness:
 
     @property
     def is_done(self) -> bool:
-        return next_batch(self._checkpoint) == self.batches
+        return not self._kills_left and next_batch(self._checkpoint) == self.batches
 
     def close(self) -> None:
         for process in [*self._zombies, self._driver]:
@@ -311,9 +320,10 @@ class SinkKillHarness:
         give_up_at = time.monotonic() + RUN_TIMEOUT_S
         while not self.is_done:
             assert time.monotonic() < give_up_at, f"no end\n{self._last_words()}"
+            self._allow_more()
             if self._driver is None or self._driver.poll() is not None:
                 self._start_driver()
-            due_batch = next_batch(self._checkpoint) + 1
+            due_batch = min(next_batch(self._checkpoint) + 1, self.batches)
             wait_until = time.monotonic() + 20
             while (
                 next_batch(self._checkpoint) < due_batch
@@ -329,12 +339,22 @@ class SinkKillHarness:
             if process is not None:
                 _kill_group(process)
         self._check()
-        assert not self._kills_left, f"ended before {len(self._kills_left)} kills"
+
+    def _allow_more(self) -> None:
+        """While there are kills to come, drivers must have something to do."""
+        allowed = self.batches
+        if self._kills_left:
+            allowed = next_batch(self._checkpoint) + 3
+            self.batches = max(self.batches, allowed)
+        file = self._checkpoint.with_name("allowed")
+        if not file.exists() or int(file.read_text()) < allowed:
+            file.with_name("allowed.new").write_text(str(allowed))
+            file.with_name("allowed.new").replace(file)
 
     def _start_driver(self) -> None:
         self.drivers_count += 1
         command = [sys.executable, "-m", "tests.support.sink_kill_harness", "--driver"]
-        command += [self._broker.bootstrap, str(self._checkpoint), str(self.batches), self._bug]
+        command += [self._broker.bootstrap, str(self._checkpoint), self._bug]
         with (self._directory / "drivers.log").open("ab") as output:
             self._driver = subprocess.Popen(
                 dies_with_us(command),
@@ -445,11 +465,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
     parser.add_argument("--bug", choices=sorted(LEDGERS), default=NO_BUG)
-    parser.add_argument("--driver", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--driver", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.driver:
-        bootstrap, checkpoint, batches, bug = given.driver
-        Driver(bootstrap, Path(checkpoint), int(batches), bug).run()
+        bootstrap, checkpoint, bug = given.driver
+        Driver(bootstrap, Path(checkpoint), bug).run()
         return 0
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sink-kills-") as directory:

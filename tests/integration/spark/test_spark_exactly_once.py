@@ -43,25 +43,20 @@ def transactional_ids(topics: SparkTopics, *states: str) -> set[str]:
     return {row.transactional_id for row in listed}
 
 
-def first_attempt_fails(batches: Iterator[Any]) -> Iterator[Any]:
-    """For mapInArrow: the first attempt of the first task fails after its last row."""
-    from pyspark import TaskContext
+def failing(attempts: int) -> Any:
+    """For mapInArrow: so many attempts of the first task fail, after their last row. It is made
+    here because workers cannot import this module."""
 
-    yield from batches
-    context = TaskContext.get()
-    assert context is not None
-    if context.partitionId() == 0 and context.attemptNumber() == 0:
-        raise RuntimeError("the first attempt fails")
+    def fail(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
 
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 0 and context.attemptNumber() < attempts:
+            raise RuntimeError("this attempt fails")
 
-def every_attempt_fails(batches: Iterator[Any]) -> Iterator[Any]:
-    from pyspark import TaskContext
-
-    yield from batches
-    context = TaskContext.get()
-    assert context is not None
-    if context.partitionId() == 0:
-        raise RuntimeError("every attempt fails")
+    return fail
 
 
 def values_of(source: DataFrame) -> DataFrame:
@@ -102,8 +97,8 @@ def test_a_task_that_fails_once_writes_its_rows_once(
     output = numbered + "-out"
     topics.create(output, 3)
     rows = values_of(source_of(spark, topics, numbered))
-    failing = rows.mapInArrow(first_attempt_fails, rows.schema)
-    run_query(failing, topics, output, tmp_path / "checkpoint", **way)
+    frame = rows.mapInArrow(failing(1), rows.schema)
+    run_query(frame, topics, output, tmp_path / "checkpoint", **way)
     require_once(spark, topics, output, ROWS)
 
 
@@ -114,9 +109,9 @@ def test_at_least_once_that_task_writes_rows_twice(
     output = numbered + "-out"
     topics.create(output, 3)
     rows = values_of(source_of(spark, topics, numbered))
-    failing = rows.mapInArrow(first_attempt_fails, rows.schema)
+    frame = rows.mapInArrow(failing(1), rows.schema)
     at_least_once = {"deliveryGuarantee": "at-least-once"}
-    run_query(failing, topics, output, tmp_path / "checkpoint", **at_least_once)
+    run_query(frame, topics, output, tmp_path / "checkpoint", **at_least_once)
     found = committed(spark, topics, output)
     assert set(found) == set(range(ROWS))
     assert len(found) > ROWS
@@ -169,9 +164,9 @@ def test_a_batch_that_fails_leaves_nothing_visible_and_nothing_open(
     output, checkpoint = numbered + "-out", tmp_path / "checkpoint"
     topics.create(output, 3)
     rows = values_of(source_of(spark, topics, numbered))
-    failing = rows.mapInArrow(every_attempt_fails, rows.schema)
-    with pytest.raises(Exception, match="every attempt fails"):
-        run_query(failing, topics, output, checkpoint, **BY_TASKS)
+    frame = rows.mapInArrow(failing(9), rows.schema)
+    with pytest.raises(Exception, match="this attempt fails"):
+        run_query(frame, topics, output, checkpoint, **BY_TASKS)
     eventually(lambda: not transactional_ids(topics, "Ongoing"), 60)
     assert committed(spark, topics, output) == []
     run_query(rows, topics, output, checkpoint, **BY_TASKS)
@@ -191,10 +186,10 @@ def test_the_rows_of_a_job_become_visible_together_or_not_at_all(
 ) -> None:
     topics.create(topic_name, 2)
     rows = spark.range(ROWS).selectExpr("cast(id AS string) AS value")
-    with pytest.raises(Exception, match="every attempt fails"):
-        save(rows.mapInArrow(every_attempt_fails, rows.schema), topics, topic_name)
+    with pytest.raises(Exception, match="this attempt fails"):
+        save(rows.mapInArrow(failing(9), rows.schema), topics, topic_name)
     assert committed(spark, topics, topic_name) == []
-    save(rows.mapInArrow(first_attempt_fails, rows.schema), topics, topic_name)
+    save(rows.mapInArrow(failing(1), rows.schema), topics, topic_name)
     require_once(spark, topics, topic_name, ROWS)
     before = transactional_ids(topics)
     save(spark.range(1).selectExpr(f"'{ROWS}' AS value"), topics, topic_name)

@@ -11,7 +11,7 @@ from tests.cluster.conftest import StartCluster
 from tests.support.eventually import eventually
 from tests.support.raw_client import RawClient
 from tidelog.acls import AclBinding, AclBindingFilter, AclOperation, AclPermission, ResourceType
-from tidelog.client import Admin
+from tidelog.client import Admin, NewTopic
 
 pytestmark = pytest.mark.integration
 
@@ -77,7 +77,7 @@ def test_brokers_that_may_not_act_for_the_cluster_do_not_obey_each_other(
     with Admin({"bootstrap.servers": cluster.brokers[1].bootstrap}) as admin:
         for result in admin.create_acls([everything, denial]).values():
             result.get()
-        admin.create_topics(["t"], timeout=5)
+        admin.create_topics([NewTopic("t", 1, 2)], timeout=10)
         eventually(
             lambda: any(
                 "operation=CLUSTER_ACTION" in broker.log_text()

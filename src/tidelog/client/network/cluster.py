@@ -240,7 +240,9 @@ class Cluster:
         try:
             return await self._reachable(first)
         except ClientError as failed:
-            raise problem or failed from failed
+            if problem is None:
+                raise
+            raise problem from failed
 
     async def _from_any(self, ask: Callable[[int], Awaitable[T]]) -> T:
         tried: set[int] = set()
@@ -249,7 +251,9 @@ class Cluster:
             try:
                 node_id = await self.any_node(tried)
             except ClientError as failed:
-                raise problem or failed from failed
+                if problem is None:
+                    raise  # from itself it would be its own cause
+                raise problem from failed
             try:
                 return await ask(node_id)
             except (ConnectionFailed, RequestTimedOut, UnreadableAnswer) as failed:

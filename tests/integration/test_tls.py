@@ -272,6 +272,20 @@ def test_a_client_is_told_why_there_is_no_tls(
             admin.describe_cluster()
 
 
+def test_the_command_line_is_told_too(broker: BrokerProcess, authority: Authority) -> None:
+    command = [*broker.program, "topic", "list", "-b", broker.bootstrap, "--timeout", "60s"]
+    done = subprocess.run(
+        [*command, "-X", "security.protocol=SSL"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "certificate verify failed" in done.stderr
+    assert "-X and --config take the keys of TLS" in done.stderr
+
+
 # New certificates
 
 

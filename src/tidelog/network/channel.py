@@ -140,9 +140,16 @@ class Channel:
 
     def start(self) -> None:
         if self.open:
-            self.shake_hands()
+            self._shake_hands()
 
-    def shake_hands(self) -> None:
+    def take_handshake_turn(self) -> None:
+        try:
+            self._shake_hands()
+        except Exception:
+            logger.exception("closing %s: unexpected error", self.id)
+            self.close(CloseReason.INTERNAL_ERROR)
+
+    def _shake_hands(self) -> None:
         """One step. Requests come once the transport is through with its handshake."""
         try:
             want = self._transport.handshake()

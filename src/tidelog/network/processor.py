@@ -130,7 +130,7 @@ class Handshakes:
             self._loop.call_soon(self._take_turn)
         if channel.open:
             self._since[channel] += self._clock.monotonic() - ready_at
-            channel.shake_hands()
+            channel.take_handshake_turn()
 
     def late(self, now: float) -> list[Channel]:
         """Those whose clients have taken too long."""

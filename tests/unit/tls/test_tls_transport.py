@@ -466,6 +466,28 @@ def test_a_certificate_that_no_rule_applies_to_is_refused(
         assert len(network.handler.frames) == 1
 
 
+def test_an_error_that_nobody_expects_closes_the_connection_alone(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tls_network(authority.settings(authority.issue("broker"), **REQUIRED)) as network:
+
+        def broken(_: bytes) -> str:
+            raise RuntimeError("the test says so")
+
+        listeners = network.server.tls
+        contexts = listeners._contexts["SSL"]
+        monkeypatch.setitem(listeners._contexts, "SSL", contexts._replace(name_of=broken))
+        context = client_context(authority.settings(authority.issue("alice", hosts=())))
+        refused_by(network, context)
+        network.until(lambda: network.server.counters.closed_by[CloseReason.INTERNAL_ERROR] == 1)
+        assert "the test says so" in caplog.text
+
+        monkeypatch.setitem(listeners._contexts, "SSL", contexts)
+        client = TlsClient(network, context)
+        client.send(frame(b"hello"))
+        assert client.receive() == b"hello"
+
+
 def test_a_handshake_has_a_deadline_that_single_bytes_do_not_move(
     authority: Authority, context: ssl.SSLContext
 ) -> None:

@@ -261,7 +261,7 @@ class Cluster:
                 node_id = await self.any_node(tried)
             except ClientError as failed:
                 if problem is None:
-                    raise
+                    raise  # from itself it would be its own cause
                 raise problem from failed
             try:
                 return await ask(node_id)

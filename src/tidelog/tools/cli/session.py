@@ -192,6 +192,8 @@ def with_next_step(error: ClientError, servers: str) -> str:
         return f"{message}. Is a broker running at {servers}? -b names another one."
     if isinstance(error, errors.RequestTimedOut):
         return f"{message}. --timeout waits longer."
+    if isinstance(error, errors.TlsFailed):
+        return f"{message}. -X and --config take the keys of TLS (ssl.*)."
     if isinstance(error, errors.UnknownTopic):
         return f"{message}. `tidelog topic list` shows the topics."
     if isinstance(error, errors.AuthenticationFailed | errors.NotAuthorized):

@@ -138,6 +138,7 @@ def flipped(field: str) -> Tampering:
         {"client_first": appended("r", ",x=y")},
         {"client_first": replaced("n", "other")},
         {"client_first": lambda message: b"n,a=other," + message[3:]},
+        {"client_first": lambda message: b"n,a=user," + message[3:]},  # c= is of another header
         {"client_first": lambda message: b"y,," + message[3:]},
         {"client_first": lambda message: b"p=tls-unique,," + message[3:]},
         {"client_first": lambda message: message[3:]},

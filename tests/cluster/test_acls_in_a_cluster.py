@@ -84,5 +84,5 @@ def test_brokers_that_may_not_act_for_the_cluster_do_not_obey_each_other(
                 for broker in cluster.brokers.values()
             )
         )
-        for result in admin.delete_acls([AclBindingFilter()]).values():
-            result.get()
+        for deleted in admin.delete_acls([AclBindingFilter()]).values():
+            deleted.get()

@@ -116,7 +116,7 @@ def test_a_right_that_is_taken_away_ends_a_consumer_that_is_at_work(
     with Admin({"bootstrap.servers": guarded.bootstrap}) as admin:
         consumer = Consumer(settings)
         consumer.subscribe(["t"])
-        read: list[bytes] = []
+        read: list[bytes | None] = []
 
         def has_read() -> bool:
             message = consumer.poll(0.5)

@@ -380,12 +380,12 @@ class BrokerConfig:
             if name == key.name and not self.sasl_listeners:
                 complaints.append(
                     f"{name}: no listener has SASL, so nobody would have to authenticate; remove "
-                    "the key, or make a listener SASL_PLAINTEXT"
+                    "the key, or give a listener the protocol SASL_SSL"
                 )
             elif name != key.name and not self._is_of_sasl_listener(name):
                 complaints.append(
                     f"{name}: there is no listener {listener_of(name)} with SASL (the key is in "
-                    "lower case); remove the key, or make that listener SASL_PLAINTEXT"
+                    "lower case); remove the key, or give that listener the protocol SASL_SSL"
                 )
         if complaints:
             raise ConfigError("; ".join(complaints))

@@ -261,7 +261,6 @@ def test_bounds_for_single_hosts() -> None:
         ({"listener.security.protocol.map": "PLAINTEXT"}, "NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "not a security protocol"),
         ({"inter.broker.listener.name": "OTHER"}, "no such listener"),
-        ({"security.inter.broker.protocol": "SASL_SSL"}, "brokers speak PLAINTEXT or SSL"),
         ({"security.inter.broker.protocol": "SSL"}, "no such listener among those advertised"),
         (
             {

@@ -125,9 +125,9 @@ def test_a_command_waits_for_a_broker_as_long_as_it_is_told_and_says_so(
         ),
         (["--config", "/no/such/file"], "cannot read /no/such/file: No such file or directory"),
         (
-            ["--override", "listeners=SSL://localhost:1"],
-            "listeners: SSL://localhost:1 needs SSL, but only PLAINTEXT, SASL_PLAINTEXT listeners "
-            "are served; use one of them and keep the listener on a network that you trust",
+            ["--override", "sasl.enabled.mechanisms=PLAIN"],
+            "sasl.enabled.mechanisms: no listener has SASL, so nobody would have to authenticate; "
+            "remove the key, or give a listener the protocol SASL_SSL",
         ),
         (
             ["--override", "client.quota.callback.class=com.example.Quotas"],

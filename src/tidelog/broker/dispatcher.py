@@ -10,9 +10,8 @@ A request takes these steps, in this order:
     handle          the handler of the API; it asks the authorizer for each resource it touches
     encode          `respond`
 
-Metrics and
-quotas will hang in `respond`, where request, header and answer are known. Until then every answer's
-throttle_time_ms is 0.
+Metrics and quotas will hang in `respond`, where request, header and answer are known. Until then
+every answer's throttle_time_ms is 0.
 
 A handler answers at once, or returns a `Pending`, or a coroutine, of which `_run` makes a Pending.
 A request whose answer fails closes its connection, and the cause is logged.

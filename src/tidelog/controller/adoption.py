@@ -469,7 +469,7 @@ class KraftAdoption(Adoption):
             )
         for what, count in image.counts.items():
             if count > 0:
-                logger.warning("%d records of %s were not adopted: no such thing here", count, what)
+                logger.warning("%d records of %s were not adopted; make them anew", count, what)
         for key, text in self._guess.items():
             logger.warning(
                 "topics without a %s of their own: %d. This broker was started without the "

@@ -221,7 +221,7 @@ class ScramServer:
         final = _CLIENT_FINAL.fullmatch(message)
         if final is None:
             raise SaslRefusal("invalid SCRAM client final message")
-        # librdkafka before 2.6.1 puts its own nonce before the whole one once more.
+        # librdkafka 2.0.2 puts its own nonce before the whole one once more.
         if final["nonce"] not in (began.nonce, began.client_nonce + began.nonce):
             raise SaslRefusal("the nonce in the client final message is not the one given")
         if base64.b64decode(final["channel"]) != began.gs2_header.encode():

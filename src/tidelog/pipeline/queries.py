@@ -4,6 +4,10 @@ A query that fails is started again from its checkpoint, after 1, 2, 4, 8 and 16
 meanwhile. Once it has finished a batch its failures are forgotten. After five failures in a row it
 stays down, and the pipeline's exit code will be 1. `RunningPipeline` belongs to the main thread.
 
+Spark gives a Python worker ten seconds to start, and fails the query if the machine is too busy for
+that. Queries that start together would then fail together again and again, so each of these waits
+longer than the one before it.
+
 How far a query is comes out of the progress reports that Spark makes. Rows out are counted by an
 observed metric, since not every sink of Spark counts what it writes. Lag is what the source has
 seen in the topics and not yet read.
@@ -36,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 RETRIES_MAX: Final = 5  # of one query, in a row
 FIRST_RETRY_S: Final = 1.0
+WORKER_TOO_SLOW: Final = "Python worker failed to connect back"
+WORKER_START_S: Final = 10.0  # what Spark allows
 OUT_METRIC: Final = "tidelog_rows_out"
 
 
@@ -158,7 +164,7 @@ class RunningQuery:
         if self.batch_id > self._batch_at_start:
             self.failures_in_a_row = 0
 
-    def fail(self, error: BaseException, now_s: float) -> None:
+    def fail(self, error: BaseException, now_s: float, queries_before: int = 0) -> None:
         self.handle = None
         self.last_error = summary(error)
         self.failures_in_a_row += 1
@@ -166,6 +172,8 @@ class RunningQuery:
             self.failure = self.last_error
             return
         self.retry_at_s = now_s + FIRST_RETRY_S * 2 ** (self.failures_in_a_row - 1)
+        if WORKER_TOO_SLOW in str(error):
+            self.retry_at_s += WORKER_START_S * queries_before
         logger.warning(
             "query %s failed and starts again in %.0f s: %s",
             *(self.name, self.retry_at_s - now_s, self.last_error),
@@ -236,12 +244,12 @@ class RunningPipeline:
     def refresh(self) -> None:
         """Takes in Spark's newest progress reports, and starts again what has failed and waited."""
         now_s = self._now_s()
-        for row in self.queries.values():
+        for number, row in enumerate(self.queries.values()):
             row.take_progress()
             if row.handle is not None and not row.handle.isActive:
                 error = row.handle.exception()
                 if error is not None:
-                    row.fail(error, now_s)
+                    row.fail(error, now_s, number)
             if row.is_waiting and now_s >= row.retry_at_s:
                 row.start_again(now_s)
 

@@ -19,7 +19,12 @@ from tidelog.pipeline.declaration import (
     TopicCreation,
 )
 from tidelog.pipeline.progress_table import progress_lines, summary_line
-from tidelog.pipeline.queries import OUT_METRIC, RETRIES_MAX, RunningPipeline
+from tidelog.pipeline.queries import (
+    OUT_METRIC,
+    RETRIES_MAX,
+    WORKER_TOO_SLOW,
+    RunningPipeline,
+)
 from tidelog.pipeline.query_layout import Query
 
 NO_TOPIC = TopicCreation()
@@ -149,6 +154,22 @@ def test_others_run_while_one_waits_and_after_it_was_given_up(
     assert healthy.count == 1
     assert running.is_active
     assert [row.name for row in running.failed] == ["bad"]
+
+
+def test_queries_whose_workers_were_too_slow_do_not_start_together_again(
+    running: RunningPipeline, clock: Seconds
+) -> None:
+    slow = EndedQuery(f"job aborted: {WORKER_TOO_SLOW}.")
+    first, second = Starts(slow, LiveQuery()), Starts(slow, LiveQuery())
+    running.add(query("first"), first)
+    running.add(query("second"), second)
+    started = []
+    for second_of_run in range(20):
+        clock.now_s = float(second_of_run)
+        running.refresh()
+        started.append((first.count, second.count))
+    assert started.index((2, 1)) == 1
+    assert started.index((2, 2)) == 11
 
 
 def test_a_batch_between_failures_makes_them_forgotten(

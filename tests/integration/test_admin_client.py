@@ -18,8 +18,6 @@ from tidelog.client import (
     AsyncAdmin,
     QuotaEntity,
     ResourceType,
-    ScramMechanism,
-    ScramUpsertion,
 )
 from tidelog.client.errors import BrokerRefused, UnsupportedByBroker
 from tidelog.errors import ErrorCode
@@ -70,9 +68,6 @@ def test_what_the_broker_does_not_serve_is_refused_clearly(stage: AdminStage) ->
     quota = admin.alter_client_quotas({entity: {"producer_byte_rate": 1.0}})[entity].error
     assert isinstance(quota, UnsupportedByBroker)
     assert admin.describe_client_quotas() == {}
-    assert admin.describe_user_scram_credentials() == {}
-    change = ScramUpsertion("u", ScramMechanism.SCRAM_SHA_256, "secret")
-    assert isinstance(admin.alter_user_scram_credentials([change])["u"].error, UnsupportedByBroker)
     binding = AclBinding(ResourceType.TOPIC, "t", "User:u", AclOperation.READ)
     refused = admin.create_acls([binding])[binding].error
     assert refused is not None

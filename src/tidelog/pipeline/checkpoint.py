@@ -226,6 +226,7 @@ def digests(pipeline: Pipeline) -> dict[str, str]:
             " ".join(source.format.schema.split()),
             sorted(source.format.options.items()),
             source.format.message,
+            source.format.is_confluent,
             _content(source.format.schema_file),
             repr(source.watermark),
             source.tombstones,

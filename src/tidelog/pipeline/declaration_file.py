@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -69,14 +70,21 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION = re.compile(r"(\d{1,9} +(millisecond|second|minute|hour|day|week)s?( +|$))+")
 _PYTHON = re.compile(r"([^:]+\.py):([A-Za-z_]\w*)")
 _TABLES: Final = ("pipeline", "kafka", "spark", "registry", "source", "view", "expect", "sink")
-# Options of the connector that a source says by keys of its own.
-_DECLARED_OPTIONS: Final = {
+# Options of the connector that a source or a sink says by keys of its own.
+_DECLARED_BY_SOURCE: Final = {
     "subscribe": "topic or topics",
     "subscribePattern": "pattern",
     "assign": "topic or topics",
     "startingOffsets": "start",
     "kafka.bootstrap.servers": "bootstrap in [pipeline]",
     "includeHeaders": "none; the headers are the column _headers",
+}
+_DECLARED_BY_SINK: Final = {
+    "topic": "topic",
+    "kafka.bootstrap.servers": "bootstrap in [pipeline]",
+    "deliveryGuarantee": "delivery",
+    "txnAppId": "none; the query and the sink are the writer",
+    "txnVersion": "none; the batch has a number",
 }
 _SCHEMA_EXAMPLE: Final = 'schema = "order_id string not null, amount double, at timestamp"'
 
@@ -185,7 +193,7 @@ class _Declaration:
             watermark=self._watermark(reader),
             dead_letter=letters,
             creation=self._creation(reader),
-            options=self._source_options(reader),
+            options=self._options(reader, _DECLARED_BY_SOURCE),
             tombstones=reader.choice("tombstones", (DEAD_LETTER, KEEP, DROP), DEAD_LETTER),
         )
         reader.refuse_unread()
@@ -200,10 +208,10 @@ class _Declaration:
             return ""
         return pattern
 
-    def _source_options(self, reader: TomlTable) -> dict[str, str]:
+    def _options(self, reader: TomlTable, declared: Mapping[str, str]) -> dict[str, str]:
         """Of the connector. What has a key of its own may not come in by this door too."""
         options = self._reader((*reader.path, "options"), reader.table("options"))
-        for option, key in _DECLARED_OPTIONS.items():
+        for option, key in declared.items():
             if option.lower() in (name.lower() for name in options.given):
                 options.problem(option, f"is said by another key here: {key}")
         return options.texts()
@@ -266,7 +274,7 @@ class _Declaration:
             delivery=reader.choice("delivery", DELIVERIES, EXACTLY_ONCE) if kind == TOPIC else "",
             partition_by=tuple(reader.text_list("partition_by")) if kind == PARQUET else (),
             creation=self._creation(reader) if kind == TOPIC else TopicCreation(),
-            options=self._reader((*reader.path, "options"), reader.table("options")).texts(),
+            options=self._options(reader, _DECLARED_BY_SINK if kind == TOPIC else {}),
         )
         reader.refuse_unread()
         return sink

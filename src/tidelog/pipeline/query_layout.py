@@ -152,14 +152,9 @@ def _is_raw(pipeline: Pipeline, name: str) -> bool:
 
 def _source_to_share(pipeline: Pipeline, sink: Sink, shapes: Mapping[str, PlanShape]) -> str | None:
     sources = upstream_sources(pipeline, sink.source)
-    can_share = sink.kind == TOPIC and sink.mode == "append" and not _has_guarantee(sink)
+    can_share = sink.kind == TOPIC and sink.mode == "append"
     is_alone = len(sources) == 1 and shapes[sink.name].is_row_by_row
     return sources[0] if can_share and is_alone else None
-
-
-def _has_guarantee(sink: Sink) -> bool:
-    """More than at least once takes a streaming sink, whose batches have numbers."""
-    return any(name.lower() == "deliveryguarantee" for name in sink.options)
 
 
 def _new_shared(source: str, sinks: list[Sink], new_letters: Collection[str]) -> list[Query]:

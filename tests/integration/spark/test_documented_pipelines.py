@@ -79,7 +79,8 @@ def test_the_python_of_the_page_is_a_view(
 ) -> None:
     from tidelog.pipeline.declaration_file import parse_pipeline
 
-    (program,) = [block.text for block in blocks(PAGE) if block.language == "python"]
+    programs = [block.text for block in blocks(PAGE) if block.language == "python"]
+    (program,) = [text for text in programs if "def paid(" in text]
     (tmp_path / "views.py").write_text(program)
     text = pipelines()[0].text.split("[view.")[0].replace("shop.orders", topic_name)
     text += '[view.paid]\npython = "views.py:paid"\ninputs = ["orders"]\n'

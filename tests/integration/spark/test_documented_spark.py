@@ -8,20 +8,32 @@ from tests.support.documents import ROOT, blocks
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from tests.conftest import StartBroker
 
 
+def with_places(text: str, places: Mapping[str, str]) -> str:
+    for theirs, ours in places.items():
+        text = text.replace(theirs, ours)
+    return text
+
+
 def test_the_programs_of_the_spark_page_run_in_their_order(
-    spark: SparkSession, start_broker: StartBroker
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path
 ) -> None:
     """The stream of the second one would never end, so it is stopped once it has read a batch."""
     broker = start_broker()
+    places = {
+        "127.0.0.1:9092": broker.bootstrap,
+        "/var/lib/tidelog": str(broker.data_directory),
+        "/tmp/copies-checkpoint": str(tmp_path / "checkpoint"),
+    }
     write, stream, *others = [
-        block.text.replace("127.0.0.1:9092", broker.bootstrap).replace(
-            "/var/lib/tidelog", str(broker.data_directory)
-        )
+        with_places(block.text, places)
         for block in blocks(ROOT / "docs" / "spark.md")
         if block.language == "python"
     ]

@@ -121,7 +121,7 @@ class Reader:
         ready = READY_LINE.search(output.read_text())
         assert ready is not None, output.read_text()
         self.bootstrap = f"127.0.0.1:{ready['port']}"
-        self.addresses = {"127.0.0.1:9092": self.bootstrap}
+        self.addresses = dict.fromkeys(("127.0.0.1:9092", "127.0.0.1:9093"), self.bootstrap)
         bound = dict(LISTENER.findall(ready[0]))
         for text in own:
             self.addresses |= {theirs: bound[name] for name, theirs in LISTENER.findall(text)}

@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # of pytest; its tests wait more than they compute, so twice the processors of a small machine
 JOBS ?= 4
 
-.PHONY: interop setup compile run test check fmt bench generate clean
+.PHONY: interop spark setup compile run test check fmt bench generate clean
 
 setup: $(VENV)/.installed
 
@@ -27,6 +27,10 @@ run: setup
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --ignore tests/interop tests
 	TIDELOG_PURE=modules $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --interpreted-only tests/unit
+
+# all tests of Spark, also those that take too long for every run of `test`
+spark: setup
+	TIDELOG_LONG_SPARK=1 $(BIN)/python -m pytest tests/integration/spark
 
 # needs java, mvn and Maven Central: Apache Kafka itself against tidelog, both ways
 interop: setup

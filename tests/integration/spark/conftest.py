@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 ATTEMPTS = 3
 # They start many queries or Sparks of their own, and take longer than the rest of the suite.
-LONG = frozenset(
-    {
-        "test_examples.py",
-        "test_pipeline_changes.py",
-        "test_pipeline_secrets.py",
-        "test_record_formats.py",
-    }
+LONG = (
+    "test_examples.py",
+    "test_pipeline_changes.py",
+    "test_pipeline_secrets.py",
+    "test_record_formats.py",
+    "are_killed[rows by tasks]",
+    "test_a_sink_without_a_marker_is_found_out",
 )
 # Spark waits 10 s for a Python process to start, and no setting changes that.
 SPARK_GAVE_UP = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     with_long = "TIDELOG_LONG_SPARK" in os.environ
     for item in items:
         if FOLDER in item.path.parents:
-            if item.path.name in LONG and not with_long:
+            if not with_long and any(part in item.nodeid for part in LONG):
                 item.add_marker(pytest.mark.skip(reason="takes long: `make spark` runs it"))
             item.add_marker(pytest.mark.integration)
             item.add_marker(pytest.mark.timeout(900))

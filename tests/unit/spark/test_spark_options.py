@@ -90,7 +90,7 @@ def test_a_timestamp_comes_before_timestamps_and_those_before_offsets() -> None:
         ("commitGroupId", " "),
         ("kafka.bootstrap.servers", "nowhere"),
         ("kafka.isolation.level", "read_everything"),
-        ("kafka.security.protocol", "SASL_SSL"),
+        ("kafka.security.protocol", "TLS"),
     ],
 )
 def test_a_bad_value_is_refused_by_the_name_of_its_option(option: str, value: str) -> None:

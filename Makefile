@@ -1,8 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# of pytest; its tests wait more than they compute, so twice the processors of a small machine
-JOBS ?= 4
+# of pytest; its tests wait more than they compute, so more than the processors of a small machine
+JOBS ?= 3
 
 .PHONY: interop spark setup compile run test check fmt bench generate clean
 

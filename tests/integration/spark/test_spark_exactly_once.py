@@ -102,21 +102,6 @@ def test_a_task_that_fails_once_writes_its_rows_once(
     require_once(spark, topics, output, ROWS)
 
 
-def test_at_least_once_that_task_writes_rows_twice(
-    spark: SparkSession, topics: SparkTopics, numbered: str, tmp_path: Path
-) -> None:
-    """So the story above has a fault in it."""
-    output = numbered + "-out"
-    topics.create(output, 3)
-    rows = values_of(source_of(spark, topics, numbered))
-    frame = rows.mapInArrow(failing(1), rows.schema)
-    at_least_once = {"deliveryGuarantee": "at-least-once"}
-    run_query(frame, topics, output, tmp_path / "checkpoint", **at_least_once)
-    found = committed(spark, topics, output)
-    assert set(found) == set(range(ROWS))
-    assert len(found) > ROWS
-
-
 @needs_limits
 @WAYS
 def test_a_repeated_batch_writes_nothing_though_its_partitioning_has_changed(

@@ -5,46 +5,22 @@ records and writes them to a dead-letter topic; it may take half as long again.
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping, Sequence
 
 from bench.arena import Arena, Sample
-from bench.measures.spark import REPOSITORY, TIMEOUT_S, tree_environment
-from bench.spark.environment import Unavailable, prepare
+from bench.spark.stage import Stage, measured
 from bench.table import Figure, Report
-from bench.tools import ToolFailed
 
 TITLE = "declared pipelines"
 TARGET = 1 / 1.5
 
 
 def run(arena: Arena) -> Report:
-    peer = arena.tidelog
-    if peer is None:
-        return Report(TITLE, remarks=["needs tidelog among the peers: nothing measured"])
-    try:
-        environment = prepare(REPOSITORY / ".bench")
-    except Unavailable as reason:
-        return Report(TITLE, remarks=[f"nothing measured: {reason}"])
-    with arena.running(peer, {"num.partitions": "2"}) as broker:
-        command = [str(environment.python), "-m", "bench.spark.pipeline_workload"]
-        command += ["--bootstrap", f"127.0.0.1:{broker.port}"]
-        command += ["--rows", str(arena.size.of(500_000, 1_000_000))]
-        command += ["--rounds", str(arena.size.rounds)]
-        done = subprocess.run(
-            command,
-            cwd=REPOSITORY,
-            env=tree_environment(),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        raise ToolFailed(f"the pipelines ended with {done.returncode}: {done.stderr[-2000:]}")
-    rounds: Mapping[str, Mapping[str, Sequence[float]]] = json.loads(lines[-1])
+    return measured(arena, TITLE, _report)
+
+
+def _report(stage: Stage) -> Report:
+    rounds = stage.run("pipeline_workload", stage.arena.size.of(500_000, 1_000_000))
     return Report(
         TITLE,
         [

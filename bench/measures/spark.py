@@ -11,73 +11,35 @@ process each.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from bench.arena import Arena, Sample
-from bench.peers import BrokerProcess
-from bench.spark.environment import SparkEnvironment, Unavailable, prepare
+from bench.spark.stage import Rounds, Stage, measured
 from bench.table import Figure, Report
-from bench.tools import ToolFailed
 
 TITLE = "Spark"
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
-TIMEOUT_S = 1800
-
-Rounds = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def run(arena: Arena) -> Report:
-    peer = arena.tidelog
-    if peer is None:
-        return Report(TITLE, remarks=["needs tidelog among the peers: nothing measured"])
-    try:
-        environment = prepare(REPOSITORY / ".bench")
-    except Unavailable as reason:
-        return Report(TITLE, remarks=[f"nothing measured: {reason}"])
-    with arena.running(peer, {"num.partitions": "2"}) as broker:
-        rounds = _workload(environment, broker, arena)
-        cold: dict[str, list[float]] = {}
-        for _ in range(arena.size.of(1, 2)):
-            for connector in ("kafka", "tidelog") if environment.jars else ("tidelog",):
-                found = _workload(environment, broker, arena, "--cold", connector)
-                cold.setdefault(connector, []).extend(found["cold read"][connector])
-    remarks = [environment.remark] if environment.remark else []
+    return measured(arena, TITLE, _report)
+
+
+def _report(stage: Stage) -> Report:
+    rounds = _workload(stage)
+    cold: dict[str, list[float]] = {}
+    for _ in range(stage.arena.size.of(1, 2)):
+        for connector in ("kafka", "tidelog") if stage.environment.jars else ("tidelog",):
+            found = _workload(stage, "--cold", connector)
+            cold.setdefault(connector, []).extend(found["cold read"][connector])
+    remarks = [stage.environment.remark] if stage.environment.remark else []
     return Report(TITLE, _figures({**rounds, "cold read": cold}), remarks=remarks)
 
 
-def _workload(
-    environment: SparkEnvironment, broker: BrokerProcess, arena: Arena, *more: str
-) -> Rounds:
-    command = [str(environment.python), "-m", "bench.spark.workload"]
-    command += ["--bootstrap", f"127.0.0.1:{broker.port}", "--data", str(broker.data)]
-    command += ["--jars", ",".join(map(str, environment.jars))]
-    command += ["--rows", str(arena.size.of(1_000_000, 2_000_000))]
-    command += ["--rounds", str(arena.size.rounds), *(more or ("--fill",))]
-    done = subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env=tree_environment(),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        raise ToolFailed(f"the Spark workload ended with {done.returncode}: {done.stderr[-2000:]}")
-    found: Rounds = json.loads(lines[-1])
-    return found
-
-
-def tree_environment() -> dict[str, str]:
-    """The tree is measured as if it were installed: its modules may keep their bytecode."""
-    path = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'src'}"
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPATH": path}
+def _workload(stage: Stage, *more: str) -> Rounds:
+    jars = ",".join(map(str, stage.environment.jars))
+    places = ("--data", str(stage.broker.data), "--jars", jars)
+    rows = stage.arena.size.of(1_000_000, 2_000_000)
+    return stage.run("workload", rows, *places, *(more or ("--fill",)))
 
 
 def _figures(rounds: Rounds) -> list[Figure]:

@@ -5,6 +5,8 @@
     record_formats the same orders in JSON, Avro and Protobuf
     reader         one task of a read without Spark
     workload       what is timed; runs inside that environment, one Spark session
+    pipeline_workload   a declared pipeline beside the same query by hand
+    stage          the broker and the process in which a workload runs
 
-bench/measures/spark.py starts the broker, runs the workload and makes the table.
+bench/measures/spark.py and bench/measures/pipeline.py make the tables.
 """

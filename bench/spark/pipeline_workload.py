@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from bench.spark.workload import session
 from tidelog.client.blocking.admin import Admin
 from tidelog.client.blocking.producer import Producer
-from tidelog.pipeline.declaration_file import parse_pipeline
-from tidelog.pipeline.query_start import start_queries
+from tidelog.pipeline.declaration.file import parse_pipeline
+from tidelog.pipeline.queries.start import start_queries
 from tidelog.pipeline.topics import prepare_topics
 
 if TYPE_CHECKING:

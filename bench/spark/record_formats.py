@@ -1,4 +1,4 @@
-"""The same orders in JSON, Avro and Protobuf, and as the source of a pipeline that reads them.
+"""The same orders in JSON, Avro and Protobuf, and how a program decodes them.
 
 Avro and Protobuf have Confluent's frame; Avro's schema comes from a folder, so that no registry is
 measured.
@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tidelog.pipeline.codecs.schema_registry import SchemaFolder
-from tidelog.pipeline.declaration import AVRO, JSON, PROTOBUF, Format, Source, TopicCreation
+from tidelog.spark.codecs.schema_registry import SchemaFolder
+from tidelog.spark.record_format import AVRO, JSON, PROTOBUF, RecordFormat
 
 KINDS = (JSON, AVRO, PROTOBUF)
 COLUMNS = "id string not null, cents bigint, at timestamp, city string, paid boolean, rate double"
@@ -100,17 +100,15 @@ def _pool() -> Any:
     return pool
 
 
-def source(kind: str, topic: str, folder: Path) -> Source:
+def record_format(kind: str, folder: Path) -> RecordFormat:
     """`folder` is where files of schemas may stand."""
     if kind == AVRO:
         (folder / f"{SCHEMA_ID}.avsc").write_text(json.dumps(AVRO_SCHEMA))
-        format = Format(AVRO, COLUMNS, is_confluent=True, schemas=SchemaFolder(folder))
-    elif kind == PROTOBUF:
+        return RecordFormat(AVRO, COLUMNS, is_confluent=True, schemas=SchemaFolder(folder))
+    if kind == PROTOBUF:
         descriptors = folder / "bench.desc"
         descriptors.write_bytes(_files().SerializeToString())
-        format = Format(
+        return RecordFormat(
             PROTOBUF, COLUMNS, schema_file=descriptors, message="bench.Order", is_confluent=True
         )
-    else:
-        format = Format(JSON, COLUMNS)
-    return Source(kind, 0, (topic,), "", format, "earliest", None, "", TopicCreation(), {})
+    return RecordFormat(JSON, COLUMNS)

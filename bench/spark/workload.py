@@ -23,7 +23,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.spark.record_formats import COLUMNS, records, source
+from bench.spark.record_formats import record_format, records
 from tidelog.client.blocking.producer import Producer
 
 TOPIC = "bench"
@@ -227,10 +227,8 @@ class Workload:
         return statistics.median(times)
 
     def format_read(self, kind: str) -> float:
-        """A source of a pipeline, decoded and judged, all of its columns used."""
-        from pyspark.sql.types import StructType
-
-        from tidelog.pipeline.formats import PARSED, REASON, judged
+        """Records decoded and judged, all of their columns used."""
+        from tidelog.spark.decoding import PARSED, REASON, decode
 
         topic = f"format-{kind}"
         if topic not in self.filled:
@@ -238,9 +236,7 @@ class Workload:
             self.filled.add(topic)
         reader = self.spark.read.format("tidelog").option("subscribe", topic)
         rows = reader.option("kafka.bootstrap.servers", self.bootstrap).load()
-        schema = StructType.fromDDL(COLUMNS)
-        assert isinstance(schema, StructType), schema
-        told = judged(rows, source(kind, topic, Path(self.scratch)), schema)
+        told = decode(rows, record_format(kind, Path(self.scratch)))
         parsed = told.where(f"{REASON} is null").select(f"{PARSED}.*")
         started = time.perf_counter()
         row = parsed.selectExpr(

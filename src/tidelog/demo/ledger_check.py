@@ -14,14 +14,15 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.pipeline.dataframes import HEADER_PREFIX, build_dataframes
+from tidelog.pipeline.frames.dataframes import build_dataframes
+from tidelog.spark.decoding import HEADER_PREFIX
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidelog.demo.shop import Ledger
-    from tidelog.pipeline.declaration import Pipeline
+    from tidelog.pipeline.declaration.parts import Pipeline
 
 # (start of the window in ms, category) to (orders, cents).
 Windows = dict[tuple[int, str], tuple[int, int]]

@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tidelog.pipeline.example import ORDERS_TOPIC, PAYMENTS_TOPIC, WINDOW_MINUTES
+from tidelog.pipeline.declaration.example import ORDERS_TOPIC, PAYMENTS_TOPIC, WINDOW_MINUTES
 
 CATEGORIES: Final = ("bread", "cheese", "coffee", "flowers", "fruit", "tea")
 METHODS: Final = ("card", "cash", "transfer")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tidelog.demo.event_feed import EventFeed
     from tidelog.demo.ledger_check import Finding
     from tidelog.demo.shop import Shop
-    from tidelog.pipeline.declaration import Pipeline
-    from tidelog.pipeline.queries import RunningPipeline
+    from tidelog.pipeline.declaration.parts import Pipeline
+    from tidelog.pipeline.queries.running import RunningPipeline
 
 POLL_S: Final = 0.5
 HEADINGS: Final = (
@@ -150,8 +150,8 @@ class Demo:
         from tidelog.client.blocking.admin import Admin
         from tidelog.client.errors import UnknownTopic
         from tidelog.demo.shop import Shop
-        from tidelog.pipeline.declaration_file import load_pipeline
-        from tidelog.pipeline.example import write_example
+        from tidelog.pipeline.declaration.example import write_example
+        from tidelog.pipeline.declaration.file import load_pipeline
         from tidelog.pipeline.topics import prepare_topics
 
         folder = self.settings.pipeline_folder
@@ -187,7 +187,7 @@ class Demo:
 
     def _start(self, pipeline: Pipeline, shop: Shop) -> None:
         from tidelog.demo.event_feed import EventFeed
-        from tidelog.pipeline.query_start import start_queries
+        from tidelog.pipeline.queries.start import start_queries
         from tidelog.pipeline.spark_session import open_session
 
         self.feed = EventFeed(shop, self.broker.bootstrap, tick_s=self.settings.tick_s)
@@ -199,7 +199,7 @@ class Demo:
 
     def _watch(self) -> None:
         """Until all events are written and read, and every window that can close has closed."""
-        from tidelog.pipeline.terminal import LiveLines
+        from tidelog.pipeline.console.terminal import LiveLines
 
         assert self.feed is not None
         assert self.running is not None
@@ -298,13 +298,13 @@ class Demo:
         self.out.flush()
 
     def _painted(self, text: str, code: str) -> str:
-        from tidelog.pipeline.terminal import painted
+        from tidelog.pipeline.console.terminal import painted
 
         return painted(text, code, self.out)
 
 
 def _dead_letters(running: RunningPipeline) -> int:
-    from tidelog.pipeline.checkpoint import LETTERS_PREFIX
+    from tidelog.pipeline.queries.checkpoint import LETTERS_PREFIX
 
     rows = running.progress.items()
     return sum(row.rows_out for name, row in rows if name.startswith(LETTERS_PREFIX))

@@ -29,17 +29,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.pipeline.checkpoint import LETTERS_PREFIX
-from tidelog.pipeline.dataframes import build_dataframes
-from tidelog.pipeline.declaration import PipelineError, Place, Problem
-from tidelog.pipeline.formats import REASON
-from tidelog.pipeline.sink_rows import HEADERS
+from tidelog.pipeline.declaration.parts import PipelineError, Place, Problem
+from tidelog.pipeline.frames.dataframes import build_dataframes
+from tidelog.pipeline.queries.checkpoint import LETTERS_PREFIX
 from tidelog.pipeline.spark_errors import spark_failures, summary
+from tidelog.spark.decoding import REASON
+from tidelog.spark.encoding import without_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidelog.pipeline.declaration import Pipeline, Source
+    from tidelog.pipeline.declaration.parts import Pipeline, Source
 
 FOLDER: Final = "tests"
 RECORD_SCHEMA: Final = (
@@ -149,7 +149,7 @@ class FixtureRun:
         found = {}
         for sink in self.pipeline.sinks:
             if sink.name in self.fixture.expected:
-                rows = frames.by_name[sink.source].drop(HEADERS)
+                rows = without_headers(frames.by_name[sink.source])
                 found[sink.name] = rows.selectExpr("to_json(struct(*)) as row"), sink.mode
         for source in self.pipeline.lettered_sources:
             name = LETTERS_PREFIX + source.name

@@ -24,7 +24,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, is_zipfile
 
 import tidelog
 from tidelog.errors import StartupError
-from tidelog.pipeline.declaration import PARQUET, Pipeline
+from tidelog.pipeline.declaration.parts import PARQUET, Pipeline
 from tidelog.spark.references import FILE, references_in
 from tidelog.spark.shipped import MANIFEST, PackageMismatch, abi, require_fitting
 

@@ -7,12 +7,12 @@ import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tidelog.pipeline.declaration import PipelineError, Place, Problem
+from tidelog.pipeline.declaration.parts import PipelineError, Place, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.pipeline.declaration import View
+    from tidelog.pipeline.declaration.parts import View
 
 _SQL_LINE = re.compile(r"\(?line (\d+),? pos(?:ition)? (\d+)\)?")
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")

@@ -25,7 +25,7 @@ from tidelog.pipeline.spark_errors import spark_failures, summary
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidelog.pipeline.declaration import Pipeline
+    from tidelog.pipeline.declaration.parts import Pipeline
 
 JAVA_VERSION_MIN: Final = 17
 INSTALL: Final = "pip install 'tidelog[spark]'"

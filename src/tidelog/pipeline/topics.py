@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.client.admin.topics import LEFT_TO_BROKER, NewTopic
 from tidelog.client.blocking.admin import Admin
 from tidelog.client.errors import ClientError
 from tidelog.config.client import AdminConfig
-from tidelog.errors import ErrorCode
-from tidelog.pipeline.declaration import TOPIC, PipelineError, Place, Problem
+from tidelog.pipeline.declaration.parts import TOPIC, PipelineError, Place, Problem
 from tidelog.spark.references import resolved
+from tidelog.spark.topics import create_topics, new_topic
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.declaration import Pipeline, TopicCreation
+    from tidelog.pipeline.declaration.parts import Pipeline, TopicCreation
 
 _FIRST_ANSWER_TIMEOUT_MS: Final = 5_000
 
@@ -74,22 +73,19 @@ def _prepare(admin: Admin, pipeline: Pipeline) -> list[str]:
     ]
     if problems:
         raise PipelineError(*problems)
-    absent = [_new_topic(name, row) for name, (_, row) in wanted.items() if name not in there]
-    made = admin.create_topics(absent) if absent else {}
-    for name, result in made.items():
-        # Somebody else may have made one meanwhile.
-        if result.error is not None and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            told = f"topic {name} could not be made: {result.error}"
-            problems.append(Problem(Place(pipeline.file, wanted[name][0]), told))
-    if problems:
-        raise PipelineError(*problems)
-    return list(made)
-
-
-def _new_topic(name: str, creation: TopicCreation) -> NewTopic:
-    return NewTopic(
-        name,
-        creation.partitions or LEFT_TO_BROKER,
-        creation.replication or LEFT_TO_BROKER,
-        configs=dict(creation.config),
-    )
+    absent = [
+        new_topic(name, row.partitions, row.replication, row.config)
+        for name, (_, row) in wanted.items()
+        if name not in there
+    ]
+    made, refused = create_topics(admin, absent)
+    if refused:
+        raise PipelineError(
+            *(
+                Problem(
+                    Place(pipeline.file, wanted[name][0]), f"topic {name} could not be made: {why}"
+                )
+                for name, why in refused.items()
+            )
+        )
+    return made

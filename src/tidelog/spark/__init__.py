@@ -13,8 +13,6 @@ docs/spark.md is the manual; docs/design/0007-spark-connector.md and 0021 have t
     reader               Spark's interfaces for reading topics, batch and streaming
     micro_batch_stream   where the batches of a streaming query begin and end
     group_commit         offsets shown to lag tools
-    lag                  how far a query is behind its topics, for any PySpark program
-    topics               topics that a job needs, made where they are not there
     executor             a task's reading of one range, and what a worker keeps from task to task
     writer               Spark's interfaces for writing, and which columns can be written
     batch_commit         how a driver commits a micro-batch exactly once
@@ -24,6 +22,16 @@ docs/spark.md is the manual; docs/design/0007-spark-connector.md and 0021 have t
     log_reader           Spark's interface for reading segment files without a broker
     log_planning         which slices of which segment files a query reads
     log_directory        the files of a data directory, found and measured
+
+A library for any PySpark program, which `tidelog.pipeline` stands on too:
+
+    topics               topics that a job needs, made where they are not there
+    record_format        how the value of a record is written
+    decoding             records into columns, and broken ones into dead letters
+    encoding             columns into records
+    expectations         what holds for every row, and what becomes of the others
+    lag                  how far a query is behind its topics
+    codecs/              Avro and Protobuf records as columns of Arrow; schemas by their id
 
 Only the modules that implement Spark's interfaces import pyspark. Nothing here imports a package
 of the broker.

@@ -27,6 +27,7 @@ ATTEMPTS = 3
 # They start many queries or Sparks of their own, and take longer than the rest of the suite.
 LONG = (
     "test_examples.py",
+    "test_exported_projects.py",
     "test_pipeline_changes.py",
     "test_pipeline_secrets.py",
     "test_record_formats.py",

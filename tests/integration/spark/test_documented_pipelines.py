@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.conftest import StartBroker
-    from tidelog.pipeline.declaration import Pipeline
+    from tidelog.pipeline.declaration.parts import Pipeline
 
 PAGE = ROOT / "docs" / "pipelines.md"
 TIDELOG = str(Path(sys.executable).parent / "tidelog")
@@ -42,7 +42,7 @@ def pipelines() -> list[Block]:
 
 
 def run_to_the_end(spark: SparkSession, pipeline: Pipeline) -> None:
-    from tidelog.pipeline.query_start import start_queries
+    from tidelog.pipeline.queries.start import start_queries
 
     running = start_queries(spark, pipeline)
     try:
@@ -56,7 +56,7 @@ def run_to_the_end(spark: SparkSession, pipeline: Pipeline) -> None:
 def test_every_pipeline_of_the_page_runs(
     spark: SparkSession, start_broker: StartBroker, tmp_path: Path, block: Block
 ) -> None:
-    from tidelog.pipeline.declaration_file import parse_pipeline
+    from tidelog.pipeline.declaration.file import parse_pipeline
     from tidelog.pipeline.topics import prepare_topics
 
     broker = start_broker()
@@ -77,7 +77,7 @@ def test_every_pipeline_of_the_page_runs(
 def test_the_python_of_the_page_is_a_view(
     spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
 ) -> None:
-    from tidelog.pipeline.declaration_file import parse_pipeline
+    from tidelog.pipeline.declaration.file import parse_pipeline
 
     programs = [block.text for block in blocks(PAGE) if block.language == "python"]
     (program,) = [text for text in programs if "def paid(" in text]
@@ -108,8 +108,8 @@ def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_tests_of_the_page_and_of_the_example_pass_and_show_rows_that_differ(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from tidelog.pipeline.declaration_file import load_pipeline
-    from tidelog.pipeline.example import write_example
+    from tidelog.pipeline.declaration.example import write_example
+    from tidelog.pipeline.declaration.file import load_pipeline
     from tidelog.pipeline.fixtures import FixtureRun, load_fixtures
 
     write_example(tmp_path / "example")

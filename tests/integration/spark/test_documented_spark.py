@@ -31,6 +31,7 @@ def test_the_programs_of_the_spark_page_run_in_their_order(
         "127.0.0.1:9092": broker.bootstrap,
         "/var/lib/tidelog": str(broker.data_directory),
         "/tmp/copies-checkpoint": str(tmp_path / "checkpoint"),
+        "/tmp/letters-checkpoint": str(tmp_path / "letters"),
     }
     write, stream, *others = [
         with_places(block.text, places)
@@ -48,3 +49,6 @@ def test_the_programs_of_the_spark_page_run_in_their_order(
         exec(program, names)
     rows = eval(others[-1], names)
     assert rows.where("cast(value as string) = 'hello'").count() == 1000
+    letters = spark.read.format("tidelog").option("kafka.bootstrap.servers", broker.bootstrap)
+    (letter,) = letters.option("subscribe", "sales.dead-letter").load().collect()
+    assert letter.value == b'{"cents": 7}'

@@ -20,7 +20,7 @@ from tests.support.spark_topics import SparkTopics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidelog.pipeline.declaration import Pipeline
+    from tidelog.pipeline.declaration.parts import Pipeline
 
 MINUTE_MS = 60_000
 OPENING = datetime.datetime(2026, 1, 5, 8, tzinfo=datetime.UTC)
@@ -83,14 +83,14 @@ def folder(tmp_path: Path, topics: SparkTopics, topic_name: str) -> Path:
 
 
 def load(folder: Path) -> Pipeline:
-    from tidelog.pipeline.declaration_file import load_pipeline
+    from tidelog.pipeline.declaration.file import load_pipeline
 
     return load_pipeline(folder)
 
 
 def run_to_the_end(spark: SparkSession, pipeline: Pipeline) -> dict[str, tuple[int, int]]:
     """Rows in and out of each query."""
-    from tidelog.pipeline.query_start import start_queries
+    from tidelog.pipeline.queries.start import start_queries
 
     running = start_queries(spark, pipeline)
     try:
@@ -209,8 +209,8 @@ def dict_of(headers: list[dict[str, Any]]) -> dict[str, bytes]:
 
 def told(spark: SparkSession, folder: Path, old: str, new: str) -> str:
     """What `validate` says after a change of the file."""
-    from tidelog.pipeline.declaration import PipelineError
-    from tidelog.pipeline.plan_report import plan_report
+    from tidelog.pipeline.console.plan_report import plan_report
+    from tidelog.pipeline.declaration.parts import PipelineError
 
     file = folder / "pipeline.toml"
     text = file.read_text()
@@ -227,7 +227,7 @@ def told(spark: SparkSession, folder: Path, old: str, new: str) -> str:
 def test_validate_shows_schemas_and_plans_without_a_broker(
     spark: SparkSession, folder: Path
 ) -> None:
-    from tidelog.pipeline.plan_report import plan_report
+    from tidelog.pipeline.console.plan_report import plan_report
 
     file = folder / "pipeline.toml"
     file.write_text(file.read_text().replace("bootstrap = ", 'bootstrap = "127.0.0.1:1" # '))

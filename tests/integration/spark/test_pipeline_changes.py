@@ -15,8 +15,8 @@ from tests.support.spark_topics import SparkTopics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidelog.pipeline.declaration import Pipeline
-    from tidelog.pipeline.queries import RunningPipeline
+    from tidelog.pipeline.declaration.parts import Pipeline
+    from tidelog.pipeline.queries.running import RunningPipeline
 
 HEAD = """\
 [pipeline]
@@ -75,7 +75,7 @@ class Stage:
             topics.create(f"{name}.{topic}")
 
     def declare(self, *parts: str) -> Pipeline:
-        from tidelog.pipeline.declaration_file import load_pipeline
+        from tidelog.pipeline.declaration.file import load_pipeline
 
         text = "".join((HEAD, *parts))
         for mark, value in (("{name}", self.name), ("{bootstrap}", self.topics.bootstrap)):
@@ -84,7 +84,7 @@ class Stage:
         return load_pipeline(self.folder)
 
     def run(self, *parts: str) -> RunningPipeline:
-        from tidelog.pipeline.query_start import start_queries
+        from tidelog.pipeline.queries.start import start_queries
 
         running = start_queries(self.spark, self.declare(*parts))
         try:
@@ -137,7 +137,7 @@ def test_sinks_of_one_source_and_its_dead_letters_share_a_query(stage: Stage) ->
 
 
 def test_a_record_is_parsed_once(stage: Stage) -> None:
-    from tidelog.pipeline.dataframes import build_dataframes
+    from tidelog.pipeline.frames.dataframes import build_dataframes
 
     pipeline = stage.declare(VISITS, LONG)
     frames = build_dataframes(stage.spark, pipeline, streaming=False)
@@ -160,6 +160,36 @@ def test_a_new_sink_reads_from_the_start_and_the_others_go_on(stage: Stage) -> N
     running = stage.run(VISITS, LONG.replace("[sink.long]", "[sink.longer]"))
     assert set(running.queries) == {"source.visits"}
     assert stage.pages("long") == Counter(["p6", "p7", "p8"])
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_sink_that_fails_leaves_the_shared_query_and_no_row_is_lost_or_written_twice(
+    stage: Stage, delivery: str
+) -> None:
+    """The broker refuses its records as too large, until the others have long gone on."""
+    from tidelog.pipeline.queries.start import start_queries
+
+    stage.visit(1, 5, 9)
+    stage.topics.create(f"{stage.name}.all", max_message_bytes="20")
+    parts = VISITS, LONG, ALL + f'delivery = "{delivery}"\n'
+    running = start_queries(stage.spark, stage.declare(*parts))
+
+    def mend() -> None:
+        if "source.visits.all" in running.queries and stage.pages("long") == Counter(["p5", "p9"]):
+            stage.topics.alter(f"{stage.name}.all", max_message_bytes="1000000")
+
+    try:
+        running.watch(mend, 0.2)
+    finally:
+        running.stop()
+    running.raise_failure()
+    assert list(running.queries) == ["source.visits", "source.visits.all"]
+    assert running.progress["all"].rows_out == 3
+    assert stage.pages("all") == Counter(["p1", "p5", "p9"])
+    stage.visit(2, 6)
+    assert set(stage.run(*parts).queries) == {"source.visits", "source.visits.all"}
+    assert stage.pages("all") == Counter(["p1", "p5", "p9", "p2", "p6"])
+    assert stage.pages("long") == Counter(["p5", "p9", "p6"])
 
 
 def test_sources_come_go_and_are_renamed_and_no_row_is_lost_or_written_twice(
@@ -196,7 +226,7 @@ def test_a_checkpoint_of_an_older_version_goes_on(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no record, knows sources by their order, and one query for the dead letters."""
-    from tidelog.pipeline.query_start import StreamingFrames
+    from tidelog.pipeline.queries.start import StreamingFrames
 
     stage.visit(1, 6)
     stage.send("visits", b"broken")
@@ -286,7 +316,7 @@ def test_a_python_view_imports_what_stands_beside_it_on_workers_too(stage: Stage
 
 
 def test_expectations_drop_rows_make_dead_letters_or_stop_the_query(stage: Stage) -> None:
-    from tidelog.pipeline.declaration import PipelineError
+    from tidelog.pipeline.declaration.parts import PipelineError
 
     expect = """\
 [expect.known]

@@ -92,7 +92,7 @@ def test_no_secret_is_left_in_files_output_or_command_lines(
     assert "plan of sink files" in shown
     assert "values from ${env:SHOP_CLIENT}" in shown
     told, more = output_and_command_lines("run", tmp_path)
-    assert "all read and written" in told
+    assert "ended: 6 rows written" in told
 
     written = {path for path in tmp_path.rglob("*") if path.is_file()} - {tmp_path / "code"}
     assert tmp_path / "checkpoint" / "files" / "commits" / "0" in written

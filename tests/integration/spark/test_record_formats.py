@@ -122,8 +122,8 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 def run_to_the_end(spark: SparkSession, folder: Path) -> None:
-    from tidelog.pipeline.declaration_file import load_pipeline
-    from tidelog.pipeline.query_start import start_queries
+    from tidelog.pipeline.declaration.file import load_pipeline
+    from tidelog.pipeline.queries.start import start_queries
     from tidelog.pipeline.topics import prepare_topics
 
     pipeline = load_pipeline(folder)
@@ -131,6 +131,7 @@ def run_to_the_end(spark: SparkSession, folder: Path) -> None:
     running = start_queries(spark, pipeline)
     try:
         running.watch(lambda: None, 0.2)
+        running.raise_failure()
     finally:
         running.stop()
 
@@ -275,7 +276,7 @@ def test_a_registry_that_does_not_answer_fails_the_batch_and_no_record(
     tmp_path: Path,
     registry: FakeRegistry,
 ) -> None:
-    from tidelog.pipeline.declaration import PipelineError
+    from tidelog.pipeline.declaration.parts import PipelineError
 
     declared = SMALL_DECLARATION.format(
         name=topic_name, bootstrap=topics.bootstrap, registry=registry.url
@@ -302,8 +303,9 @@ def test_a_batch_is_decoded_once_and_no_plan_shows_the_password(
     spark: SparkSession, topics: SparkTopics, topic_name: str, tmp_path: Path
 ) -> None:
     """The filter of dead letters and the columns above it share one pass through Python."""
-    from tidelog.pipeline.dataframes import build_dataframes, dead_letters
-    from tidelog.pipeline.declaration_file import load_pipeline
+    from tidelog.pipeline.declaration.file import load_pipeline
+    from tidelog.pipeline.frames.dataframes import build_dataframes
+    from tidelog.spark.decoding import dead_letters
 
     declared = SMALL_DECLARATION.format(
         name=topic_name, bootstrap=topics.bootstrap, registry="http://127.0.0.1:1"
@@ -312,7 +314,7 @@ def test_a_batch_is_decoded_once_and_no_plan_shows_the_password(
     topics.create(f"{topic_name}.avro")
     pipeline = load_pipeline(tmp_path)
     frames = build_dataframes(spark, pipeline, streaming=False)
-    letters = dead_letters(pipeline.sources[0], frames.rows["avro"])
+    letters = dead_letters(frames.rows["avro"], pipeline.sources[0].dead_letter, "avro")
     for frame in (frames.by_name["avro"].where("id > 'a'"), letters):
         execution: Any = frame._jdf.queryExecution()
         plan = execution.toString()

@@ -5,7 +5,7 @@ import json
 from collections import defaultdict
 
 from tidelog.demo.shop import BREAKAGES, LATE_MINUTES_MAX, Shop
-from tidelog.pipeline.example import ORDERS_TOPIC, PAYMENTS_TOPIC
+from tidelog.pipeline.declaration.example import ORDERS_TOPIC, PAYMENTS_TOPIC
 
 DAY = datetime.date(2026, 1, 5)
 

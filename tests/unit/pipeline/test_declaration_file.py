@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipeline.declaration import AVRO, PARQUET, TOPIC, Pipeline, PipelineError, Watermark
-from tidelog.pipeline.declaration_file import load_pipeline, parse_pipeline
-from tidelog.pipeline.example import write_example
+from tidelog.pipeline.declaration.example import write_example
+from tidelog.pipeline.declaration.file import load_pipeline, parse_pipeline
+from tidelog.pipeline.declaration.parts import (
+    PARQUET,
+    TOPIC,
+    Pipeline,
+    PipelineError,
+    Watermark,
+)
+from tidelog.spark.record_format import AVRO
 
 GOOD = """\
 [pipeline]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipeline.codecs.schema_registry import RegistrySettings, SchemaFolder
-from tidelog.pipeline.declaration import Format, PipelineError
-from tidelog.pipeline.declaration_file import parse_pipeline
+from tidelog.pipeline.declaration.file import parse_pipeline
+from tidelog.pipeline.declaration.parts import PipelineError
+from tidelog.spark.codecs.schema_registry import RegistrySettings, SchemaFolder
+from tidelog.spark.record_format import RecordFormat
 
 DECLARATION = """\
 [pipeline]
@@ -38,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def formats(folder: Path, top: str = "", source: str = "", sink: str = "") -> list[Format]:
+def formats(folder: Path, top: str = "", source: str = "", sink: str = "") -> list[RecordFormat]:
     text = DECLARATION.format(top=top, source=source, sink=sink)
     pipeline = parse_pipeline(folder / "pipeline.toml", text, {})
     return [pipeline.sources[0].format, pipeline.sinks[0].format]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipeline.declaration import Pipeline, PipelineError
-from tidelog.pipeline.declaration_file import parse_pipeline
+from tidelog.pipeline.declaration.file import parse_pipeline
+from tidelog.pipeline.declaration.parts import Pipeline, PipelineError
 from tidelog.tools.cli.main import main
 
 DECLARATION = """\

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipeline.declaration import Pipeline, PipelineError
-from tidelog.pipeline.declaration_file import load_pipeline
-from tidelog.pipeline.example import write_example
+from tidelog.pipeline.declaration.example import write_example
+from tidelog.pipeline.declaration.file import load_pipeline
+from tidelog.pipeline.declaration.parts import Pipeline, PipelineError
 from tidelog.pipeline.fixtures import canonical, load_fixtures
 
 

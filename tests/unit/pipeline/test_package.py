@@ -13,8 +13,8 @@ from zipfile import ZipFile
 import pytest
 
 from tidelog.errors import StartupError
-from tidelog.pipeline.declaration_file import load_pipeline
-from tidelog.pipeline.example import write_example
+from tidelog.pipeline.declaration.example import write_example
+from tidelog.pipeline.declaration.file import load_pipeline
 from tidelog.pipeline.package import Package, package_settings, write_package
 from tidelog.spark.shipped import MANIFEST, abi
 from tidelog.tools.cli.main import main

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipeline.declaration import Pipeline, PipelineError, TopicCreation
-from tidelog.pipeline.declaration_file import parse_pipeline
+from tidelog.pipeline.declaration.file import parse_pipeline
+from tidelog.pipeline.declaration.parts import Pipeline, PipelineError, TopicCreation
 from tidelog.pipeline.topics import wanted_topics
 
 TEXT = """\

@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.unit.pipeline.test_restart_plan import left_behind
-from tidelog.pipeline.checkpoint import Checkpoint
-from tidelog.pipeline.declaration import Pipeline, PipelineError
-from tidelog.pipeline.declaration_file import parse_pipeline
-from tidelog.pipeline.query_layout import PlanShape, Query, lay_out, records
-from tidelog.pipeline.restart_plan import RestartPlan, allowed
+from tidelog.pipeline.declaration.file import parse_pipeline
+from tidelog.pipeline.declaration.parts import Pipeline, PipelineError
+from tidelog.pipeline.queries.checkpoint import Checkpoint
+from tidelog.pipeline.queries.layout import (
+    PlanShape,
+    Query,
+    lay_out,
+    member_alone,
+    records,
+    without_members,
+)
+from tidelog.pipeline.queries.restart_plan import RestartPlan, allowed
 
 TEXT = """\
 [pipeline]
@@ -91,6 +98,30 @@ def test_sinks_without_state_share_the_reading_of_their_source(tmp_path: Path) -
     assert queries["counts"].keeps_state
     assert queries["source.orders"].is_shared
     assert not queries["clicks"].is_shared
+
+
+def test_members_that_left_a_shared_query_stay_out_of_it(tmp_path: Path) -> None:
+    pipeline = declared(tmp_path)
+    ran(pipeline, "counts")
+    checkpoint = Checkpoint(pipeline)
+    shared = laid_out(pipeline, "counts")["source.orders"]
+    leaving = ["all", "dead-letter.orders"]
+    alone = [member_alone(shared, name, "id-1") for name in leaving]
+    checkpoint.save(records(pipeline, checkpoint, [without_members(shared, leaving), *alone]))
+    for query in alone:
+        left_behind(pipeline, query.name)
+    queries = laid_out(pipeline, "counts")
+    assert members(queries) == {
+        "counts": ["counts"],
+        "files": ["files"],
+        "source.orders": ["big", "once"],
+        "source.orders.all": ["all"],
+        "source.orders.dead-letter": ["dead-letter.orders"],
+        "clicks": ["clicks"],
+    }
+    assert all(queries[row.name].is_shared for row in alone)
+    assert {queries[row.name].writer for row in alone} == {"id-1"}
+    assert queries["source.orders"].writer == ""
 
 
 def test_dead_letters_have_a_query_of_their_own_where_nothing_shares(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.pipeline.queries import OUT_METRIC, QueryProgress
+from tidelog.pipeline.queries.running import OUT_METRIC, QueryProgress
 
 
 def report(second: int, *, rows: int, out: int, batch: int = 0, **more: Any) -> dict[str, Any]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tidelog.pipeline.checkpoint import (
+from tidelog.pipeline.declaration.file import parse_pipeline
+from tidelog.pipeline.declaration.lineage import upstream_sources
+from tidelog.pipeline.declaration.parts import Pipeline, PipelineError
+from tidelog.pipeline.queries.checkpoint import (
     OLD_LETTERS,
     Checkpoint,
     QueryRecord,
     sink_record,
-    upstream_sources,
 )
-from tidelog.pipeline.declaration import Pipeline, PipelineError
-from tidelog.pipeline.declaration_file import parse_pipeline
-from tidelog.pipeline.restart_plan import (
+from tidelog.pipeline.queries.restart_plan import (
     NEW_STATE,
     REMOVED,
     REPLAYS,
@@ -264,6 +265,39 @@ def test_a_new_query_is_not_started_on_parquet_files_of_another(tmp_path: Path) 
     (tmp_path / "paid" / "_spark_metadata").mkdir(parents=True)
     with pytest.raises(PipelineError, match="has the files of an earlier query"):
         refuse_occupied(declared(tmp_path), plan(declared(tmp_path)))
+
+
+def test_a_sink_that_has_left_a_shared_query_goes_on_where_that_one_stopped(tmp_path: Path) -> None:
+    pipeline = declared(tmp_path)
+    ran(pipeline)
+    checkpoint = Checkpoint(pipeline)
+    (big,) = (sink for sink in pipeline.sinks if sink.name == "big")
+    shared = QueryRecord(("orders",), {"big": sink_record(pipeline, big)}, letters_of="orders")
+    for alone in ("big", "dead-letter.orders"):
+        checkpoint.forget(alone)
+    checkpoint.save({"source.orders": shared})
+    folder = tmp_path / "checkpoint" / "source.orders"
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "offsets" / "7").write_text("where batch 7 ends")
+    (folder / "metadata").write_text('{"id": "id-1"}')
+    (folder / ".metadata.crc").write_text("of that id")
+
+    assert checkpoint.copy_folder("source.orders", "source.orders.big") == "id-1"
+    copy = folder.with_name("source.orders.big")
+    assert (copy / "offsets" / "7").read_text() == "where batch 7 ends"
+    assert "id-1" not in (copy / "metadata").read_text()
+    assert not (copy / ".metadata.crc").exists()
+    assert outcomes(pipeline)["source.orders"] == SAFE  # nobody has said yet that it left
+    assert "source.orders.big" not in outcomes(pipeline)
+
+    alone_record = replace(shared, letters_of="", writer="id-1")
+    checkpoint.save({"source.orders": shared.without_sinks(["big"]), copy.name: alone_record})
+    found = {row.name: row for row in plan(pipeline).queries}
+    assert found[copy.name].outcome == SAFE
+    assert found[copy.name].sinks == ("big",)
+    assert found["source.orders"].sinks == ()
+    assert found["source.orders"].letters_of == "orders"
+    assert Checkpoint(pipeline).queries[copy.name].writer == "id-1"
 
 
 def test_a_damaged_record_is_told(tmp_path: Path) -> None:

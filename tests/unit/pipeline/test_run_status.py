@@ -17,8 +17,8 @@ from tests.unit.pipeline.test_running_pipeline import (
     Starts,
     query,
 )
-from tidelog.pipeline.queries import RunningPipeline
-from tidelog.pipeline.run_status import StatusFile, is_alive, read_status, wish_restart
+from tidelog.pipeline.queries.run_status import StatusFile, is_alive, read_status, wish_restart
+from tidelog.pipeline.queries.running import RunningPipeline
 from tidelog.tools.cli.main import main
 
 

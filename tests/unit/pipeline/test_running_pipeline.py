@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidelog.pipeline.dataframes import EXPECTATION_FAILED
-from tidelog.pipeline.declaration import (
+from tidelog.pipeline.console.progress_table import progress_lines, summary_line
+from tidelog.pipeline.declaration.parts import (
     CONSOLE,
-    RAW,
-    Format,
     Pipeline,
     PipelineError,
     Sink,
     TopicCreation,
 )
-from tidelog.pipeline.progress_table import progress_lines, summary_line
-from tidelog.pipeline.queries import (
+from tidelog.pipeline.queries.layout import Query, member_alone, without_members
+from tidelog.pipeline.queries.running import (
     OUT_METRIC,
     RETRIES_MAX,
     WORKER_TOO_SLOW,
     RunningPipeline,
 )
-from tidelog.pipeline.query_layout import Query
+from tidelog.pipeline.queries.topic_writer import BatchCounts
+from tidelog.spark.expectations import EXPECTATION_FAILED
+from tidelog.spark.record_format import RAW, RecordFormat
 
 NO_TOPIC = TopicCreation()
 PIPELINE = Pipeline(
@@ -46,7 +47,9 @@ PIPELINE = Pipeline(
 
 
 def query(name: str, line: int = 7) -> Query:
-    sink = Sink(name, line, "orders", CONSOLE, "", Format(RAW), "", "append", "", (), NO_TOPIC, {})
+    sink = Sink(
+        name, line, "orders", CONSOLE, "", RecordFormat(RAW), "", "append", "", (), NO_TOPIC, {}
+    )
     return Query(name, (sink,))
 
 
@@ -191,6 +194,92 @@ def test_an_expectation_that_stops_a_query_stops_it_for_good(running: RunningPip
     assert starts.count == 1
     with pytest.raises(PipelineError, match="positive: 3 rows"):
         running.raise_failure()
+
+
+class SharedStart:
+    """A start of a query, and what its writer counts."""
+
+    def __init__(self, query: Query, starts: Starts) -> None:
+        self.query = query
+        self.counts: BatchCounts | None = BatchCounts()
+        self.starts = starts
+
+    def __call__(self) -> Any:
+        return self.starts()
+
+
+class Parting:
+    """What takes members out of a shared query, as often as it is asked to."""
+
+    def __init__(self, rest: Starts, alone: Starts) -> None:
+        self.rest, self.alone = rest, alone
+        self.asked: list[tuple[str, frozenset[str]]] = []
+
+    def __call__(
+        self, query: Query, leaving: frozenset[str], counts: BatchCounts
+    ) -> list[SharedStart]:
+        self.asked.append((query.name, leaving))
+        rest = SharedStart(without_members(query, leaving), self.rest)
+        rest.counts = counts
+        return [
+            rest,
+            *(
+                SharedStart(member_alone(query, name, "id-1"), self.alone)
+                for name in sorted(leaving)
+            ),
+        ]
+
+
+SHARED = replace(
+    query("source.orders"), sinks=(*query("good").sinks, *query("bad").sinks), is_shared=True
+)
+
+
+class FailingMembers(Starts):
+    """Of a shared query: each start of it fails for some of its members."""
+
+    def __init__(self, end: EndedQuery, *failed: str) -> None:
+        super().__init__(end)
+        self.counts = BatchCounts()
+        self._failed = frozenset(failed)
+
+    def __call__(self) -> Any:
+        self.counts.failed = self._failed
+        return super().__call__()
+
+
+def test_a_member_that_fails_again_leaves_and_the_others_go_on_at_once(clock: Seconds) -> None:
+    parting = Parting(Starts(LiveQuery(Report(7))), Starts(FAILS))
+    running = RunningPipeline(PIPELINE, clock, parting)
+    starts = FailingMembers(EndedQuery("no such topic", Report(3)), "bad")
+    running.add(SHARED, starts, starts.counts)
+    running.refresh()
+    assert parting.asked == []  # once may be a moment's trouble
+    clock.now_s = 1.0
+    running.refresh()
+    running.refresh()
+    assert parting.asked == [("source.orders", frozenset({"bad"}))]
+    rest, alone = running.queries["source.orders"], running.queries["source.orders.bad"]
+    assert list(rest.progress) == ["good"]
+    assert list(alone.progress) == ["bad"]
+    assert rest.handle is not None
+    assert alone.is_waiting
+    running.refresh()
+    assert (rest.batch_id, alone.batch_id) == (7, 3)
+    starts_by_second(running, clock, parting.alone, 100)
+    assert [row.name for row in running.failed] == ["source.orders.bad"]
+    assert running.is_active
+    assert parting.rest.count == 1
+
+
+def test_members_stay_together_when_all_of_them_fail(clock: Seconds) -> None:
+    parting = Parting(Starts(LiveQuery()), Starts(FAILS))
+    running = RunningPipeline(PIPELINE, clock, parting)
+    starts = FailingMembers(FAILS)
+    running.add(SHARED, starts, starts.counts)
+    starts_by_second(running, clock, starts, 100)
+    assert parting.asked == []
+    assert [row.name for row in running.failed] == ["source.orders"]
 
 
 def test_a_query_that_was_given_up_can_be_restarted(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidelog.pipeline.declaration import Place, View
+from tidelog.pipeline.declaration.parts import Place, View
 from tidelog.pipeline.spark_errors import sql_error, summary
 
 VIEW = View(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tidelog.pipeline import spark_session
-from tidelog.pipeline.declaration import Pipeline
-from tidelog.pipeline.declaration_file import load_pipeline
-from tidelog.pipeline.example import write_example
+from tidelog.pipeline.declaration.example import write_example
+from tidelog.pipeline.declaration.file import load_pipeline
+from tidelog.pipeline.declaration.parts import Pipeline
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from tidelog.pipeline.terminal import LiveLines, painted
+from tidelog.pipeline.console.terminal import LiveLines, painted
 
 
 class Terminal(io.StringIO):

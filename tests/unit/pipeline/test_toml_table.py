@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tidelog.pipeline.toml_table import TomlLines, syntax_error_line
+from tidelog.pipeline.declaration.toml_table import TomlLines, syntax_error_line
 
 TEXT = '''\
 # a comment with [brackets] and key = value

@@ -1,0 +1,114 @@
+"""The broker of a test: a real one, whose clock jumps and whose requests meet faults when asked.
+
+All of it runs on the broker's loop. `TestedBroker` is what a test steers: it starts the server,
+starts it again on another state, and carries out the commands of `control`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tidelog.broker.api_table import served
+from tidelog.broker.dispatcher import RequestDispatcher
+from tidelog.broker.server import Server
+from tidelog.config.broker import BrokerConfig
+from tidelog.testing.faults import Effect, Fault, FaultRules, api_named, error_named
+from tidelog.testing.warp_clock import WarpClock
+
+SETTLE_TURNS: Final = 20  # of the loop, for what was woken to do its work
+SETTLE_S: Final = 0.001
+LOCK_FILE: Final = ".lock"
+
+
+class TestServer(Server):
+    __test__ = False  # for pytest, which looks at names
+
+    def __init__(
+        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, faults: FaultRules
+    ) -> None:
+        self.warp = WarpClock(loop)
+        self._faults = faults
+        super().__init__(config, loop, clock=self.warp, timer=self.warp)
+
+    def _new_dispatcher(self) -> RequestDispatcher:
+        """Kept Metadata answers would pass the faults by."""
+        apis = self._faults.wrap(served(in_cluster=self.in_cluster))
+        return RequestDispatcher(self.broker, apis, recalls_metadata=False)
+
+    async def jump(self, seconds: float) -> None:
+        """Until what became due by it is done.
+
+        The clocks of clients do not jump along. From now on topics take the broker's time for that
+        of their records, unless they have a message.timestamp.type of their own; new records would
+        be born old.
+        """
+        self.warp.jump(seconds)
+        await self.broker.dynamic_config.alter_broker(None, _with_own_time)
+        self._cleaner.end_rests()
+        for _ in range(SETTLE_TURNS):
+            await asyncio.sleep(0)
+        while not self._cleaner.is_resting:  # noqa: ASYNC110 it has no event for a test alone
+            await asyncio.sleep(SETTLE_S)
+
+
+def _with_own_time(before: Mapping[str, str]) -> dict[str, str]:
+    return {**before, "log.message.timestamp.type": "LogAppendTime"}
+
+
+class TestedBroker:
+    __test__ = False
+
+    def __init__(self, overrides: Mapping[str, str], loop: asyncio.AbstractEventLoop) -> None:
+        self._overrides = dict(overrides)
+        self._loop = loop
+        self._faults = FaultRules()
+        self._ahead_s = 0.0
+        self._server: TestServer
+
+    async def start(self) -> dict[str, str]:
+        """Where it listens, by listener. From the second start on the ports are the same."""
+        server = TestServer(BrokerConfig(self._overrides), self._loop, self._faults)
+        server.start()
+        self._server = server
+        if self._ahead_s:
+            await server.jump(self._ahead_s)
+        self._overrides["listeners"] = ",".join(map(str, server.endpoints))
+        return {each.listener_name: f"{each.host}:{each.port}" for each in server.endpoints}
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def advance(self, seconds: float) -> None:
+        await self._server.jump(seconds)
+        self._ahead_s += seconds
+
+    def add_fault(
+        self, effect: str, api: str, error: str | int | None = None, **limits: Any
+    ) -> None:
+        code = error_named(0 if error is None else error)
+        self._faults.add(Fault(Effect(effect), api_named(api), code, **limits))
+
+    def clear_faults(self) -> None:
+        self._faults.clear()
+
+    def snapshot(self, target: str) -> None:
+        """All that is stored, as it is between two turns of the loop. The broker serves nobody
+        meanwhile, and serves on.
+        """
+        self._server.broker.append_turn.end()
+        shutil.copytree(self._data, target, ignore=shutil.ignore_patterns(LOCK_FILE))
+
+    async def restore(self, source: str) -> None:
+        """Connections close; clients find the broker at its address, as the snapshot has it."""
+        await self._server.stop()
+        shutil.rmtree(self._data)
+        shutil.copytree(source, self._data)
+        await self.start()
+
+    @property
+    def _data(self) -> Path:
+        return Path(self._overrides["log.dirs"])

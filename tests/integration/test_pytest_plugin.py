@@ -1,0 +1,112 @@
+"""The fixtures that tidelog gives to other people's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.integration
+
+PLUGIN = ("-p", "no:cacheprovider")
+
+
+def test_topics_are_fresh_and_the_broker_is_shared(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        addresses = set()
+
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_a_topic(tidelog, n):
+            addresses.add(tidelog.bootstrap_servers)
+            topic = tidelog.topic("orders")
+            topic.expect().count(0)
+            topic.send("x")
+            tidelog.fail("Produce", "UNKNOWN_SERVER_ERROR", times=None)
+
+        def test_they_shared(tidelog, kafka_server):
+            assert addresses == {kafka_server}
+            tidelog.topic().send("no fault is left")
+        """
+    )
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=3)
+
+
+def test_a_broker_of_its_own_by_fixture_and_by_marker(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntidelog_config =\n    num.partitions=4\n    message.max.bytes=5000")
+    pytester.makepyfile(
+        """
+        import pytest
+        from tidelog.client import Admin, ConfigResource, ConfigResourceType
+
+        def setting(broker, key):
+            with Admin({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+                resource = ConfigResource(ConfigResourceType.BROKER, "0")
+                return admin.describe_configs([resource])[resource].get()[key].value
+
+        def test_own(tidelog, tidelog_broker):
+            assert tidelog.bootstrap_servers != tidelog_broker.bootstrap_servers
+            assert setting(tidelog_broker, "num.partitions") == "4"
+
+        @pytest.mark.tidelog(num_partitions=7)
+        def test_marked(tidelog, kafka_server):
+            assert setting(tidelog, "num.partitions") == "7"
+            assert setting(tidelog, "message.max.bytes") == "5000"
+            assert kafka_server == tidelog.bootstrap_servers
+        """
+    )
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=2)
+
+
+def test_a_killed_broker_is_there_again_for_the_next_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_kills(tidelog):
+            tidelog.kill()
+
+        def test_goes_on(tidelog):
+            tidelog.topic().send("x")
+        """
+    )
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=2)
+
+
+def test_logs_are_shown_with_a_failure_only(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_passes(tidelog):
+            tidelog.topic("quiet")
+
+        def test_fails(tidelog):
+            tidelog.broker.restart()
+            assert False
+        """
+    )
+    result = pytester.runpytest_subprocess(*PLUGIN)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*log of tidelog at 127.0.0.1:*", "*stopped*"])
+
+
+def test_brokers_of_test_processes_do_not_meet(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntidelog_in_process = true")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("n", range(8))
+        def test_one(tidelog, n):
+            topic = tidelog.topic("same")
+            topic.send(str(n))
+            topic.expect().exactly_once(values=[n])
+        """
+    )
+    result = pytester.runpytest_subprocess(*PLUGIN, "-n", "2")
+    result.assert_outcomes(passed=8)
+
+
+def test_a_setting_without_a_value_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntidelog_config = num.partitions")
+    pytester.makepyfile("def test_it(tidelog): pass")
+    result = pytester.runpytest_subprocess(*PLUGIN)
+    result.stdout.fnmatch_lines(["*tidelog_config: not KEY=VALUE: num.partitions*"])

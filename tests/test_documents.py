@@ -31,7 +31,7 @@ from tests.support.kafka_data import KAFKA_DATA
 from tidelog.config.broker import find_key
 from tidelog.config.client import AdminConfig
 from tidelog.config.topic import TOPIC_TABLE
-from tidelog.pipeline.declaration_file import parse_pipeline
+from tidelog.pipeline.declaration.file import parse_pipeline
 from tidelog.tools.cli.main import root
 
 LINK = re.compile(r"\]\(([^)\s]+)\)|<(?:img|a) [^>]*(?:src|href)=\"([^\"]+)\"")

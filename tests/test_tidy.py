@@ -47,6 +47,7 @@ BROAD_EXCEPT_FILES = {
     "pending.py",  # the failure path of the reader gets what it raises
     "supervisor.py",
     "log/cleaner/log_cleaner.py",
+    "testing/control.py",  # the test is told what its command failed with
     "tools/cli/main.py",
 }
 
@@ -56,8 +57,18 @@ DOORS = {
     "tidelog.tools.cli": {"command", "main"},
     "tidelog.tools.kafka": {"command"},
     "tidelog.client": {"__getattr__"},
+    "tidelog.spark.expectations": {"dropped_in_last_batch"},
     "tidelog.spark.lag": {"query_lag"},
     "tidelog.spark.topics": {"create_missing_topics"},
+    "tidelog.testing.containers": {"KafkaContainer"},
+    "tidelog.testing.pytest_plugin": {
+        "kafka_server",
+        "pytest_addoption",
+        "pytest_configure",
+        "pytest_runtest_makereport",
+        "tidelog",
+        "tidelog_broker",
+    },
     # Called by codecs that `generator.WITHOUT_CODEC` leaves out.
     "tidelog.protocol.primitives": {
         "encode_compact_nullable_bytes",
@@ -133,9 +144,10 @@ def is_run_directly(path: Path) -> bool:
 
 
 def is_public_door(path: Path) -> bool:
-    """Packages, and what pyproject.toml names as a command."""
+    """Packages, modules that stand in DOORS, and what pyproject.toml names as a command."""
     return (
         path.name == "__init__.py"
+        or module_name(path) in DOORS
         or f"{module_name(path)}:" in (ROOT / "pyproject.toml").read_text()
     )
 

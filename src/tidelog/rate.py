@@ -5,21 +5,29 @@ They count and never sleep; the owner decides what waiting means. Not safe for t
 
 - `RateLimiter` remembers one debt and pays it off at `rate`. It limits connections accepted, moves
   between log directories, and the log cleaner.
-- `WindowedRate` remembers the samples of a sliding window, as Kafka's `Rate` of a sensor with a
-  quota. It limits replication (KIP-73), where keys of the configuration set the window.
+- `WindowedRate` remembers the samples of a sliding window, as Kafka's `SimpleRate` of a sensor with
+  a quota. It limits replication (KIP-73), where keys of the configuration set the window.
+- `QuotaRate` is the same with the window of Kafka's `Rate`. It limits clients and addresses.
+
+`Sensors` keeps such limits by name. Clients choose some of the names, so it forgets.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
 
 WORTH_WAITING_S: Final = 0.001  # a shorter wait is not worth a timer
 SLOWEST_RATE: Final = 0.001  # stands for 0: nothing at all, for all that anybody will see
+SENSORS_MAX: Final = 10_000
+IDLE_S_MAX: Final = 3600.0  # Kafka's ClientQuotaManager.InactiveSensorExpirationTimeSeconds
+
+Limit = TypeVar("Limit")
 
 
 class RateLimiter:
@@ -125,3 +133,57 @@ class WindowedRate:
         oldest = now - self._sample_count * self._sample_s
         while self._samples and self._samples[0][0] <= oldest:
             self._total -= self._samples.popleft()[1]
+
+
+class QuotaRate(WindowedRate):
+    """Counts the window as if all but one of its samples were over from the beginning.
+
+    So a client that has been quiet may spend `sample_count - 1` samples' worth at once. `debt_s` is
+    the wait after which the average is back at the limit, whatever is forgotten until then: Kafka's
+    `QuotaUtils.throttleTime`.
+    """
+
+    __slots__ = ()
+
+    def debt_s(self) -> float:
+        if not self.is_exceeded:
+            return 0.0
+        window_s = self._window_s(self._clock.monotonic())
+        return self._total / max(self.rate, SLOWEST_RATE) - window_s
+
+    def _window_s(self, now: float) -> float:
+        elapsed_s = now - self._samples[0][0] if self._samples else 0.0
+        missing = self._sample_count - 1 - int(elapsed_s / self._sample_s)
+        return max(elapsed_s + max(missing, 0) * self._sample_s, self._sample_s)
+
+
+class Sensors(Generic[Limit]):
+    """Limits by name, at most SENSORS_MAX. Those unused for IDLE_S_MAX go, and if there are still
+    too many, those unused longest: a limit that is made anew has forgotten what was spent.
+    """
+
+    def __init__(self, make: Callable[[], Limit], clock: Clock) -> None:
+        self._make = make
+        self._clock = clock
+        self._limits: OrderedDict[Hashable, tuple[Limit, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._limits)
+
+    def get(self, name: Hashable) -> Limit:
+        now = self._clock.monotonic()
+        known = self._limits.get(name)
+        if known is None:
+            self._forget(now - IDLE_S_MAX)
+            limit = self._make()
+            self._limits[name] = limit, now
+            return limit
+        limit = known[0]
+        self._limits[name] = limit, now
+        self._limits.move_to_end(name)
+        return limit
+
+    def _forget(self, before: float) -> None:
+        limits = self._limits
+        while limits and (len(limits) >= SENSORS_MAX or next(iter(limits.values()))[1] < before):
+            limits.popitem(last=False)

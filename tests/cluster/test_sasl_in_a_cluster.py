@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.cluster.conftest import StartCluster
 from tests.support.cluster import ClusterProcess
 from tests.support.eventually import eventually
+from tests.support.oauth_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OAuthProvider
 from tests.support.sasl_broker import SaslBroker
 from tidelog.client import Admin, AuthenticationFailed, Producer, ScramDeletion, ScramMechanism
 from tidelog.config.jaas import MODULES
@@ -84,6 +86,70 @@ def test_a_user_made_through_one_broker_is_known_to_all_and_so_is_its_end(
         gone = [ScramDeletion("alice", ScramMechanism.SCRAM_SHA_512)]
         admin.alter_user_scram_credentials(gone)["alice"].get()
     eventually(lambda: not can_log_in(one) and not can_log_in(two))
+
+
+def test_a_delegation_token_made_at_one_broker_is_good_at_the_other(
+    start_cluster: StartCluster,
+) -> None:
+    secret = {"delegation.token.secret.key": "the secret of all brokers"}
+    cluster = start_cluster(
+        {**SETTINGS, **secret, "sasl.mechanism.inter.broker.protocol": "PLAIN"}, 2
+    )
+    one, two = (SaslBroker(broker) for broker in cluster.brokers.values())
+    broker_login = one.config("PLAIN", "broker", "hush")
+    with Admin({**broker_login, "bootstrap.servers": one.bootstrap}) as admin:
+        token = admin.create_delegation_token()
+    password = base64.b64encode(token.hmac).decode()
+
+    def can_log_in(broker: SaslBroker) -> bool:
+        config = broker.config("SCRAM-SHA-512", token.token_id, password)
+        config["sasl.jaas.config"] = config["sasl.jaas.config"].replace(
+            "required", 'required tokenauth="true"'
+        )
+        try:
+            with Admin(config) as admin:
+                admin.list_topics()
+        except AuthenticationFailed:
+            return False
+        return True
+
+    eventually(lambda: can_log_in(one) and can_log_in(two))
+    cluster.stop_all()
+    cluster.start()
+    assert can_log_in(one)
+    assert can_log_in(two)
+    with Admin({**broker_login, "bootstrap.servers": two.bootstrap}) as admin:
+        admin.expire_delegation_token(token.hmac)
+    eventually(lambda: not can_log_in(one) and not can_log_in(two))
+
+
+def test_brokers_log_in_to_each_other_with_tokens_of_a_provider(
+    start_cluster: StartCluster,
+) -> None:
+    with OAuthProvider() as provider:
+        provider.lifetime_s = 20
+        own = f"{OWN}oauthbearer."
+        settings = {
+            **SETTINGS,
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            f"{own}sasl.oauthbearer.jwks.endpoint.url": provider.jwks_url,
+            f"{own}sasl.oauthbearer.expected.audience": AUDIENCE,
+            f"{own}sasl.oauthbearer.token.endpoint.url": provider.token_url,
+            f"{own}sasl.jaas.config": (
+                f'{MODULES["OAUTHBEARER"]} required clientId="{CLIENT_ID}" '
+                f'clientSecret="{CLIENT_SECRET}";'
+            ),
+        }
+        del settings[f"{OWN}plain.sasl.jaas.config"]
+        cluster = start_cluster(settings, 2)
+        cluster.create_topic("t", factor=2)
+        deadline = time.monotonic() + 90
+        while len(provider.asked_for_tokens) <= 2 and time.monotonic() < deadline:
+            write_for_a_while(cluster, 2)
+        assert len(provider.asked_for_tokens) > 2
+        write_for_a_while(cluster, 8)  # past the end of the first sessions
+        assert closing_lines(cluster) == []
 
 
 def test_a_broker_with_the_wrong_password_cannot_follow(start_cluster: StartCluster) -> None:

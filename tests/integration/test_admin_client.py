@@ -16,7 +16,6 @@ from tidelog.client import (
     AclOperation,
     Admin,
     AsyncAdmin,
-    QuotaEntity,
     ResourceType,
 )
 from tidelog.client.errors import BrokerRefused, UnsupportedByBroker
@@ -64,10 +63,6 @@ def test_the_blocking_calls_are_those_of_asyncio() -> None:
 @unlike_apache_kafka
 def test_what_the_broker_does_not_serve_is_refused_clearly(stage: AdminStage) -> None:
     admin = stage.admin
-    entity = QuotaEntity.of({"user": "u"})
-    quota = admin.alter_client_quotas({entity: {"producer_byte_rate": 1.0}})[entity].error
-    assert isinstance(quota, UnsupportedByBroker)
-    assert admin.describe_client_quotas() == {}
     binding = AclBinding(ResourceType.TOPIC, "t", "User:u", AclOperation.READ)
     refused = admin.create_acls([binding])[binding].error
     assert refused is not None

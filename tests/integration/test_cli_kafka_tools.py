@@ -187,8 +187,8 @@ def test_there_are_at_least_forty_commands_and_every_tool_is_among_them() -> Non
 
     tools = {row.command.split(".sh")[0].removeprefix("kafka-") for row in HOW_TO}
     assert len(HOW_TO) >= 40
-    # tests/interop/test_dump_agreement.py and tests/integration/test_authorization.py have these.
-    assert set(command.rows) - tools == {"acls", "dump-log"}
+    # test_authorization.py, test_delegation_tokens.py and test_dump_agreement.py have these.
+    assert set(command.rows) - tools == {"acls", "delegation-tokens", "dump-log"}
 
 
 def test_commands_of_how_tos_work(

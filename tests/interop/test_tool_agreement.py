@@ -147,6 +147,9 @@ def tellers(broker: BrokerProcess, libs: Path, tmp_path: Path) -> tuple[Teller, 
 GROUP = "consumer-groups --group {group}"
 RESET = f"{GROUP} --topic {{topic}} --reset-offsets --execute"
 TOPIC = "configs --entity-type topics --entity-name {topic}"
+PAIR = (
+    "configs --entity-type users --entity-name {group} --entity-type clients --entity-name {topic}"
+)
 PRINT = (
     "console-consumer --topic {topic} --from-beginning --property print.key=true "
     "--property print.partition=true --property print.offset=true --property print.headers=true "
@@ -182,6 +185,29 @@ STORIES = {
         "configs --alter --topic {topic} --add-config retention.ms",
         "configs --describe --broker-defaults",
         "configs --describe --entity-type brokers --entity-name zero",
+    ],
+    "quotas": [
+        f"{PAIR} --describe",
+        f"{PAIR} --alter --add-config producer_byte_rate=10485760,request_percentage=12.5",
+        f"{PAIR} --describe",
+        f"{PAIR} --alter --delete-config request_percentage",
+        f"{PAIR} --alter --delete-config request_percentage",
+        f"{PAIR} --alter --add-config nonsense=1",
+        f"{PAIR} --describe",
+        "configs --alter --client {topic} --add-config consumer_byte_rate=1000",
+        "configs --describe --client {topic}",
+        "configs --alter --client {topic} --add-config consumer_byte_rate=1.5",
+        "configs --alter --client {topic} --add-config consumer_byte_rate=fast",
+        "configs --alter --user {group} --add-config controller_mutation_rate=0.0001",
+        "configs --describe --user {group}",
+        "configs --alter --user {group} "
+        "--add-config producer_byte_rate=1,SCRAM-SHA-256=[password=p]",
+        "configs --alter --client-defaults --add-config request_percentage=200",
+        "configs --describe --client-defaults",
+        "configs --alter --ip 127.0.0.1 --add-config connection_creation_rate=1000",
+        "configs --describe --ip 127.0.0.1",
+        "configs --alter --ip 127.0.0.1 --add-config producer_byte_rate=1",
+        "configs --describe --entity-type ips",
     ],
     "offsets": [
         "get-offsets --topic {topic}",
@@ -236,7 +262,13 @@ STORIES = {
     ],
 }
 # Kafka 3.9 forgets ends of lines here, or has no order.
-SHUFFLED = ("--reset-offsets", "--delete-offsets", "--cancel", "--max-messages 12")
+SHUFFLED = (
+    "--entity-type clients --entity-name {topic} --describe",
+    "--reset-offsets",
+    "--delete-offsets",
+    "--cancel",
+    "--max-messages 12",
+)
 
 
 def shuffled(said: Said) -> tuple[int, list[str]]:

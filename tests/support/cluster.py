@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support.broker_process import BrokerProcess
@@ -43,6 +44,8 @@ class PartitionView(NamedTuple):
 
 
 class ClusterProcess:
+    security: Mapping[str, str] = MappingProxyType({})  # what librdkafka needs beside the addresses
+
     def __init__(
         self, directory: Path, broker_count: int = 3, overrides: Mapping[str, str] | None = None
     ) -> None:
@@ -78,11 +81,16 @@ class ClusterProcess:
     def bootstrap(self) -> str:
         return ",".join(broker.bootstrap for broker in self.brokers.values() if broker.port)
 
+    @property
+    def client_keys(self) -> dict[str, Any]:
+        """Of librdkafka."""
+        return {"bootstrap.servers": self.bootstrap, **self.security}
+
     @cached_property
     def admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+        return AdminClient({**self.client_keys, **QUIET})
 
     def create_topic(self, name: str, partitions: int = 1, factor: int = 3, **configs: str) -> None:
         from confluent_kafka.admin import NewTopic
@@ -175,7 +183,7 @@ class Writer:
         from confluent_kafka import Producer
 
         settings = {"acks": "all", "enable.idempotence": True, "linger.ms": 1, **config}
-        self._producer = Producer({"bootstrap.servers": cluster.bootstrap, **QUIET, **settings})
+        self._producer = Producer({**cluster.client_keys, **QUIET, **settings})
         self._topic = topic
         self._partitions = partitions
         self._stop = threading.Event()
@@ -239,7 +247,7 @@ def read_all(
 
     consumer = Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap,
+            **cluster.client_keys,
             "group.id": f"reader-of-{topic}",
             "enable.partition.eof": True,
             "enable.auto.commit": False,

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from tests.support.handlers import FakeConnection, HandlerStage
+from tidelog.broker.api_table import served
 from tidelog.broker.dispatcher import RequestDispatcher
 from tidelog.network.session import Principal
 from tidelog.protocol.header import encode_request_header
+from tidelog.record.file_records import FileRecords
 
 
 class ClosableConnection(FakeConnection):
@@ -18,6 +20,10 @@ class ClosableConnection(FakeConnection):
         self.callbacks: list[Callable[[Any], object]] = []
         self.half_closed = False
         self.closing_lines: list[str] = []
+        self.muted_s: list[float] = []
+
+    def mute(self, seconds: float) -> None:
+        self.muted_s.append(seconds)
 
     def add_close_callback(self, callback: Callable[[Any], object]) -> None:
         self.callbacks.append(callback)
@@ -48,7 +54,9 @@ class RecordedRequest:
         self.lets_others_pass = True
 
     def respond(self, parts: Any) -> None:
-        self.answer = b"".join(bytes(part) for part in parts)
+        self.answer = b"".join(
+            part.read() if isinstance(part, FileRecords) else bytes(part) for part in parts
+        )
         self.answered.set()
 
     def respond_nothing(self) -> None:
@@ -66,7 +74,9 @@ class RecordedRequest:
 
 class Dispatch:
     def __init__(self, stage: HandlerStage) -> None:
-        self.dispatcher = RequestDispatcher(stage.broker)
+        self.dispatcher = RequestDispatcher(
+            stage.broker, served(in_cluster=stage.broker.cluster is not None)
+        )
         self.connection = ClosableConnection()
 
     def __call__(self, frame: bytes | bytearray) -> RecordedRequest:

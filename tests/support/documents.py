@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LANGUAGES = {"sh", "console", "python", "toml", "properties", "text"}
+LANGUAGES = {"sh", "console", "python", "toml", "properties", "text", "ini"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\S*)$")
 INLINE_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 DOCUMENTS = [

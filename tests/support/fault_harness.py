@@ -6,7 +6,7 @@ what they did and saw (`fault_workload`), the checker reads it (`history_check`)
 replicas are in sync again and stopped their files must be equal (`replica_comparison`).
 
     python -m tests.support.fault_harness --faults 100 --records 500000 --minutes 10
-        [--transactions] [--seed N] [--keep DIR]
+        [--transactions] [--sasl-ssl] [--seed N] [--keep DIR]
 
 Two kinds of runs are for what a plain one seldom comes by. Every replica must be in sync again
 before the next fault comes:
@@ -37,6 +37,7 @@ from tests.support.broker_process import TIDELOG
 from tests.support.cluster import SESSION_TIMEOUT_MS
 from tests.support.cluster_faults import FaultDice
 from tests.support.cluster_history import History
+from tests.support.cluster_security import secure
 from tests.support.fault_workload import (
     PADDING_BYTES,
     Bursts,
@@ -133,6 +134,7 @@ class FaultHarness:
         peace_within_s: float = PEACE_WITHIN_S,
         program: Sequence[str] = TIDELOG,
         overrides: Mapping[str, str] | None = None,
+        secured: bool = False,
         say: Say = lambda line: None,
     ) -> None:
         self._dice = random.Random(seed)
@@ -151,6 +153,8 @@ class FaultHarness:
         self.silences_s: dict[str, float] = {}  # the longest in which a partition had no ack
         settings = {**OVERRIDES, **dict(workload.overrides), **(overrides or {})}
         self.cluster = FaultyCluster(directory, overrides=settings)
+        if secured:
+            secure(self.cluster, ("CLIENTS", "INTERNAL"), directory / "certificates")
         for broker in self.cluster.brokers.values():
             broker.program = program
         self._workers: list[Worker] = []
@@ -177,22 +181,22 @@ class FaultHarness:
         self._require_well()
 
     def _start_clients(self) -> None:
-        bootstrap, workload = self.cluster.bootstrap, self._workload
+        keys, workload = self.cluster.client_keys, self._workload
         partitions, producers = workload.partitions, workload.producers
         pace: Due = self._bursts
         if not workload.burst:
             pace = Pace(self._records * SURPLUS / producers / self._duration_s)
         kind = TransactionalProducer if self._transactions else PlainProducer
         self._writers = [
-            kind(bootstrap, TOPIC, partitions, number, self.history, pace, workload.padding_bytes)
+            kind(keys, TOPIC, partitions, number, self.history, pace, workload.padding_bytes)
             for number in range(producers)
         ]
         for writer in self._writers:
             writer.settings["linger.ms"] = workload.linger_ms
-        self._workers = [Follower(bootstrap, TOPIC, partitions, "follower", self.history)]
+        self._workers = [Follower(keys, TOPIC, partitions, "follower", self.history)]
         if workload.deletes:
             seed = self._dice.random()
-            self._deleter = Deleter(bootstrap, TOPIC, partitions, self.history, seed)
+            self._deleter = Deleter(keys, TOPIC, partitions, self.history, seed)
             self._workers.append(self._deleter)
         for worker in (*self._workers, *self._writers):
             worker.start()
@@ -283,7 +287,7 @@ class FaultHarness:
         if self._deleter is not None:
             self._deleter.stop()
         partitions = self._workload.partitions
-        reads = read_to_the_end(self.cluster.bootstrap, TOPIC, partitions, READ_WITHIN_S)
+        reads = read_to_the_end(self.cluster.client_keys, TOPIC, partitions, READ_WITHIN_S)
         self.history.polls += reads
         for worker in self._workers:
             worker.stop()
@@ -349,6 +353,7 @@ def main() -> int:
     parser.add_argument("--records", type=int, help="to be acked; 500,000, or all of the bursts")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--transactions", action="store_true")
+    parser.add_argument("--sasl-ssl", action="store_true", help="on all listeners")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--large-batches", action="store_true")
     kinds.add_argument("--deletions", action="store_true")
@@ -373,6 +378,7 @@ def main() -> int:
             transactions=arguments.transactions,
             workload=workload,
             only=arguments.only,
+            secured=arguments.sasl_ssl,
             say=say,
         )
         try:

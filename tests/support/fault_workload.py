@@ -18,7 +18,7 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -138,7 +138,7 @@ class Pace:
 class PlainProducer(Worker):
     def __init__(
         self,
-        bootstrap: str,
+        keys: Mapping[str, Any],
         topic: str,
         partitions: int,
         number: int,
@@ -149,7 +149,7 @@ class PlainProducer(Worker):
         super().__init__()
         self.settings: dict[str, Any] = {}  # besides the usual ones
         self._padding = PADDING * padding_bytes
-        self._bootstrap = bootstrap
+        self._keys = keys
         self._producer: Producer
         self._topic = topic
         self._partitions = partitions
@@ -162,7 +162,7 @@ class PlainProducer(Worker):
         settings = {**PLAIN, **self.settings}
         if len(self._padding) > LARGE_BYTES:  # a burst of them takes its time
             settings |= {"socket.timeout.ms": 15_000, "batch.size": len(self._padding)}
-        self._producer = Producer({"bootstrap.servers": self._bootstrap, **settings})
+        self._producer = Producer({**self._keys, **settings})
         sent = 0
         while not self.stopping.is_set():
             due = self._pace.due()
@@ -192,7 +192,7 @@ class TransactionalProducer(Worker):
 
     def __init__(
         self,
-        bootstrap: str,
+        keys: Mapping[str, Any],
         topic: str,
         partitions: int,
         number: int,
@@ -203,7 +203,7 @@ class TransactionalProducer(Worker):
         super().__init__()
         self.settings: dict[str, Any] = {}  # besides the usual ones
         self._padding = PADDING * padding_bytes
-        self._bootstrap = bootstrap
+        self._keys = keys
         self._topic = topic
         self._partitions = partitions
         self._number = number
@@ -218,7 +218,7 @@ class TransactionalProducer(Worker):
         self._producer: Producer
 
     def run(self) -> None:
-        self._consumer = assigned_consumer(self._bootstrap, self._topic, self._partitions)
+        self._consumer = assigned_consumer(self._keys, self._topic, self._partitions)
         self._begin_anew()
         while not self.stopping.is_set():
             if self._sent >= self._pace.due():
@@ -232,7 +232,7 @@ class TransactionalProducer(Worker):
     def _begin_anew(self) -> None:
         self._producer = Producer(
             {
-                "bootstrap.servers": self._bootstrap,
+                **self._keys,
                 **TRANSACTIONAL,
                 **self.settings,
                 "transactional.id": self._name,
@@ -304,10 +304,10 @@ class TransactionalProducer(Worker):
 
 class Follower(Worker):
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, name: str, history: History
+        self, keys: Mapping[str, Any], topic: str, partitions: int, name: str, history: History
     ) -> None:
         super().__init__()
-        self._bootstrap = bootstrap
+        self._keys = keys
         self._topic = topic
         self._partitions = partitions
         self._name = name
@@ -315,7 +315,7 @@ class Follower(Worker):
         self._consumer: Consumer
 
     def run(self) -> None:
-        self._consumer = assigned_consumer(self._bootstrap, self._topic, self._partitions)
+        self._consumer = assigned_consumer(self._keys, self._topic, self._partitions)
         while not self.stopping.is_set():
             poll = read_some(self._consumer, self._name, POLL_RECORDS_MAX, 0.2)
             if poll.records:
@@ -331,11 +331,11 @@ class Deleter(Worker):
     """
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, history: History, seed: float
+        self, keys: Mapping[str, Any], topic: str, partitions: int, history: History, seed: float
     ) -> None:
         super().__init__()
         self.is_resting = threading.Event()  # while it is set, nothing is deleted
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
+        self._admin = AdminClient({**keys, **CLIENT})
         self._topic = topic
         self._partitions = partitions
         self._history = history
@@ -390,8 +390,10 @@ def value_of(message: Message) -> bytes:
     return value.rstrip(PADDING)
 
 
-def assigned_consumer(bootstrap: str, topic: str, partitions: int, **settings: Any) -> Consumer:
-    consumer = Consumer({"bootstrap.servers": bootstrap, **CONSUMER, **settings})
+def assigned_consumer(
+    keys: Mapping[str, Any], topic: str, partitions: int, **settings: Any
+) -> Consumer:
+    consumer = Consumer({**keys, **CONSUMER, **settings})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     return consumer
 
@@ -402,9 +404,11 @@ def read_some(consumer: Consumer, name: str, records_max: int, timeout_s: float)
     return Poll(name, time.monotonic(), records)
 
 
-def read_to_the_end(bootstrap: str, topic: str, partitions: int, within_s: float) -> list[Poll]:
+def read_to_the_end(
+    keys: Mapping[str, Any], topic: str, partitions: int, within_s: float
+) -> list[Poll]:
     """Everything, by a consumer of its own."""
-    consumer = assigned_consumer(bootstrap, topic, partitions, **{"enable.partition.eof": True})
+    consumer = assigned_consumer(keys, topic, partitions, **{"enable.partition.eof": True})
     polls = []
     ended: set[int | None] = set()
     deadline = time.monotonic() + within_s

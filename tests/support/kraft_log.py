@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tidelog.acls import AclBinding
 from tidelog.controller.kraft.cluster_image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
 from tidelog.controller.kraft.metadata_log import ControlType, MetadataLog
 from tidelog.protocol.message import Message
 from tidelog.protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from tidelog.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    EntityData,
     PartitionRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from tidelog.protocol.primitives import encode_uvarint
 from tidelog.record.builder import batch_of
@@ -66,6 +71,38 @@ def config(name: str, key: str, value: str | None, kind: int = TOPIC_RESOURCE) -
 
 def broker_config(name: str, key: str, value: str | None) -> bytes:
     return config(name, key, value, BROKER_RESOURCE)
+
+
+def acl_record(entry_id: Uuid, binding: AclBinding) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=entry_id,
+        resource_type=binding.resource_type,
+        resource_name=binding.resource_name,
+        pattern_type=binding.pattern_type,
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation,
+        permission_type=binding.permission,
+    )
+
+
+def scram_record(user: str, mechanism: int, iterations: int = 4096) -> UserScramCredentialRecord:
+    return UserScramCredentialRecord(
+        name=user,
+        mechanism=mechanism,
+        salt=b"salt",
+        stored_key=b"stored",
+        server_key=b"server",
+        iterations=iterations,
+    )
+
+
+def quota_record(
+    entity: Mapping[str, str | None], key: str, value: float, *, remove: bool = False
+) -> ClientQuotaRecord:
+    """The entity by its types; the name None is the default."""
+    rows = [EntityData(entity_type=each, entity_name=name) for each, name in entity.items()]
+    return ClientQuotaRecord(entity=rows, key=key, value=value, remove=remove)
 
 
 class KraftLogFolder:

@@ -52,7 +52,8 @@ class EchoHandler:
 
     wait, park: kept in `waiting` until the test answers it. pass: likewise, and lets others pass
     that begin with the same two letters. nothing: no answer. close: refused.
-    raise: an exception. Other words can be given an answer of their own in `answers`.
+    raise: an exception. mute: answered, and the connection is muted for so many seconds.
+    Other words can be given an answer of their own in `answers`.
     """
 
     def __init__(self) -> None:
@@ -84,6 +85,9 @@ class EchoHandler:
             request.close("the test says so")
         elif word == b"raise":
             raise ValueError("the test says so")
+        elif word == b"mute":
+            request.connection.mute(float(body.split(b" ")[1]))
+            request.respond([body])
         elif word in self.answers:
             request.respond(self.answers[word]())
         else:

@@ -110,7 +110,6 @@ class Connection:
         self._far: End | None = None
         self._held = b""
         self._connecting: asyncio.Task[None] | None = None
-        wires.connections.add(self)
 
     @property
     def near(self) -> End:
@@ -118,6 +117,7 @@ class Connection:
 
     def made(self, end: End) -> None:
         if end is self._near:
+            self._wires.connections.add(self)
             self.apply()
 
     def introduced(self, data: bytes) -> None:

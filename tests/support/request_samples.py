@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
     AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
     AlterReplicaLogDirsRequest,
@@ -273,5 +274,6 @@ def _security_samples(topic: str) -> Iterator[Sample]:
     )
     yield CreateAclsRequest, always(creations=[creation])
     yield DescribeClientQuotasRequest, always(components=[], strict=False)
+    yield AlterClientQuotasRequest, always(entries=[], validate_only=True)
     yield DescribeUserScramCredentialsRequest, always(users=None)
     yield AlterUserScramCredentialsRequest, always(deletions=[], upsertions=[])

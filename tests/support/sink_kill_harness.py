@@ -49,9 +49,10 @@ WORKERS = 2
 QUERY_ID = "00000000-0000-4000-8000-000000000000"
 PAUSE_MAX_S = 0.15
 STEPS = ("fence", "marker", "decide", "end", "done")
-STEP_TIMEOUT_S = 10.0
+STEP_TIMEOUT_S = 30.0
 RUN_TIMEOUT_S = 900.0
 VICTIMS = ("driver", "worker", "zombie", "broker")
+POLL_S = 0.003
 
 
 class Broker(Protocol):
@@ -67,13 +68,17 @@ class Broker(Protocol):
 
 
 class PausingLedger(ClusterLedger):
-    """Takes its time before each step, and says which it is, so that kills fall between them."""
+    """Takes its time before each step, and says which it is, so that kills fall between them. It
+    stays before a step at which it is held.
+    """
 
     step_file = Path()
 
     async def pause(self, step: str) -> None:
         self.step_file.write_text(step)
         await asyncio.sleep(random.random() * PAUSE_MAX_S)
+        while held_at(self.step_file) == step:
+            await asyncio.sleep(POLL_S)
 
     async def fence(self) -> None:
         await self.pause("fence")
@@ -254,6 +259,14 @@ class Driver:
             await ledger.close()
 
 
+def held_at(step_file: Path) -> str | None:
+    """The step before which the driver has to stay."""
+    try:
+        return step_file.with_suffix(".held").read_text()
+    except FileNotFoundError:
+        return None
+
+
 def next_batch(checkpoint: Path) -> int:
     return max((int(path.name) for path in checkpoint.iterdir()), default=-1) + 1
 
@@ -375,28 +388,45 @@ class SinkKillHarness:
                 return
         elif victim == "zombie":
             stop_at, wake_at = self._zombie_steps or self._random.choices(STEPS, k=2)
-            if not self._wait_for_step(driver, stop_at):
+            if not self._hold_before(driver, stop_at):
                 return
             os.killpg(driver.pid, signal.SIGSTOP)
+            self._release(driver)
             self._zombies.append(driver)
             self._start_driver()
             assert self._driver is not None
-            self._wait_for_step(self._driver, wake_at)
+            self._hold_before(self._driver, wake_at)
             os.killpg(driver.pid, signal.SIGCONT)
+            self._wait_for_step(driver, STEPS[-1])  # it gets as far as it can
+            self._release(self._driver)
         else:
             self._broker.kill()
             self._broker.start()
         self.killed[victim] += 1
         self._kills_left.pop(0)
 
+    def _hold_before(self, driver: subprocess.Popen[bytes], step: str) -> bool:
+        """Whether it has come there."""
+        self._step_file(driver).with_suffix(".held").write_text(step)
+        has_come = self._wait_for_step(driver, step)
+        if not has_come:
+            self._release(driver)
+        return has_come
+
+    def _release(self, driver: subprocess.Popen[bytes]) -> None:
+        self._step_file(driver).with_suffix(".held").unlink(missing_ok=True)
+
     def _wait_for_step(self, driver: subprocess.Popen[bytes], step: str) -> bool:
-        file = self._directory / f"step-of-{driver.pid}"
+        file = self._step_file(driver)
         give_up_at = time.monotonic() + STEP_TIMEOUT_S
         while driver.poll() is None and time.monotonic() < give_up_at:
             if file.exists() and file.read_text() == step:
                 return True
-            time.sleep(0.003)
+            time.sleep(POLL_S)
         return False
+
+    def _step_file(self, driver: subprocess.Popen[bytes]) -> Path:
+        return self._directory / f"step-of-{driver.pid}"
 
     def _kill_worker(self, driver: subprocess.Popen[bytes]) -> bool:
         import psutil

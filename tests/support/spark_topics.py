@@ -22,6 +22,14 @@ class SparkTopics:
         with RawClient(self.bootstrap) as client:
             create_topic(client, topic, partitions, named)
 
+    def alter(self, topic: str, **configs: str) -> None:
+        from tidelog.client import Admin, AlterConfig, ConfigResource, ConfigResourceType
+
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        changes = [AlterConfig(name.replace("_", "."), value) for name, value in configs.items()]
+        with Admin({"bootstrap.servers": self.bootstrap}) as admin:
+            admin.incremental_alter_configs({resource: changes})[resource].get()
+
     def delete(self, topic: str) -> None:
         from tidelog.client import Admin
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from math import inf
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.clock import FakeClock
-from tidelog.rate import RateLimiter, WindowedRate
+from tidelog.rate import SENSORS_MAX, QuotaRate, RateLimiter, Sensors, WindowedRate
 
 # A debt
 
@@ -169,3 +170,97 @@ def test_without_a_rate_nothing_is_ever_too_much() -> None:
     window = window_of(FakeClock(), inf)
     window.spend(1 << 60)
     assert not window.is_exceeded
+
+
+# Kafka's average for quotas of clients
+
+
+def quota_rate(clock: FakeClock, rate: float, sample_count: int = 11) -> QuotaRate:
+    made = QuotaRate(clock, sample_count=sample_count, sample_s=1)
+    made.rate = rate
+    return made
+
+
+def test_a_quiet_client_may_spend_all_but_one_sample_at_once() -> None:
+    rate = quota_rate(FakeClock(), 100)
+    rate.spend(1000)
+    assert rate.debt_s() == 0
+    rate.spend(50)
+    assert rate.debt_s() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ms", "window_s"), [(0, 10.0), (900, 10.9), (1000, 10.0), (9500, 10.5), (10_900, 10.9)]
+)
+def test_the_window_is_counted_as_kafka_counts_it(elapsed_ms: int, window_s: float) -> None:
+    """All samples but one, and what is over of the present one."""
+    clock = FakeClock()
+    rate = quota_rate(clock, 100)
+    rate.spend(0)
+    clock.advance(ms=elapsed_ms)
+    rate.spend(2000)
+    assert rate.debt_s() == pytest.approx(20 - window_s)
+
+
+def test_after_its_debt_a_client_is_back_at_its_rate() -> None:
+    clock = FakeClock()
+    rate = quota_rate(clock, 100, sample_count=2)
+    rate.spend(500)
+    assert rate.debt_s() == pytest.approx(4.0)
+    clock.advance(ms=2000)
+    assert rate.debt_s() == 0, "the sample is forgotten, so whoever did not wait gets off"
+
+
+def test_what_is_given_back_was_never_spent() -> None:
+    rate = quota_rate(FakeClock(), 100)
+    rate.spend(5000)
+    rate.spend(-5000)
+    assert rate.debt_s() == 0
+
+
+@pytest.mark.parametrize(
+    ("sample_count", "sizes"),
+    [(2, (20,)), (2, (500,)), (5, (500,)), (11, (20,)), (11, (10, 3000)), (11, (4000, 20, 20))],
+)
+def test_a_client_that_waits_its_debts_out_keeps_its_rate(
+    sample_count: int, sizes: tuple[int, ...]
+) -> None:
+    """Over ten minutes, if it sends as fast as it may, and nothing that is as large as a window."""
+    clock = FakeClock()
+    rate = quota_rate(clock, 1000, sample_count)
+    spent = 0
+    for size in cycle(sizes):
+        rate.spend(size)
+        spent += size
+        clock.advance(ms=max(1, round(rate.debt_s() * 1000)))
+        if clock.monotonic() > 600:
+            break
+    assert 0.95 <= spent / clock.monotonic() / 1000 <= 1.1
+
+
+def test_sensors_that_nobody_uses_are_forgotten_after_an_hour() -> None:
+    clock = FakeClock()
+    sensors = Sensors(lambda: quota_rate(clock, 100), clock)
+    used, idle = sensors.get("used"), sensors.get("idle")
+    clock.advance(ms=1_800_000)
+    assert sensors.get("used") is used
+    clock.advance(ms=1_801_000)
+    sensors.get("new")
+    assert len(sensors) == 2
+    assert sensors.get("used") is used
+    assert sensors.get("idle") is not idle
+
+
+def test_sensors_are_bounded_and_those_unused_longest_go_first() -> None:
+    clock = FakeClock()
+    sensors = Sensors(object, clock)
+    first = sensors.get(0)
+    for name in range(1, SENSORS_MAX):
+        sensors.get(name)
+    assert sensors.get(0) is first
+    for name in range(SENSORS_MAX, 2 * SENSORS_MAX - 1):
+        sensors.get(name)
+    assert len(sensors) == SENSORS_MAX
+    assert sensors.get(0) is first
+    sensors.get("one more")
+    assert len(sensors) == SENSORS_MAX

@@ -11,7 +11,8 @@
     MetadataCache                              metadata_cache; metadata_answers, encoded
     DynamicBrokerConfig, ConfigAdminManager    dynamic_config, broker_config_checks,
                                                config_resource, broker_loggers
-    ZkConfigManager                            config_changes
+    ZkConfigManager                            config_changes, controller.announcements
+    ClientQuotaManager and its kin             quotas/client_quotas; quotas/quota_limits
     AddPartitionsToTxnManager                  transactions
     AutoTopicCreationManager                   tidelog.controller.topics, auto_create
     KafkaScheduler                             housekeeping

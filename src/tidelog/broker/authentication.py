@@ -14,9 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tidelog.config.oauth import OAUTHBEARER
 from tidelog.config.sasl import PLAIN
 from tidelog.network.session import Principal
 from tidelog.sasl.mechanism import SaslServer
+from tidelog.sasl.oauthbearer import OAuthBearerServer
 from tidelog.sasl.plain import PlainServer
 from tidelog.sasl.scram import PretendedCredentials, ScramMechanism, ScramServer
 from tidelog.sasl.server_authenticator import PASS, Failure, SaslServerAuthenticator
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from tidelog.broker.broker import Broker
     from tidelog.broker.context import ClientConnection
+    from tidelog.broker.security.token_validators import TokenValidators
     from tidelog.clock import TimerHandle
     from tidelog.network.channel import Part
 
@@ -61,7 +64,9 @@ class Authentication:
             self._refuse(request, step)
             return False
         if authenticator.is_complete and authenticator.user is not None:
-            request.connection.authenticated(Principal("User", authenticator.user))
+            connection = request.connection
+            connection.authenticated(Principal("User", authenticator.user))
+            connection.session.is_token_authenticated = authenticator.is_token_authenticated
         request.respond(step.parts)
         return False
 
@@ -88,25 +93,36 @@ class Authentication:
             self._end(request)
 
 
-def authenticators(broker: Broker) -> dict[str, Callable[[], SaslServerAuthenticator]]:
+def authenticators(
+    broker: Broker, validators: TokenValidators
+) -> dict[str, Callable[[], SaslServerAuthenticator]]:
     """For each listener with SASL, what makes the authenticator of a new connection."""
     pretended = PretendedCredentials(broker.metadata.cluster_id.encode())
     return {
-        name: partial(_new_authenticator, broker, name, pretended)
+        name: partial(_new_authenticator, broker, name, pretended, validators)
         for name in broker.config.sasl_listeners
     }
 
 
 def _new_authenticator(
-    broker: Broker, listener_name: str, pretended: PretendedCredentials
+    broker: Broker,
+    listener_name: str,
+    pretended: PretendedCredentials,
+    validators: TokenValidators,
 ) -> SaslServerAuthenticator:
     listener = broker.config.sasl_listeners[listener_name]
 
     def new_server(mechanism: str) -> SaslServer:
         if mechanism == PLAIN:
             return PlainServer(listener.plain_users)
+        if mechanism == OAUTHBEARER:
+            return OAuthBearerServer(validators[listener_name].validate)
         scram = ScramMechanism.named(mechanism)
         find = partial(broker.dynamic_config.scram_credential_or_none, scram)
-        return ScramServer(scram, find, pretended)
+        tokens = broker.delegation_tokens
+        if tokens is None:
+            return ScramServer(scram, find, pretended)
+        find_token = partial(tokens.credential_or_none, scram)
+        return ScramServer(scram, find, pretended, find_token=find_token)
 
     return SaslServerAuthenticator(listener, new_server, broker.clock)

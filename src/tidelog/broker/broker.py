@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.record_threads import RecordThreads
 from tidelog.coordinator.registry import Coordinators
 from tidelog.replication.append_turn import AppendTurn
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tidelog.broker.fetch_sessions import FetchSessions
     from tidelog.broker.metadata_cache import MetadataCache
     from tidelog.broker.refused_sequences import RefusedSequences
+    from tidelog.broker.security.delegation_tokens import DelegationTokens
     from tidelog.broker.security.request_authorizer import RequestAuthorizer
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
@@ -57,13 +59,16 @@ class Broker:
     controller: KafkaController | None = None  # None for a lone broker with its own store
     cluster: ClusterMember | None = None  # likewise
     authorizer: RequestAuthorizer | None = None  # None where everybody may do everything
+    delegation_tokens: DelegationTokens | None = None  # None without a key to make them with
     record_threads: RecordThreads = field(default_factory=RecordThreads)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
+    quotas: ClientQuotas = field(init=False)
     append_turn: AppendTurn = field(init=False)
     coordinators: Coordinators = field(init=False)
     work: SlicedWork = field(init=False)  # of answers and changes that take long to make
 
     def __post_init__(self) -> None:
+        self.quotas = ClientQuotas(self.dynamic_config.quota_limits, self.config, self.clock)
         self.append_turn = AppendTurn(self.timer)
         self.coordinators = Coordinators(self.groups, self.transactions)
         self.work = SlicedWork(self.clock, self.timer)

@@ -54,11 +54,13 @@ def answer_in_slices(
         return answer()
     made = Pending()
     whole: Pending[Message] = made.and_then(lambda _: answer())
-    return whole.and_then(lambda message: encode_apart(message, context.api_version))
+    return whole.and_then(lambda message: encode_apart(context, message))
 
 
-def encode_apart(answer: Message, version: int) -> Pending[EncodedAnswer]:
+def encode_apart(context: RequestContext, answer: Message) -> Pending[EncodedAnswer]:
     """In a thread; nobody may change the answer any more."""
+    if context.charge is not None:
+        context.charge.settle(answer)
     loop = asyncio.get_running_loop()
-    encoding = loop.run_in_executor(None, answer.encode, version)
+    encoding = loop.run_in_executor(None, answer.encode, context.api_version)
     return Pending.of_future(encoding).map(EncodedAnswer)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.cluster_member import ClusterMember
-from tidelog.broker.config_changes import ConfigChanges
+from tidelog.broker.config_changes import config_changes
 from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.server import Server, unusable_store
 from tidelog.controller import znodes
+from tidelog.controller.announcements import Announcements
 from tidelog.controller.metadata_store import SessionState, StoreError
 from tidelog.controller.registration import find_cluster, generate_broker_id
 from tidelog.controller.topics import TopicChange, TopicImage
@@ -33,19 +34,22 @@ class ClusterServer(Server):
     in_cluster = True
 
     _cluster: ClusterMember
-    _config_changes: ConfigChanges
+    _config_changes: Announcements
     _has_joined = False
 
     async def join(self) -> None:
         """Until this broker serves as part of the cluster."""
         if self.broker.authorizer is not None:
             await self.broker.authorizer.acls.caught_up()
+        if self.broker.delegation_tokens is not None:
+            await self.broker.delegation_tokens.announcements.caught_up()
         try:
             await self._cluster.start(self._endpoints, clean_shutdown=self._logs.was_clean)
         except StoreError as error:
             raise unusable_store(error) from error
         self._has_joined = True
-        await self._config_changes.start()
+        self._config_changes.start()
+        await self._config_changes.caught_up()
 
     def _listen(self) -> None:
         """Who listens is registered when it joins."""
@@ -82,7 +86,9 @@ class ClusterServer(Server):
         self.broker.moves.resume()
         ground.dynamic_config.follow_cluster(cluster.topics)
         cluster.topics.on_change(self._cluster_topic_changed)
-        self._config_changes = ConfigChanges(store, ground.dynamic_config, self._clock)
+        self._config_changes = config_changes(
+            store, ground.dynamic_config, clock=self._clock, timer=self._timer
+        )
         store.on_session(self._session_changed)
 
     def _must_know_topics(self, store: ZooKeeperStore) -> None:
@@ -124,6 +130,8 @@ class ClusterServer(Server):
             self._config_changes.session_began()
             if self.broker.authorizer is not None:
                 self.broker.authorizer.acls.session_began()
+            if self.broker.delegation_tokens is not None:
+                self.broker.delegation_tokens.announcements.session_began()
 
     def _cluster_topic_changed(self, change: TopicChange, image: TopicImage) -> None:
         groups = self.broker.groups

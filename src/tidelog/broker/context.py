@@ -12,6 +12,7 @@ from tidelog.protocol.message import Message
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
+    from tidelog.broker.quotas.client_quotas import Charge
     from tidelog.network.session import Principal, Session
     from tidelog.protocol.header import RequestHeader
 
@@ -26,12 +27,13 @@ class ClientConnection(Protocol):
     def authenticated(self, principal: Principal) -> None: ...
     def log_closing(self, why: str) -> None: ...
     def add_close_callback(self, callback: Callable[[ClientConnection], object]) -> None: ...
+    def mute(self, seconds: float) -> None: ...
 
 
 class RequestContext:
     """One request: the broker it reached, the connection and session it came by, its header."""
 
-    __slots__ = ("api_version", "broker", "connection", "header", "session")
+    __slots__ = ("api_version", "broker", "charge", "connection", "header", "session")
 
     def __init__(self, broker: Broker, connection: ClientConnection, header: RequestHeader) -> None:
         self.broker = broker
@@ -39,10 +41,18 @@ class RequestContext:
         self.session: Session = connection.session
         self.header = header
         self.api_version: int = header.api_version
+        self.charge: Charge | None = None  # what it uses, where a quota is set
 
     @property
     def client_id(self) -> str | None:
         return self.header.client_id
+
+    def mutate(self, partition_count: int, first_strict_version: int) -> None:
+        """Before partitions are created or deleted. Raises KafkaError while the client is over its
+        quota and the version knows the error.
+        """
+        if self.charge is not None:
+            self.charge.mutate(partition_count, is_strict=self.api_version >= first_strict_version)
 
     # What the client may do: everything, where there is no authorizer.
 

@@ -8,10 +8,12 @@ A request takes these steps, in this order:
     recall          a Metadata answer that was kept; not if there is an authorizer
     decode          its message
     handle          the handler of the API; it asks the authorizer for each resource it touches
+    throttle        where a quota is set: the answer says how long the client has to wait, and its
+                    connection is not read for that long (`quotas/client_quotas.py`)
     encode          `respond`
 
-Metrics and quotas will hang in `respond`, where request, header and answer are known. Until then
-every answer's throttle_time_ms is 0.
+While a quota is set, a Charge goes with each request, and nothing is recalled. Metrics will hang in
+`respond`, where request, header and answer are known.
 
 A handler answers at once, or returns a `Pending`, or a coroutine, of which `_run` makes a Pending.
 A request whose answer fails closes its connection, and the cause is logged.
@@ -25,13 +27,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tidelog.broker.api_table import Api, served
+from tidelog.broker.api_table import Api
 from tidelog.broker.authentication import Authentication
-from tidelog.broker.context import Answer, ClientConnection, CloseConnection, RequestContext
+from tidelog.broker.context import (
+    Answer,
+    ClientConnection,
+    CloseConnection,
+    RequestContext,
+    Response,
+)
 from tidelog.broker.metadata_answers import MetadataAnswers, Question
+from tidelog.broker.quotas.client_quotas import Charge
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError, UnsupportedApi
@@ -47,8 +56,6 @@ logger = logging.getLogger(__name__)
 
 DECODED_AT_ONCE_BYTES: Final = 64 * 1024
 METADATA: Final = int(ApiKey.METADATA)
-
-# What it returns is the answer; None lets the request pass.
 
 
 class Request(Protocol):
@@ -68,13 +75,15 @@ class Request(Protocol):
 class RequestDispatcher:
     """The network layer's handler; runs on the broker loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self, broker: Broker, apis: Iterable[Api], *, recalls_metadata: bool = True
+    ) -> None:
         self._broker = broker
         self._authentication = Authentication(broker)
-        self._apis: dict[int, Api] = {
-            int(api.key): api for api in served(in_cluster=broker.cluster is not None)
-        }
+        self._apis: dict[int, Api] = {int(api.key): api for api in apis}
+        self._recalls_metadata = recalls_metadata
         self._metadata_answers = MetadataAnswers(broker.metadata)
+        self._limits = broker.dynamic_config.quota_limits
         self._tasks: set[asyncio.Task[Answer]] = set()
         # Connections that have had to wait, with what they wait for now.
         self._waiting: dict[ClientConnection, set[Pending[Answer]]] = {}
@@ -99,16 +108,24 @@ class RequestDispatcher:
             self._refuse(request, header.api_key, header.api_version, header.correlation_id)
             return
         context = RequestContext(self._broker, request.connection, header)
+        charge: Charge | None = None
+        if self._limits.binds_clients:
+            charge = context.charge = Charge(self._broker.quotas, context, len(frame))
         if len(frame) > DECODED_AT_ONCE_BYTES and header.api_key != ApiKey.PRODUCE:
-            self._wait(request, header, self._decode_apart(api, context, bytes(frame)))
+            self._wait(request, header, self._decode_apart(api, context, bytes(frame)), charge)
             return
         question: Question | None = None
-        if header.api_key == METADATA and self._broker.authorizer is None:
+        if (
+            header.api_key == METADATA
+            and self._recalls_metadata
+            and self._broker.authorizer is None
+            and charge is None
+        ):
             body = frame[header.body_position :].tobytes()
             question = (header.api_version, context.session.listener_name, body)
             kept = self._metadata_answers.get(question)
             if kept is not None:
-                self.respond(request, header, kept)
+                self.respond(request, header, kept, None)
                 return
         try:
             message = api.decode(frame, header.body_position, header.api_version)
@@ -119,9 +136,9 @@ class RequestDispatcher:
         if question is not None:
             answer = self._metadata_answers.maybe_keep(question, answer)
         if type(answer) is Pending:
-            self._wait(request, header, answer)
+            self._wait(request, header, answer, charge)
         else:
-            self.respond(request, header, answer)
+            self.respond(request, header, answer, charge)
 
     def _handle(
         self, api: Api, context: RequestContext, message: Message
@@ -130,7 +147,8 @@ class RequestDispatcher:
         if isinstance(answer, Message) or type(answer) is Pending:
             return answer  # as most are: the check for a coroutine is slow
         if isinstance(answer, Coroutine):  # a compiled handler's has a type of its own
-            return self._run(answer)
+            charge = context.charge
+            return self._run(answer if charge is None else charge.timed(answer))
         return answer
 
     def _decode_apart(self, api: Api, context: RequestContext, frame: bytes) -> Pending[Answer]:
@@ -155,7 +173,13 @@ class RequestDispatcher:
         task.add_done_callback(self._tasks.discard)
         return Pending.of_future(task)
 
-    def _wait(self, request: Request, header: RequestHeader, answer: Pending[Answer]) -> None:
+    def _wait(
+        self,
+        request: Request,
+        header: RequestHeader,
+        answer: Pending[Answer],
+        charge: Charge | None,
+    ) -> None:
         connection = request.connection
         waiting = self._waiting.get(connection)
         if waiting is None:
@@ -165,7 +189,9 @@ class RequestDispatcher:
         if answer.lets_others_pass:
             request.let_others_pass()
         waiting.add(answer)
-        wait = _Wait(self, waiting, request, header, answer)
+        if charge is not None:
+            charge.pause()
+        wait = _Wait(self, waiting, request, header, answer, charge)
         answer.then(wait.answered, wait.failed)
         if connection.half_closed:
             self.half_closed(connection)
@@ -190,19 +216,23 @@ class RequestDispatcher:
         for answer in self._waiting.pop(connection, ()):
             attempt("giving up an answer", answer.abandon)
 
-    def respond(self, request: Request, header: RequestHeader, response: Answer) -> None:
-        if response is None:
-            request.respond_nothing()
-            return
+    def respond(
+        self, request: Request, header: RequestHeader, response: Answer, charge: Charge | None
+    ) -> None:
         if isinstance(response, CloseConnection):
             request.close(response.reason)
             return
-        version = header.api_version
-        head = encode_response_header(header.correlation_id, header.api_key, version)
-        if isinstance(response, RecordsMessage):
-            request.respond([head, *response.encode_parts(version)])
+        if charge is not None:
+            charge.settle(response)
+        parts = _encoded(header, response)
+        if charge is not None:
+            charge.finish(header.api_key, sum(map(len, parts)))
+            if charge.throttle_ms:
+                request.connection.mute(charge.throttle_ms / 1000)
+        if response is None:
+            request.respond_nothing()
         else:
-            request.respond((head, response.encode(version)))
+            request.respond(parts)
 
     def _refuse(self, request: Request, api_key: int, version: int, correlation_id: int) -> None:
         if api_key != ApiKey.API_VERSIONS:
@@ -218,7 +248,7 @@ class RequestDispatcher:
 class _Wait:
     """A request whose answer comes later."""
 
-    __slots__ = ("_answer", "_dispatcher", "_header", "_request", "_waiting")
+    __slots__ = ("_answer", "_charge", "_dispatcher", "_header", "_request", "_waiting")
 
     def __init__(
         self,
@@ -227,16 +257,20 @@ class _Wait:
         request: Request,
         header: RequestHeader,
         answer: Pending[Answer],
+        charge: Charge | None,
     ) -> None:
         self._dispatcher = dispatcher
         self._waiting = waiting
         self._request = request
         self._header = header
         self._answer = answer
+        self._charge = charge
 
     def answered(self, response: Answer) -> None:
         self._waiting.discard(self._answer)
-        self._dispatcher.respond(self._request, self._header, response)
+        if self._charge is not None:
+            self._charge.resume()
+        self._dispatcher.respond(self._request, self._header, response, self._charge)
 
     def failed(self, cause: BaseException) -> None:
         self._waiting.discard(self._answer)
@@ -245,6 +279,16 @@ class _Wait:
             name = ApiKey(header.api_key).name
             logger.error("%s v%d failed: %r", name, header.api_version, cause, exc_info=cause)
         self._request.close("the request failed")
+
+
+def _encoded(header: RequestHeader, response: Response | None) -> Sequence[Part]:
+    if response is None:
+        return ()
+    version = header.api_version
+    head = encode_response_header(header.correlation_id, header.api_key, version)
+    if isinstance(response, RecordsMessage):
+        return [head, *response.encode_parts(version)]
+    return (head, response.encode(version))
 
 
 def _decode_or_close(

@@ -6,7 +6,8 @@ Kept in the metadata store as Kafka keeps it, {"version":1,"config":{...}} at
     /config/brokers/N            of one broker
     /config/brokers/<default>    of all brokers
     /config/groups/G             of a consumer group; G as in a URL
-    /config/users/U              SCRAM credentials of a user; U as in a URL
+    /config/users/U              SCRAM credentials and quotas of a user; U as in a URL
+    /config/{clients,ips}/N      quotas, see `quotas/quota_entity.py`
 
 A change begins with what the store has: this broker knows the overrides only of topics that it
 hosts or has heard of, and others change them too. It is checked by building the configuration it
@@ -25,9 +26,10 @@ Not done: passwords, which Kafka encrypts; a change that has one is refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from tidelog.broker.broker_config_checks import (
@@ -35,6 +37,8 @@ from tidelog.broker.broker_config_checks import (
     must_find_hosts,
     must_keep_cleaning,
 )
+from tidelog.broker.quotas.quota_entity import QuotaEntity
+from tidelog.broker.quotas.quota_limits import QuotaLimits
 from tidelog.broker.scram_credentials import ScramCredentials
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.definition import ConfigError
@@ -46,9 +50,11 @@ from tidelog.controller.metadata_store import (
     BadVersion,
     Check,
     Create,
+    Delete,
     MetadataStore,
     NodeExists,
     NoNode,
+    NotEmpty,
     Operation,
     SetData,
     StoreError,
@@ -59,16 +65,6 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.sasl.scram import ScramCredential, ScramMechanism
 
 logger = logging.getLogger(__name__)
-
-QUOTA_KEYS: Final = frozenset(
-    (
-        "producer_byte_rate",
-        "consumer_byte_rate",
-        "request_percentage",
-        "controller_mutation_rate",
-        "connection_creation_rate",
-    )
-)
 
 Texts = Mapping[str, str]
 Edit = Callable[[Texts], dict[str, str]]
@@ -98,6 +94,8 @@ class DynamicConfig:
         # Asked before a change of this broker is written; raises ConfigError or KafkaError.
         self.must_be_usable: Callable[[BrokerConfig], Awaitable[None]] = _anything_is
         self._scram_credentials = ScramCredentials()
+        self.quota_limits = QuotaLimits()
+        self._ip_quota_listeners: list[Callable[[], None]] = []
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()  # the loop alone would not keep them alive
         self.layers = BrokerLayers(config)
@@ -122,22 +120,15 @@ class DynamicConfig:
         self._log_configs.clear()
         for name, texts in self._stored("groups"):
             self._take_over_group(unquote(name), texts)
-        for path, data, _ in self._store.subtree(znodes.USER_CONFIGS):
-            if path.count("/") == znodes.USER_CONFIGS.count("/") + 1:  # not of a user's clients
-                name = path.rpartition("/")[2]
-                self._scram_credentials.take_over(desanitized(name), decoded(name, data))
+        for entity_type in ("users", "clients", "ips"):
+            root = znodes.config_path(entity_type, "")
+            for path, data, _ in self._store.subtree(root[:-1]):
+                entity = path.removeprefix(root)
+                self._take_over_client(entity_type, entity, decoded(entity, data))
         self._warn_of_what_is_not_served()
 
     def _warn_of_what_is_not_served(self) -> None:
         """Another Kafka may have put it into the store, and its operator may count on it."""
-        held = [
-            f"{entity_type}/{name}"
-            for entity_type in ("users", "clients", "ips")
-            for name, texts in self._stored(entity_type)
-            if not QUOTA_KEYS.isdisjoint(texts)
-        ]
-        if held:
-            logger.warning("client quotas are not served: nobody is held to those of %s", held)
         if not self.layers.static.has_authorizer and any(
             acl_znodes.pattern_of(path) is not None
             for root in acl_znodes.PATTERN_TYPES.values()
@@ -194,11 +185,43 @@ class DynamicConfig:
         for listener in self._group_listeners:
             listener(name)
 
-    async def user_announced(self, entity: str) -> None:
-        """What is kept of a user has changed elsewhere; quotas of its clients are not kept here."""
-        if "/" not in entity:
-            texts = (await self._read("users", entity)).texts
-            self._scram_credentials.take_over(desanitized(entity), texts)
+    async def client_announced(self, entity_type: str, entity: str) -> None:
+        """What is kept of a user, a client or an address has changed elsewhere."""
+        self._take_over_client(entity_type, entity, (await self._read(entity_type, entity)).texts)
+
+    def _take_over_client(self, entity_type: str, entity: str, texts: Texts) -> None:
+        of = QuotaEntity.of_node(entity_type, entity)
+        if of is None:
+            return
+        if entity_type == "users" and "/" not in entity:
+            self._scram_credentials.take_over(znodes.desanitized(entity), texts)
+        self._use_quotas(of, texts)
+
+    def _use_quotas(self, entity: QuotaEntity, texts: Texts) -> None:
+        if self.quota_limits.take_over(entity, texts) and "ip" in dict(entity.parts):
+            for listener in self._ip_quota_listeners:
+                listener()
+
+    def on_ip_quota_change(self, listener: Callable[[], None]) -> None:
+        self._ip_quota_listeners.append(listener)
+
+    async def alter_quotas(
+        self, entity: QuotaEntity, edit: Edit, *, validate_only: bool = False
+    ) -> None:
+        """KafkaError if it fails, or what `edit` raises."""
+        await self._in_turn(self._alter_quotas(entity, edit, validate_only))
+
+    async def _alter_quotas(self, entity: QuotaEntity, edit: Edit, validate_only: bool) -> None:
+        entity_type, name = entity.node
+        while True:
+            stored = await self._read(entity_type, name)
+            texts = edit(stored.texts)
+            if validate_only or texts == stored.texts:
+                return
+            if await self._write_quotas(entity_type, name, texts, stored.version):
+                break
+        self._use_quotas(entity, texts)
+        logger.info("quotas changed", extra={"entity": f"{entity_type}/{name}"})
 
     def scram_credential_or_none(
         self, mechanism: ScramMechanism, user: str
@@ -206,12 +229,12 @@ class DynamicConfig:
         return self._scram_credentials.get(mechanism, user)
 
     async def describe_user(self, name: str) -> Texts:
-        return (await self._read("users", sanitized(name))).texts
+        return (await self._read("users", znodes.sanitized(name))).texts
 
     async def users(self) -> list[str]:
         """All that something is kept of."""
         try:
-            return sorted(map(desanitized, await self._store.children(znodes.USER_CONFIGS)))
+            return sorted(map(znodes.desanitized, await self._store.children(znodes.USER_CONFIGS)))
         except NoNode:
             return []
         except StoreError as error:
@@ -224,7 +247,7 @@ class DynamicConfig:
         await self._in_turn(self._alter_user(name, edit))
 
     async def _alter_user(self, name: str, edit: Edit) -> None:
-        entity = sanitized(name)
+        entity = znodes.sanitized(name)
         while True:
             stored = await self._read("users", entity)
             texts = edit(stored.texts)
@@ -420,6 +443,33 @@ class DynamicConfig:
         except NoNode:
             return False
 
+    async def _write_quotas(
+        self, entity_type: str, name: str, texts: Texts, version: int | None
+    ) -> bool:
+        """As Kafka does, nodes that nothing is left of are removed."""
+        if texts or version is None:
+            return await self._write_plain(entity_type, name, texts, version)
+        try:
+            path = znodes.config_path(entity_type, name)
+            if not await self._write(entity_type, name, [Delete(path, version)]):
+                return False
+        except NoNode:
+            return False
+        except NotEmpty:
+            return await self._write_plain(entity_type, name, texts, version)
+        user, slash, _ = name.partition("/")
+        if slash:
+            await self._remove_empty_user(user)
+        return True
+
+    async def _remove_empty_user(self, user: str) -> None:
+        path = znodes.config_path("users", user)
+        with contextlib.suppress(NoNode, NotEmpty, BadVersion, StoreUnavailable):
+            await self._store.delete(f"{path}/clients")
+            stored = await self._read("users", user)
+            if not stored.texts and stored.version is not None:
+                await self._store.delete(path, stored.version)
+
     async def _write(self, entity_type: str, name: str, operations: list[Operation]) -> bool:
         """Whether the node was still as it was read."""
         try:
@@ -502,15 +552,6 @@ def decoded(name: str, data: bytes) -> dict[str, str]:
     except ValueError:
         logger.warning("configuration left out: not readable", extra={"entity": name})
         return {}
-
-
-def sanitized(user: str) -> str:
-    """The name of a user's node, by Kafka's Sanitizer: Java's URLEncoder but for two signs."""
-    return quote(user, safe="").replace("~", "%7E")
-
-
-def desanitized(entity: str) -> str:
-    return unquote(entity.replace("+", " "))
 
 
 def quoted(group_id: str) -> str:

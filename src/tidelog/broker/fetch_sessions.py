@@ -151,6 +151,14 @@ class FetchPlan:
             error_code=self.error, session_id=session_id, responses=_by_topic(rows)
         )
 
+    def throttled(self) -> FetchResponse:
+        """The answer to a client that is to have nothing now.
+
+        Its session goes on; a session that it wanted to open does not begin.
+        """
+        session_id = NO_SESSION if self.session is None else self.session.session_id
+        return FetchResponse(error_code=self.error, session_id=session_id, responses=[])
+
     def _news(self, session: FetchSession, rows: list[FetchedRow]) -> list[FetchedRow]:
         news = [entry for entry in rows if entry[0].tell(entry[1])]
         for wanted, row in news:

@@ -129,6 +129,12 @@ class Housekeeping:
                 "idle maps", lambda: IDLE_MAPS_MS, logs.release_idle_maps, broker.timer, self._work
             ),
         ]
+        if broker.delegation_tokens is not None:
+            self._duties.append(
+                self._configured(
+                    "delegation.token.expiry.check.interval.ms", self._remove_expired_tokens
+                )
+            )
         if broker.cluster is not None:
             alter_partition = broker.cluster.host.alter_partition
             shrink = partial(broker.replicas.maybe_shrink_isrs, alter_partition)
@@ -151,6 +157,12 @@ class Housekeeping:
         return Duty(
             key, lambda: self._broker.config.get_int(key), run, self._broker.timer, self._work
         )
+
+    def _remove_expired_tokens(self) -> None:
+        """In a cluster it is the controller's task."""
+        tokens = self._broker.delegation_tokens
+        if tokens is not None and self._broker.may_administer_topics:
+            tokens.begin_removal()
 
     def _lag_check_ms(self) -> int:
         return self._broker.config.get_int("replica.lag.time.max.ms") // 2

@@ -28,7 +28,7 @@ HALT_TIMEOUT_S: Final = 10.0
 
 def run(config: BrokerConfig) -> int:
     """Serve until a signal; the exit code."""
-    loop = _new_loop()
+    loop = new_loop()
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(_serve(config, loop))
@@ -49,7 +49,7 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:

@@ -12,11 +12,12 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from tidelog.broker.api_table import served
 from tidelog.broker.authentication import authenticators
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
@@ -28,7 +29,9 @@ from tidelog.broker.log_dir_failure_handler import (
     metadata_directory_of,
 )
 from tidelog.broker.metadata_cache import MetadataCache, Node
+from tidelog.broker.quotas.quota_entity import CONNECTION_CREATION_RATE
 from tidelog.broker.refused_sequences import RefusedSequences
+from tidelog.broker.security.token_validators import TokenValidators
 from tidelog.broker.topic_hosting import TopicHosting
 from tidelog.clock import Clock, SystemClock, Timer
 from tidelog.config.broker import BrokerConfig
@@ -59,6 +62,7 @@ from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster_member import ClusterMember
+    from tidelog.broker.security.delegation_tokens import DelegationTokens
     from tidelog.broker.security.request_authorizer import RequestAuthorizer
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
     from tidelog.coordinator.group.group import Topics
@@ -127,6 +131,9 @@ class Server:
     def _start_background_work(self) -> None:
         if self.broker.authorizer is not None:
             self.broker.authorizer.acls.watch()
+        if self.broker.delegation_tokens is not None:
+            self.broker.delegation_tokens.announcements.start()
+        self._token_validators.start()
         self._housekeeping = Housekeeping(self.broker, self._loop)
         self._housekeeping.start()
         self._cleaner = LogCleaner(
@@ -245,6 +252,8 @@ class Server:
         for group_id in ground.dynamic_config.groups_with_overrides():
             self._group_config_changed(group_id)
         self.broker.authorizer = self._authorizer(config, ground.store)
+        self.broker.delegation_tokens = self._delegation_tokens(config, ground.store)
+        self._token_validators = TokenValidators(config, clock=self._clock, timer=self._timer)
 
     def _authorizer(self, config: BrokerConfig, store: MetadataStore) -> RequestAuthorizer | None:
         """The lists are read here: nobody is served before they are known."""
@@ -261,6 +270,19 @@ class Server:
         acls = AclStore(store, authorizer, clock=self._clock, timer=self._timer)
         acls.load()
         return RequestAuthorizer(acls, self._clock)
+
+    def _delegation_tokens(
+        self, config: BrokerConfig, store: MetadataStore
+    ) -> DelegationTokens | None:
+        """They are read here: whoever logs in with one has it known."""
+        secret_key = config.delegation_token_secret_key
+        if secret_key is None:
+            return None
+        from tidelog.broker.security.delegation_tokens import DelegationTokens
+
+        tokens = DelegationTokens(store, secret_key, config, clock=self._clock, timer=self._timer)
+        tokens.load()
+        return tokens
 
     def _moves(self, flusher: LogFlusher, config: BrokerConfig) -> ReplicaMoves:
         return ReplicaMoves(self._logs, flusher, config, loop=self._loop, clock=self._clock)
@@ -315,6 +337,11 @@ class Server:
         )
         return groups, transactions
 
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        """Where clients find the broker: with the ports that were bound."""
+        return self._endpoints
+
     def ready_line(self) -> str:
         broker = self.broker
         return (
@@ -341,8 +368,11 @@ class Server:
 
     async def close(self) -> None:
         """What `open` opened."""
+        self._token_validators.close()
         if self.broker.authorizer is not None:
             self.broker.authorizer.acls.close()
+        if self.broker.delegation_tokens is not None:
+            self.broker.delegation_tokens.announcements.close()
         if isinstance(self.broker.topics, TopicCatalogue):
             await self.broker.topics.wait_for_changes()
         await self.broker.moves.stop()
@@ -367,6 +397,10 @@ class Server:
     def _group_config_changed(self, group_id: str) -> None:
         own = self.broker.dynamic_config.group_config_or_none(group_id)
         self.broker.groups.configure_group(group_id, own)
+
+    def _ip_quotas_changed(self) -> None:
+        limits = self.broker.dynamic_config.quota_limits
+        self.network.configure_ip_rates(limits.of_addresses(CONNECTION_CREATION_RATE))
 
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         self.broker.config = config
@@ -394,9 +428,13 @@ class Server:
             broker.store, broker.broker_id, self._endpoints, self._clock, rack=config.rack
         )
 
+    def _new_dispatcher(self) -> RequestDispatcher:
+        return RequestDispatcher(self.broker, served(in_cluster=self.in_cluster))
+
     def _bind(self) -> None:
         broker, config = self.broker, self.broker.config
-        self._dispatcher = RequestDispatcher(broker)
+        self._dispatcher = self._new_dispatcher()
+        self._token_validators.load()
         self.network = SocketServer(
             config.listeners,
             self._dispatcher,
@@ -404,8 +442,10 @@ class Server:
             settings=_network_settings(config),
             clock=self._clock,
             tls=self._tls,
-            authenticators=authenticators(broker),
+            authenticators=authenticators(broker, self._token_validators),
         )
+        self._ip_quotas_changed()
+        broker.dynamic_config.on_ip_quota_change(self._ip_quotas_changed)
         ports = self.network.start()
         advertised = advertise(config.advertised_listeners, ports, socket.gethostname())
         self._endpoints = list(advertised)
@@ -435,6 +475,8 @@ def _network_settings(config: BrokerConfig) -> NetworkSettings:
         max_connection_creation_rate_per_listener=config.of_listeners(
             "max.connection.creation.rate"
         ),
+        quota_window_num=config["quota.window.num"],
+        quota_window_size_seconds=config["quota.window.size.seconds"],
         inter_broker_listener_name=config.inter_broker_listener_name,
         connections_max_idle_ms=config["connections.max.idle.ms"],
         queued_max_requests=config["queued.max.requests"],

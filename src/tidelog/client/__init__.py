@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer.transaction_requests import OpenTransaction
     from tidelog.config.client import AdminConfig, ConsumerConfig, ProducerConfig
     from tidelog.record._results import ConsumerRecord
+    from tidelog.sasl.oauth.token_source import AccessToken
     from tidelog.sasl.scram import ScramMechanism
     from tidelog.types import TopicPartition, Uuid
 
@@ -133,6 +134,7 @@ __all__ = [
     "LATEST_TIERED",
     "MAX_TIMESTAMP",
     "NO_OFFSET",
+    "AccessToken",
     "AclBinding",
     "AclBindingFilter",
     "AclOperation",
@@ -362,6 +364,7 @@ _PLACES: Final = {
         "ProducerConfig",
     ),
     "record._results": ("ConsumerRecord",),
+    "sasl.oauth.token_source": ("AccessToken",),
     "sasl.scram": ("ScramMechanism",),
     "types": (
         "TopicPartition",

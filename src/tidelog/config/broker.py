@@ -52,10 +52,11 @@ from tidelog.config.listeners import (
     require_distinct_ports,
     split_list,
 )
+from tidelog.config.oauth import UnsecuredTokens
 from tidelog.config.sasl import (
     SASL_ACCESS_KEYS,
     SASL_LISTENER_KEYS,
-    Login,
+    AnyLogin,
     SaslListener,
     inter_broker_login,
     sasl_listener,
@@ -203,11 +204,16 @@ class BrokerConfig:
             endpoint
             for endpoint in self.listeners
             if not endpoint.is_loopback
-            and not endpoint.needs_sasl
+            and (not endpoint.needs_sasl or self.takes_unsecured_tokens(endpoint))
             and not (
                 endpoint.is_encrypted and self.tls_values(endpoint)["ssl.client.auth"] == "required"
             )
         ]
+
+    def takes_unsecured_tokens(self, endpoint: Endpoint) -> bool:
+        """Whether anybody may say there to be anybody."""
+        listener = self.sasl_listeners.get(endpoint.listener_name)
+        return listener is not None and isinstance(listener.token_rules, UnsecuredTokens)
 
     def tls_values(self, endpoint: Endpoint) -> dict[str, Value]:
         """The ssl.* keys of a listener: its own, else those of all.
@@ -231,6 +237,16 @@ class BrokerConfig:
     def broker_id_is_set(self) -> bool:
         """False if the number may still be taken from meta.properties."""
         return BROKER_TABLE["broker.id"].parse(self.originals.get("broker.id", "-1")) != -1
+
+    @property
+    def delegation_token_secret_key(self) -> str | None:
+        """None: there are no delegation tokens."""
+        names = ("delegation.token.secret.key", "delegation.token.master.key")
+        for value in (self._values[name] for name in names):
+            if value:
+                assert isinstance(value, str)
+                return value
+        return None
 
     @property
     def rack(self) -> str | None:
@@ -367,7 +383,7 @@ class BrokerConfig:
         }
         self._refuse_sasl_for_nobody()
         name = self.inter_broker_listener_name
-        self.inter_broker_login: Login | None = None
+        self.inter_broker_login: AnyLogin | None = None
         if name in self.sasl_listeners and self["zookeeper.connect"]:
             self.inter_broker_login = inter_broker_login(self._values, name)
 
@@ -521,6 +537,21 @@ class BrokerConfig:
         unread = [name for name, key in self._set_keys() if not self._has_effect(name, key)]
         if unread:
             yield f"accepted, but without effect here: {', '.join(unread)}"
+        for endpoint in filter(self.takes_unsecured_tokens, self.listeners):
+            yield (
+                f"INSECURE: the listener {endpoint.listener_name} takes tokens without a signature "
+                "(unsecuredValidator), so every client can say to be any user; use it for "
+                "development only"
+            )
+        if self.delegation_token_secret_key is not None and not any(
+            mechanism.startswith("SCRAM-")
+            for listener in self.sasl_listeners.values()
+            for mechanism in listener.mechanisms
+        ):
+            yield (
+                "delegation.token.secret.key: no listener has a mechanism of SCRAM, so nobody can "
+                "log in with a delegation token"
+            )
         if "allow.everyone.if.no.acl.found" in self.originals and not self.has_authorizer:
             yield f"allow.everyone.if.no.acl.found has no effect, {AUTHORIZER} is not set"
 

@@ -7,8 +7,8 @@ nothing here acts on is listed in `warnings`, and one that must not be passed ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from tidelog.config.definition import (
     ConfigError,
@@ -25,7 +25,8 @@ from tidelog.config.keys.client import (
     OffsetReset,
 )
 from tidelog.config.listeners import is_encrypted
-from tidelog.config.sasl import Login, client_login
+from tidelog.config.oauth import OAUTHBEARER, TOKEN_PROVIDER
+from tidelog.config.sasl import AnyLogin, client_login
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -59,15 +60,22 @@ class KafkaConfig:
     """Checked values of all keys of one of Kafka's clients. Plain data: it may be pickled.
 
     `given` holds the texts of the keys that were set, `warnings` what has no effect.
+    `token_provider` is the one value that may be no text: a function of the caller's.
     """
 
-    __slots__ = ("given", "values", "warnings")
+    __slots__ = ("given", "token_provider", "values", "warnings")
 
     TABLE: ClassVar[ConfigTable]
 
     def __init__(self, options: Mapping[str, object]) -> None:
         """Raises ConfigError for a value that no client could work with."""
-        self.given = {name: _text_of(value) for name, value in options.items()}
+        provider = options.get(TOKEN_PROVIDER)
+        self.token_provider: Callable[[], Any] | None = provider if callable(provider) else None
+        self.given = {
+            name: _text_of(value)
+            for name, value in options.items()
+            if name != TOKEN_PROVIDER or not callable(value)
+        }
         self.warnings: list[str] = []
         self.values: dict[str, Value] = self.TABLE.defaults()
         for name, text in self.given.items():
@@ -81,9 +89,16 @@ class KafkaConfig:
         keywords: Mapping[str, object] | None = None,
     ) -> Config:
         """From a mapping of Kafka's keys and from keywords with underscores for their dots."""
-        given = options.given if isinstance(options, KafkaConfig) else options or {}
+        given = options.options if isinstance(options, KafkaConfig) else options or {}
         named = {name.replace("_", "."): value for name, value in (keywords or {}).items()}
         return cls({**given, **named})
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What an equal configuration is made of."""
+        if self.token_provider is None:
+            return {**self.given}
+        return {**self.given, TOKEN_PROVIDER: self.token_provider}
 
     def __getitem__(self, name: str) -> Value:
         return self.values[name]
@@ -91,8 +106,8 @@ class KafkaConfig:
     def __contains__(self, name: object) -> bool:
         return name in self.values
 
-    def __reduce__(self) -> tuple[type[KafkaConfig], tuple[dict[str, str]]]:
-        return type(self), (self.given,)
+    def __reduce__(self) -> tuple[type[KafkaConfig], tuple[dict[str, object]]]:
+        return type(self), (self.options,)
 
     def __repr__(self) -> str:
         shown = {name: self._shown(name, text) for name, text in self.given.items()}
@@ -151,11 +166,12 @@ class KafkaConfig:
         return self.text("metadata.recovery.strategy").lower() == "rebootstrap"
 
     @property
-    def login(self) -> Login | None:
+    def login(self) -> AnyLogin | None:
         """What to log in with, where security.protocol has SASL; ConfigError if it is missing."""
         if not self.text("security.protocol").upper().startswith("SASL_"):
             return None
-        return client_login(self.text("sasl.mechanism"), self.text_or_none("sasl.jaas.config"))
+        provider = self.token_provider or self.text_or_none(TOKEN_PROVIDER)
+        return client_login(self.values, provider)
 
     def _set(self, name: str, text: str) -> None:
         if name.startswith(METRICS_CONTEXT):
@@ -173,11 +189,19 @@ class KafkaConfig:
         if not self.bootstrap_servers:
             raise ConfigError("bootstrap.servers is not set: it names the brokers to connect to")
         self._warn_of_unused_tls()
-        if self.login is None and "sasl.jaas.config" in self.given:
+        login = self.login
+        if login is None and "sasl.jaas.config" in self.given:
             self.warnings.append(
                 "sasl.jaas.config is accepted and has no effect: security.protocol is "
                 f"{self.security_protocol}"
             )
+        if login is None or login.mechanism != OAUTHBEARER:
+            self.warnings += [
+                f"{name} is accepted and has no effect: OAUTHBEARER alone uses it"
+                for name in self.options
+                if name.startswith(("sasl.login.", "sasl.oauthbearer.", TOKEN_PROVIDER))
+                and not self.TABLE[name].is_harmless
+            ]
 
     def _warn_of_unused_tls(self) -> None:
         unused = [

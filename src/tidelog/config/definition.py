@@ -95,6 +95,7 @@ class EffectKind(Enum):
 class Effect(NamedTuple):
     kind: EffectKind
     reason: str  # why a key is not wired; of a refused one also what to do instead
+    accepted: tuple[str, ...] = ()  # values that a refused key may have
 
 
 WIRED: Final = Effect(EffectKind.WIRED, "")
@@ -104,8 +105,9 @@ def checked(reason: str) -> Effect:
     return Effect(EffectKind.CHECKED, reason)
 
 
-def refused(reason: str) -> Effect:
-    return Effect(EffectKind.REFUSED, reason)
+def refused(reason: str, *accepted: str) -> Effect:
+    """But for the values that are `accepted`."""
+    return Effect(EffectKind.REFUSED, reason, accepted)
 
 
 def harmless(reason: str) -> Effect:
@@ -321,7 +323,8 @@ class Key:
 
     def refuses(self, value: Value) -> bool:
         """Whether the broker must not run with this value: nothing here would honour it."""
-        return self.effect.kind is EffectKind.REFUSED and value not in (self.default, "", (), None)
+        harmless_values = (self.default, "", (), None, *self.effect.accepted)
+        return self.effect.kind is EffectKind.REFUSED and value not in harmless_values
 
     def parse(self, text: str) -> Value:
         value = parse_value(self.name, self.type, text)

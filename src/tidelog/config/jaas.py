@@ -20,10 +20,12 @@ from tidelog.config.definition import ConfigError
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 MODULES: Final = {
     "PLAIN": PLAIN_MODULE,
     "SCRAM-SHA-256": SCRAM_MODULE,
     "SCRAM-SHA-512": SCRAM_MODULE,
+    "OAUTHBEARER": OAUTH_MODULE,
 }
 CONTROL_FLAGS: Final = frozenset(("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL"))
 USER_PREFIX: Final = "user_"  # of PlainLoginModule's options that name users with their passwords

@@ -23,6 +23,8 @@ Written by `python -m tidelog.config.reference` from the rows in `src/tidelog/co
 `server.properties`, with Kafka's meaning and default. The differences:
 
 - `listeners` is `PLAINTEXT://127.0.0.1:9092`, so only this machine can connect by default.
+- `max.connections` is 50000 and `max.connections.per.ip` is 10000; Kafka has no such limits by
+  default.
 - `num.network.threads` is 1.
 - `socket.receive.buffer.bytes` is -1 (the system's choice), `socket.send.buffer.bytes` is 262144.
 - `listeners`, `advertised.listeners`, `listener.security.protocol.map` and `num.network.threads`
@@ -112,7 +114,7 @@ def row(key: Key, fifth: str) -> str:
     shown = "" if default is None else f"`{default}`" if default else "empty"
     valid = str(key.valid) if key.valid is not None else ""
     name = f"`{key.name}`" + (" (internal)" if key.internal else "")
-    kind, reason = key.effect
+    kind, reason, _ = key.effect
     effect = kind.value if kind is EffectKind.WIRED else f"*{kind.value}*: {reason}"
     cells = (name, ConfigType(key.type).name.lower(), shown, valid, fifth, key.doc, effect)
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

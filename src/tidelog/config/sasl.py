@@ -7,17 +7,30 @@ JAAS file does in Kafka.
 
 PLAIN gets its users from the options user_NAME of PlainLoginModule. The users of SCRAM are kept
 with the cluster, so its module is needed only where brokers log in with it themselves: `username`
-and `password` are what a broker, or a client, logs in with.
+and `password` are what a broker, or a client, logs in with. With tokenauth="true" they are the id
+and the HMAC of a delegation token. OAUTHBEARER is in `oauth.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tidelog.config.definition import ConfigError, InvalidValue, Value
 from tidelog.config.jaas import MODULES, JaasEntry, entry_for
+from tidelog.config.oauth import (
+    OAUTH_LISTENER_KEYS,
+    OAUTHBEARER,
+    SERVER_HANDLER,
+    Look,
+    OAuthLogin,
+    SignedTokens,
+    UnsecuredTokens,
+    oauth_login,
+    token_rules,
+)
 
 PLAIN: Final = "PLAIN"
 SERVED_MECHANISMS: Final = tuple(MODULES)
@@ -30,7 +43,13 @@ MAX_REAUTH_MS: Final = "connections.max.reauth.ms"
 # Who sets one of these means that somebody has to authenticate.
 SASL_ACCESS_KEYS: Final = (ENABLED_MECHANISMS, JAAS_CONFIG, INTER_BROKER_MECHANISM)
 # What a single SASL listener may have of its own, or a mechanism of it.
-SASL_LISTENER_KEYS: Final = (ENABLED_MECHANISMS, JAAS_CONFIG, MAX_RECEIVE_SIZE, MAX_REAUTH_MS)
+SASL_LISTENER_KEYS: Final = (
+    ENABLED_MECHANISMS,
+    JAAS_CONFIG,
+    MAX_RECEIVE_SIZE,
+    MAX_REAUTH_MS,
+    *OAUTH_LISTENER_KEYS,
+)
 
 Values = Mapping[str, Value]
 
@@ -41,9 +60,13 @@ class Login(NamedTuple):
     mechanism: str
     username: str
     password: str
+    is_token: bool = False  # id and HMAC of a delegation token
 
     def __repr__(self) -> str:
         return f"Login({self.mechanism}, {self.username!r}, [hidden])"
+
+
+AnyLogin = Login | OAuthLogin
 
 
 class SaslListener(NamedTuple):
@@ -53,6 +76,7 @@ class SaslListener(NamedTuple):
     max_receive_size: int = 524_288
     max_reauth_ms: Mapping[str, int] = MappingProxyType({})  # by mechanism; 0 is no bound
     plain_users: Mapping[str, str] = MappingProxyType({})  # passwords by name
+    token_rules: SignedTokens | UnsecuredTokens | None = None  # of OAUTHBEARER
 
     def __repr__(self) -> str:
         return f"SaslListener({', '.join(self.mechanisms)}, [hidden])"
@@ -62,8 +86,21 @@ def sasl_listener(values: Values, listener_name: str) -> SaslListener:
     """`values` are typed, by full key; ConfigError says what is missing."""
     mechanisms = _mechanisms(values, listener_name)
     users: dict[str, str] = {}
+    rules: SignedTokens | UnsecuredTokens | None = None
     for mechanism in mechanisms:
         entry = _jaas_entry(values, listener_name, mechanism)
+        if mechanism == OAUTHBEARER:
+            rules = token_rules(
+                _look(values, listener_name, mechanism),
+                {} if entry is None else entry.options,
+                _of_mechanism(values, listener_name, mechanism, SERVER_HANDLER),
+                f"listener {listener_name}",
+            )
+        elif values.get(_key(listener_name, mechanism, SERVER_HANDLER)):
+            raise ConfigError(
+                f"{_key(listener_name, mechanism, SERVER_HANDLER)}: {mechanism} has no handlers "
+                "here; remove the key"
+            )
         if mechanism == PLAIN:
             users = entry.plain_users if entry is not None else {}
             if not users:
@@ -79,10 +116,11 @@ def sasl_listener(values: Values, listener_name: str) -> SaslListener:
             for mechanism in mechanisms
         },
         users,
+        rules,
     )
 
 
-def inter_broker_login(values: Values, listener_name: str) -> Login:
+def inter_broker_login(values: Values, listener_name: str) -> AnyLogin:
     """What this broker logs in with at others, by their listener of that name."""
     mechanism = values[INTER_BROKER_MECHANISM]
     assert isinstance(mechanism, str)
@@ -95,27 +133,38 @@ def inter_broker_login(values: Values, listener_name: str) -> Login:
             f"{', '.join(enabled)}",
         )
     entry = _jaas_entry(values, listener_name, mechanism)
-    return login_of(_key(listener_name, mechanism, JAAS_CONFIG), mechanism, entry)
+    key = _key(listener_name, mechanism, JAAS_CONFIG)
+    if mechanism == OAUTHBEARER:
+        options = {} if entry is None else entry.options
+        return oauth_login(_look(values, listener_name, mechanism), options, key)
+    return login_of(key, mechanism, entry)
 
 
-def client_login(mechanism: str, jaas_config: str | None) -> Login:
-    """What a client logs in with, of sasl.mechanism and sasl.jaas.config."""
+def client_login(values: Values, provider: Callable[[], object] | str | None = None) -> AnyLogin:
+    """What a client logs in with, by its keys; `provider` is its function that gets tokens."""
+    mechanism, jaas_config = values["sasl.mechanism"], values[JAAS_CONFIG]
+    assert isinstance(mechanism, str)
+    assert jaas_config is None or isinstance(jaas_config, str)
     require_served("sasl.mechanism", (mechanism,))
     entry = None if not jaas_config else entry_for(JAAS_CONFIG, jaas_config, mechanism)
+    if mechanism == OAUTHBEARER:
+        options = {} if entry is None else entry.options
+        return oauth_login(values.get, options, JAAS_CONFIG, provider=provider)
     return login_of(JAAS_CONFIG, mechanism, entry)
 
 
 def login_of(key: str, mechanism: str, entry: JaasEntry | None) -> Login:
     options = {} if entry is None else entry.options
-    if options.get("tokenauth", "false").lower() == "true":
-        raise ConfigError(f"{key}: tokenauth needs delegation tokens, which are not supported here")
+    is_token = options.get("tokenauth", "false").lower() == "true"
+    if is_token and mechanism == PLAIN:
+        raise ConfigError(f"{key}: tokenauth needs one of the mechanisms of SCRAM; set it")
     username, password = options.get("username"), options.get("password")
     if not username or not password:
         raise ConfigError(
             f"{key} has no username and password; set it to {MODULES[mechanism]} required "
             'username="NAME" password="PASSWORD";'
         )
-    return Login(mechanism, username, password)
+    return Login(mechanism, username, password, is_token)
 
 
 def require_served(key: str, mechanisms: Iterable[str]) -> None:
@@ -150,6 +199,10 @@ def _jaas_entry(values: Values, listener_name: str, mechanism: str) -> JaasEntry
     return entry_for(own if own in values else JAAS_CONFIG, text, mechanism)
 
 
+def _look(values: Values, listener_name: str, mechanism: str) -> Look:
+    return partial(_of_mechanism, values, listener_name, mechanism)
+
+
 def _of_mechanism(values: Values, listener_name: str, mechanism: str, key: str) -> Value:
     own = values.get(_key(listener_name, mechanism, key))
     return own if own is not None else _of_listener(values, listener_name, key)
@@ -157,7 +210,7 @@ def _of_mechanism(values: Values, listener_name: str, mechanism: str, key: str) 
 
 def _of_listener(values: Values, listener_name: str, key: str) -> Value:
     own = values.get(_key(listener_name, None, key))
-    return own if own is not None else values[key]
+    return own if own is not None else values.get(key)
 
 
 def _key(listener_name: str, mechanism: str | None, key: str) -> str:

@@ -164,8 +164,3 @@ def decode_change(data: bytes, *, extended: bool) -> ResourcePattern:
         )
     except KeyError as error:
         raise ValueError(f"not a changed resource: {data!r}") from error
-
-
-def number_of(name: str) -> int:
-    digits = name.removeprefix(CHANGE_PREFIX)
-    return int(digits) if digits.isdigit() else -1

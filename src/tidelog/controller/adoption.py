@@ -23,6 +23,8 @@ The broker deletes nothing that Kafka would have kept:
 - Without a metadata log it gives every topic overrides that delete nothing and compact nothing,
   and logs a warning. (Kafka over ZooKeeper keeps configurations in ZooKeeper.) Internal topics get
   the settings that Kafka always gives them.
+- Kafka's access control lists, users with SCRAM credentials and quotas go into the store
+  (`adopted_security`). Delegation tokens do not: the key to them is not in the directory.
 - It sets folders that belong to no topic aside as `-stray`, with their data, as Kafka does.
 
 A partition whose data is on other brokers of the old cluster gets no leader, and no empty log.
@@ -44,6 +46,7 @@ from tidelog.config.broker import ROLES, BrokerConfig, find_key
 from tidelog.config.definition import ConfigError
 from tidelog.config.topic import TOPIC_TABLE, log_config
 from tidelog.controller import znodes
+from tidelog.controller.adopted_security import AdoptedSecurity
 from tidelog.controller.kraft.cluster_image import ClusterImage, KraftPartition, KraftTopic
 from tidelog.controller.kraft.metadata_log import MetadataLog, UnreadableMetadata
 from tidelog.controller.metadata_store import Create, Delete, MetadataStore, Operation, SetData
@@ -291,6 +294,7 @@ class KraftAdoption(Adoption):
         super().__init__(store, config, broker_id)
         self._log = log
         self._image = _replayed(log)
+        self._security = AdoptedSecurity(self._image.security)
         self._topics = {topic.name: topic for topic in self._image.topics.values()}
         self._guessed_for, self._guess = self._guesses()
         self._mark = AdoptionMark(log.fingerprint, bool(self._guess))
@@ -363,6 +367,7 @@ class KraftAdoption(Adoption):
         yield self._configure("brokers", znodes.DEFAULT_ENTITY, of_all)
         own_name = str(self._broker_id)
         yield self._configure("brokers", own_name, dict(self._broker_configs(own_name)))
+        yield from self._security.operations(self._store)
 
     def _broker_configs(self, name: str) -> Iterator[tuple[str, str]]:
         """Without passwords: other users may read the store's files, and not Kafka's."""
@@ -467,9 +472,9 @@ class KraftAdoption(Adoption):
                 "%d records of an unfinished metadata transaction were passed over, as Kafka would",
                 image.unfinished,
             )
-        for what, count in image.counts.items():
-            if count > 0:
-                logger.warning("%d records of %s were not adopted; make them anew", count, what)
+        self._security.report(has_authorizer=self._config.has_authorizer)
+        if image.tokens > 0:
+            logger.warning("%d delegation tokens are not adopted; make them anew", image.tokens)
         for key, text in self._guess.items():
             logger.warning(
                 "topics without a %s of their own: %d. This broker was started without the "

@@ -11,6 +11,7 @@
     /config/{topics,brokers,...}/NAME           {"version":1,"config":{...}}
     /config/users/USER                          the same, for SCRAM credentials and quotas
     /config/users/USER/clients/CLIENT           the same, for quotas of both
+    /config/{clients,ips}/NAME                  the same, for quotas
     /config/changes/config_change_N             {"version":2,"entity_path":"topics/T"}
     /latest_producer_id_block                   {"version":1,"broker":0,"block_start":"0",...}
     /isr_change_notification/isr_change_N       version 1: partitions (brokers before 2.7)
@@ -37,6 +38,7 @@ import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from tidelog.config.listeners import Endpoint
 from tidelog.types import TopicPartition, Uuid
@@ -316,6 +318,18 @@ def config_path(entity_type: str, name: str) -> str:
     A quota of a client of a user has the name USER/clients/CLIENT below users.
     """
     return f"/config/{entity_type}/{name}"
+
+
+def sanitized(name: str) -> str:
+    """The name of the node of a user, client or address, by Kafka's Sanitizer.
+
+    That is Java's URLEncoder but for two signs.
+    """
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def desanitized(entity: str) -> str:
+    return unquote(entity.replace("+", " "))
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:

@@ -14,7 +14,7 @@ file parts are read and leave with the rest in one write. Sending is tried at on
 socket is full is it watched for room. While unsent answers exceed `connection_bytes_in_flight_max`
 the reader is not lent: a client that reads slowly is not read.
 
-Not here: quotas on bytes and requests.
+A client over a quota is not read for a time (`mute`), while its answers go on leaving.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from tidelog.tls.handshake import HandshakeFailed
 from tidelog.transport import Memory, Want
 
 if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
     from tidelog.network.connection import Connection
     from tidelog.network.processor import Processor
     from tidelog.transport import Transport
@@ -58,6 +60,7 @@ class CloseReason(StrEnum):
     MEMORY_STALL = "stalled while memory is short"
     OUT_OF_MEMORY = "out of memory"
     TOO_MANY_PER_IP = "too many connections of one address"
+    TOO_FAST_PER_IP = "connections of one address come too fast"
     TOO_MANY = "too many connections"
     SHUTDOWN = "shutdown"
     HANDSHAKE_TIMEOUT = "TLS handshake took too long"
@@ -133,6 +136,7 @@ class Channel:
         self._out_file_bytes = 0  # part of _out_bytes that is not memory
         self._out_bytes_max = processor.settings.connection_bytes_in_flight_max
         self._parked = False  # the memory pool does not let it read
+        self._muted: TimerHandle | None = None  # until then nothing is received or lent
         self._closing: CloseReason | None = None  # close when all is sent
 
     def __repr__(self) -> str:
@@ -191,6 +195,7 @@ class Channel:
         if (
             not self._has_reader
             or self._frames_wait
+            or self._muted is not None
             or self._out_bytes > self._out_bytes_max
             or self._closing is not None
         ):
@@ -282,6 +287,8 @@ class Channel:
             self.close(self._closing)
             return
         self._account()
+        if self._muted is not None:
+            return
         if self._has_reader and self._closing is None and self._out_bytes <= self._out_bytes_max:
             if self.reader.end and self.reader.has_frame():
                 if not self._frames_wait:
@@ -300,7 +307,7 @@ class Channel:
 
     def _lend_reader_again(self) -> None:
         self._frames_wait = False
-        if self.open and self._has_reader and self._closing is None:
+        if self.open and self._has_reader and self._closing is None and self._muted is None:
             self._lend_reader()
 
     def _receive_buffered(self) -> None:
@@ -436,6 +443,25 @@ class Channel:
             self._writer_watched = False
             self._processor.loop.remove_writer(self._fd)
 
+    def mute(self, seconds: float) -> None:
+        """Nothing is received for this long, nor is a frame lent that is here already. A mute that
+        lasts longer stays.
+        """
+        if not self.open:
+            return
+        loop = self._processor.loop
+        until = loop.time() + seconds
+        if self._muted is not None:
+            if self._muted.when() >= until:
+                return
+            self._muted.cancel()
+        self._muted = loop.call_at(until, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.last_active = self._processor.clock.monotonic()
+        self._go_on()
+
     # What the processor and the memory pool ask.
 
     def wake(self) -> None:
@@ -445,7 +471,11 @@ class Channel:
 
     def waits_for_peer(self) -> bool:
         return bool(self._out) or (
-            self._has_reader and not self._owes and not self._frames_wait and not self._parked
+            self._has_reader
+            and not self._owes
+            and not self._frames_wait
+            and not self._parked
+            and self._muted is None
         )
 
     def evict(self) -> None:
@@ -459,16 +489,17 @@ class Channel:
 
     def is_unread(self) -> bool:
         """It may not be received from, so only the sweep can see that the peer ends its stream."""
-        return not self._has_reader or self._parked
+        return not self._has_reader or self._parked or self._muted is not None
 
     def is_beyond_completion(self) -> bool:
         """Of a connection whose peer has ended its stream: no request is left to be answered.
 
-        A parked one holds a part of a frame. The rest may lie in the socket, or nowhere.
+        A parked one holds a part of a frame. The rest may lie in the socket, or nowhere. A muted
+        one may hold whole frames.
         """
         return (
-            self._parked
-            and self._has_reader
+            self._has_reader
+            and (self._parked or (self._muted is not None and not self.reader.has_frame()))
             and not self._owes
             and not self._transport.has_arrived()
         )
@@ -513,6 +544,9 @@ class Channel:
         self.connection.stop_serving(reason)
         self._unwatch_reader()
         self._unwatch_writer()
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         if self._is_shaking_hands:
             self._processor.handshakes.leave(self)
         self._transport.close()

@@ -14,6 +14,7 @@ after another and returns it with the answers collected (`Connection._deliver`,
 | a request is not answered yet (muted)     | request half   | its answer returns the reader       |
 | a frame may not pass one that is in hand  | request half   | the last answer owed returns it     |
 | REQUESTS_AT_ONCE, or enough answer bytes  | channel        | send, then lend the reader again    |
+| the connection was muted (a quota)        | channel        | lend the reader when that is over   |
 | the connection is to close                | channel        | send what is queued, then close     |
 
 An answer that comes later is sent at once, but further frames are handled from the loop and not
@@ -32,6 +33,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
@@ -137,6 +139,7 @@ class Connection:
         self._request: IncomingRequest | None = None  # in hand, and nothing passes it
         self._owed: deque[IncomingRequest] = deque()  # handled, not answered; or behind such
         self._is_blocked = False  # the next frame waits until nothing is owed
+        self._is_muted = False  # no frame is handled until the channel lends the reader again
         self._delivers_soon = False
         self._serving = False  # inside `serve`, which will notice an answer by itself
         self._answers: list[Outgoing] = []  # not handed over yet, each after its length
@@ -163,6 +166,11 @@ class Connection:
 
     def log_closing(self, why: str) -> None:
         self._processor.log_closing(self.id, why)
+
+    def mute(self, seconds: float) -> None:
+        """No further request is read for this long, but for those in hand (KIP-219)."""
+        self._is_muted = True
+        self._processor.call(partial(self.channel.mute, seconds))
 
     def add_close_callback(self, callback: Callable[[Connection], object]) -> None:
         """Called once on the broker loop when the connection has closed."""
@@ -281,7 +289,7 @@ class Connection:
         owed = self._owed
         count = 0
         self._serving = self._has_reader = True
-        self._is_blocked = False
+        self._is_blocked = self._is_muted = False
         try:
             while self._close_after_answers is None:
                 if owed and not self._may_pass():
@@ -299,6 +307,8 @@ class Connection:
                     if request.passed_by is None:
                         break
                     self._request = None
+                if self._is_muted:
+                    break
                 if count >= REQUESTS_AT_ONCE or self._answer_bytes > ANSWER_BYTES_AT_ONCE:
                     break
                 if count == 1 and reader.has_frame():

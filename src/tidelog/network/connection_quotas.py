@@ -10,6 +10,10 @@ max.connection.creation.rate holds for the broker (the inter-broker listener is 
 for single listeners. As many connections as one second brings may come at once; after that nothing
 is accepted until another is due.
 
+connection_creation_rate is a quota of single addresses (KIP-612): an average over the window of
+client quotas. A connection over it is accepted, held for as long as the address has to wait, one
+sample at most, and closed. It does not count.
+
 A limit for a host holds for the addresses that its name has when the limit is set. Touched on the
 broker loop only.
 """
@@ -17,12 +21,12 @@ broker loop only.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.network.settings import UNLIMITED, NetworkSettings
-from tidelog.rate import RateLimiter
+from tidelog.rate import QuotaRate, RateLimiter, Sensors
 
 BURST_S: Final = 1.0
 PAUSE_S_MAX: Final = 1.0  # a rate of 0 would pause for ever, and rates change
@@ -40,6 +44,10 @@ class ConnectionQuotas:
         self._per_listener = dict.fromkeys(listener_names, 0)
         self._per_ip: dict[str, int] = {}
         self._total = 0
+        self._ip_rates: Mapping[str | None, float] = {}  # by address or host; None: all others
+        self._rates_of_addresses: dict[str, float] = {}
+        self._sample_s = settings.quota_window_size_seconds
+        self._ip_sensors = Sensors(self._new_ip_rate, clock)
         self.configure(settings)
 
     def configure(self, settings: NetworkSettings) -> None:
@@ -55,14 +63,49 @@ class ConnectionQuotas:
             name: self._limiter(name, rate) for name, rate in rates.items() if rate < UNLIMITED
         }
 
+    def configure_ip_rates(self, rates: Mapping[str | None, float]) -> None:
+        """connection_creation_rate by address or host name; None has the default."""
+        self._ip_rates = rates
+        self._rates_of_addresses = {
+            address: rate
+            for host, rate in rates.items()
+            if host is not None
+            for address in self._addresses_of(host)
+        }
+
     def hosts_to_look_up(self) -> list[str]:
         """Hosts with a limit of their own whose addresses are not known."""
-        hosts = self._settings.max_connections_per_ip_overrides
+        hosts = [*self._settings.max_connections_per_ip_overrides]
+        hosts += [host for host in self._ip_rates if host is not None]
         return [host for host in hosts if not self._addresses_of(host)]
 
     def learn(self, host: str, addresses: frozenset[str]) -> None:
         self._addresses[host] = addresses
         self.configure(self._settings)
+        self.configure_ip_rates(self._ip_rates)
+
+    def _new_ip_rate(self) -> QuotaRate:
+        return QuotaRate(
+            self._clock, sample_count=self._settings.quota_window_num, sample_s=self._sample_s
+        )
+
+    def ip_throttle_s(self, address: str) -> float:
+        """How long a new connection of the address is held before it is closed.
+
+        0.0 if it is served, and it counts then.
+        """
+        if not self._ip_rates:
+            return 0.0
+        rate = self._rates_of_addresses.get(address, self._ip_rates.get(None))
+        if rate is None:
+            return 0.0
+        sensor = self._ip_sensors.get(address)
+        sensor.rate = rate
+        sensor.spend(1)
+        throttle_s = min(sensor.debt_s(), self._sample_s)
+        if throttle_s > 0:
+            sensor.spend(-1)
+        return throttle_s
 
     def _addresses_of(self, host: str) -> frozenset[str]:
         if host not in self._addresses and is_address(host):

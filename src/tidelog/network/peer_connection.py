@@ -40,6 +40,7 @@ from tidelog.sasl.client_authenticator import (
     REAUTH_FROM,
     REAUTH_TO,
     AuthenticationRefused,
+    LoginUnavailable,
     SaslLogin,
 )
 from tidelog.supervisor import attempt, report
@@ -180,6 +181,8 @@ class PeerConnection:
             )
         except AuthenticationRefused as refusal:
             raise ConnectionError(f"{self.name}: {refusal}") from None
+        except LoginUnavailable as problem:
+            raise ConnectionError(f"{self.name}: nothing to log in with: {problem}") from problem
         self._authenticate_at = None
         if lifetime_ms > 0:
             part = random.uniform(REAUTH_FROM, REAUTH_TO)

@@ -37,6 +37,7 @@ class Session:
         "client_port",
         "client_software_name",
         "client_software_version",
+        "is_token_authenticated",
         "listener_name",
         "principal",
     )
@@ -48,6 +49,7 @@ class Session:
         # Set where the listener asks its clients who they are; it sees each frame first.
         self.authenticator: SaslServerAuthenticator | None = None
         self.principal = ANONYMOUS  # until the client has proved to be somebody
+        self.is_token_authenticated = False  # by a delegation token of that principal
         # As ApiVersions v3 and later tell them.
         self.client_software_name = UNKNOWN_SOFTWARE
         self.client_software_version = UNKNOWN_SOFTWARE

@@ -25,6 +25,8 @@ class NetworkSettings:
     max_connections_per_listener: Mapping[str, int] = field(default_factory=dict)
     max_connection_creation_rate: int = UNLIMITED  # a second
     max_connection_creation_rate_per_listener: Mapping[str, int] = field(default_factory=dict)
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
     inter_broker_listener_name: str | None = None
     connections_max_idle_ms: int = 600_000
     queued_max_requests: int = 500

@@ -45,6 +45,7 @@ ACCEPTS_PER_TURN = 32
 # that is dropped costs its client a second.
 BACKLOG_MIN = 1024
 ACCEPT_RETRY_SECONDS = 0.5
+HELD_BACK_MAX = 1_000  # sockets of addresses over their quota; one more ends the wait of the oldest
 _OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
@@ -109,6 +110,8 @@ class Acceptor:
                 )
                 self._pause(ACCEPT_RETRY_SECONDS)
                 return
+            if self._server.holds_back(sock, address):
+                continue
             self._server.quotas.created(self.endpoint.listener_name)
             self._server.accept(sock, address, self.endpoint)
 
@@ -146,6 +149,7 @@ class SocketServer:
         self._refused = Counters()
         self._request_counters = Counters()
         self._connection_numbers = count()
+        self._held_back: dict[socket.socket, TimerHandle] = {}  # in the order they came
         self._all_closed: Future[None] | None = None
         self._mailbox = Mailbox(loop)
         self.processors = self._new_processors(handler, clock)
@@ -208,6 +212,8 @@ class SocketServer:
         for acceptor in self._acceptors:
             acceptor.close()
         self._acceptors.clear()
+        for sock in list(self._held_back):
+            self._let_go(sock)
 
     async def drain(self, grace_seconds: float) -> bool:
         """Takes no further requests and waits until those in hand are answered and sent.
@@ -237,6 +243,14 @@ class SocketServer:
         self.quotas.configure(settings)
         self.tls.configure(settings)
         self._watch_acceptors()
+        self._look_up_hosts()
+
+    def configure_ip_rates(self, rates: Mapping[str | None, float]) -> None:
+        """connection_creation_rate by address or host name; None has the default."""
+        self.quotas.configure_ip_rates(rates)
+        self._look_up_hosts()
+
+    def _look_up_hosts(self) -> None:
         for host in self.quotas.hosts_to_look_up():
             lookup = self.loop.run_in_executor(None, look_up, host)
             lookup.add_done_callback(partial(self._looked_up, host))
@@ -249,6 +263,24 @@ class SocketServer:
             self.quotas.learn(host, lookup.result())
         else:
             logger.error("no limit of connections for %s alone: %s", host, error)
+
+    def holds_back(self, sock: socket.socket, address: tuple[str, int]) -> bool:
+        """From an acceptor: whether the address makes connections too fast.
+
+        Closing this one at once would only make the client try again.
+        """
+        throttle_s = self.quotas.ip_throttle_s(_plain_host(address[0]))
+        if not throttle_s:
+            return False
+        self._refused.closed_by[CloseReason.TOO_FAST_PER_IP] += 1
+        if len(self._held_back) >= HELD_BACK_MAX:
+            self._let_go(next(iter(self._held_back)))
+        self._held_back[sock] = self.loop.call_later(throttle_s, self._let_go, sock)
+        return True
+
+    def _let_go(self, sock: socket.socket) -> None:
+        self._held_back.pop(sock).cancel()
+        sock.close()
 
     def accept(self, sock: socket.socket, address: tuple[str, int], endpoint: Endpoint) -> None:
         """From an acceptor: a client has connected."""

@@ -30,7 +30,7 @@ class Struct:
 
     __slots__: tuple[str, ...] = ()
 
-    def _fields(self) -> Sequence[str]:
+    def field_names(self) -> Sequence[str]:
         """A compiled class has no slots: its fields are its only members that can be set."""
         return self.__slots__ or [
             name
@@ -41,12 +41,12 @@ class Struct:
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self._fields())
+        return all(getattr(self, name) == getattr(other, name) for name in self.field_names())
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields())
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.field_names())
         return f"{type(self).__name__}({fields})"
 
 

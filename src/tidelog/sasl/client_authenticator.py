@@ -1,5 +1,7 @@
 """The client's side of SASL on one connection: SaslHandshake, then tokens until both are satisfied.
 
+Tokens of OAUTHBEARER are got when a login needs one (`oauth/token_source.py`).
+
 Brokers before 1.0 have SaslHandshake v0 alone; with them tokens go as frames without a header, and
 wrong credentials end the connection without a word.
 """
@@ -10,7 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from tidelog.config.sasl import PLAIN, Login
+from tidelog.config.oauth import OAuthLogin
+from tidelog.config.sasl import PLAIN, AnyLogin
 from tidelog.errors import ErrorCode
 from tidelog.protocol.message import Message
 from tidelog.protocol.messages.sasl_authenticate import (
@@ -19,6 +22,8 @@ from tidelog.protocol.messages.sasl_authenticate import (
 )
 from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tidelog.sasl.mechanism import SaslClient, SaslRefusal
+from tidelog.sasl.oauth.token_source import TokenRefused, TokenSource, TokenUnavailable
+from tidelog.sasl.oauthbearer import OAuthBearerClient
 from tidelog.sasl.plain import PlainClient
 from tidelog.sasl.scram import SaltedPasswords, ScramClient, ScramMechanism
 
@@ -35,6 +40,10 @@ class AuthenticationRefused(Exception):
         self.code = code
 
 
+class LoginUnavailable(Exception):
+    """There is nothing to log in with at the moment; it may be tried again."""
+
+
 class Wire(Protocol):
     """A connection, as far as authentication uses it."""
 
@@ -47,25 +56,43 @@ class Wire(Protocol):
 class SaslLogin:
     """Logs in with the same credentials on any number of connections."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: AnyLogin) -> None:
         self.mechanism = login.mechanism
         self._login = login
         self._salted_passwords: SaltedPasswords = {}
+        self._tokens = TokenSource(login) if isinstance(login, OAuthLogin) else None
 
     def __repr__(self) -> str:
         return f"SaslLogin({self._login!r})"
 
-    def new_client(self) -> SaslClient:
-        _, username, password = self._login
-        if self.mechanism == PLAIN:
-            return PlainClient(username, password)
-        scram = ScramMechanism.named(self.mechanism)
-        return ScramClient(scram, username, password, self._salted_passwords)
+    async def new_client(self) -> SaslClient:
+        """AuthenticationRefused or LoginUnavailable if there is no token to be had."""
+        login = self._login
+        if isinstance(login, OAuthLogin):
+            assert self._tokens is not None
+            try:
+                token = await self._tokens.token()
+            except TokenRefused as problem:
+                raise self._refused(str(problem)) from None
+            except TokenUnavailable as problem:
+                raise LoginUnavailable(str(problem)) from problem
+            return OAuthBearerClient(token.value, {**login.extensions, **token.extensions})
+        if login.mechanism == PLAIN:
+            return PlainClient(login.username, login.password)
+        return ScramClient(
+            ScramMechanism.named(login.mechanism),
+            login.username,
+            login.password,
+            self._salted_passwords,
+            is_token=login.is_token,
+        )
 
     async def authenticate(
         self, wire: Wire, *, handshake_version: int, authenticate_version: int
     ) -> int:
-        """The session's lifetime in ms, 0 if it has no end; AuthenticationRefused if it fails."""
+        """The session's lifetime in ms, 0 if it has no end; AuthenticationRefused if it fails, or
+        LoginUnavailable."""
+        client = await self.new_client()
         await self._shake_hands(wire, handshake_version)
         lifetime_ms = 0
 
@@ -82,9 +109,13 @@ class SaslLogin:
             return bytes(answer.auth_bytes)
 
         try:
-            await self._exchange_tokens(send)
+            await self._exchange_tokens(client, send)
         except SaslRefusal as refusal:
             raise self._refused(str(refusal)) from None
+        except AuthenticationRefused:
+            if self._tokens is not None:
+                self._tokens.forget()  # the next login gets another one
+            raise
         return lifetime_ms
 
     async def _shake_hands(self, wire: Wire, version: int) -> None:
@@ -99,17 +130,18 @@ class SaslLogin:
         if answer.error_code:
             raise self._refused(f"the broker answered error {answer.error_code}", answer.error_code)
 
-    async def _exchange_tokens(self, send: Callable[[bytes], Awaitable[bytes]]) -> None:
-        client = self.new_client()
+    async def _exchange_tokens(
+        self, client: SaslClient, send: Callable[[bytes], Awaitable[bytes]]
+    ) -> None:
         challenge = b""
         loop = asyncio.get_running_loop()
         while not client.is_complete:
-            if challenge:  # the first message takes no time
+            if challenge:  # without one there is nothing to hash
                 token = await loop.run_in_executor(None, client.evaluate, challenge)
-                if client.is_complete:
-                    return
             else:
                 token = client.evaluate(challenge)
+            if client.is_complete and not token:
+                return
             challenge = await send(token)
 
     def _refused(

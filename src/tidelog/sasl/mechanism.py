@@ -12,18 +12,27 @@ from typing import Protocol
 class SaslRefusal(Exception):
     """The exchange has failed. `is_public`: its message may be told to the peer as it is.
 
-    What is not public may say whether a user exists; it goes to the broker's log alone.
+    What is not public may say whether a user exists; it goes to the broker's log alone. `told` are
+    other words for the peer.
     """
 
-    def __init__(self, message: str, *, is_public: bool = False) -> None:
+    def __init__(self, message: str, *, is_public: bool = False, told: str | None = None) -> None:
         super().__init__(message)
-        self.is_public = is_public
+        self.told = message if is_public else told
 
 
 class SaslServer(Protocol):
     @property
     def user_or_none(self) -> str | None:
         """Who the client has proved to be; None until then."""
+
+    @property
+    def credential_expires_at_ms(self) -> int | None:
+        """When what it has proved that with ends, by the wall clock; None if it does not."""
+
+    @property
+    def is_token_authenticated(self) -> bool:
+        """Whether it has a delegation token of that user, and not the user's own credential."""
 
     def evaluate(self, response: bytes) -> bytes:
         """The next challenge; SaslRefusal ends the exchange."""

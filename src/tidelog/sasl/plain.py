@@ -17,6 +17,9 @@ NO_PASSWORD: Final = "\0"  # no message can hold it
 
 
 class PlainServer:
+    credential_expires_at_ms: Final = None
+    is_token_authenticated: Final = False
+
     def __init__(self, users: Mapping[str, str]) -> None:
         self.user_or_none: str | None = None
         self._users = users

@@ -13,8 +13,10 @@ A name without a credential gets a salt that is always the same for it, and is r
 with the words for a wrong password: who asks does not learn which users there are. (Kafka refuses
 such a name in its first answer.)
 
-Passwords and salts are not normalised (SASLprep), as in Kafka. Extensions are passed over, but for
-`tokenauth`, which is refused: there are no delegation tokens.
+With the extension `tokenauth=true` the name is the id of a delegation token, and the password is
+its HMAC in base64; the client is then the token's owner (KIP-48).
+
+Passwords and salts are not normalised (SASLprep), as in Kafka. Other extensions are passed over.
 """
 
 from __future__ import annotations
@@ -137,6 +139,14 @@ class ScramCredential(NamedTuple):
         )
 
 
+class TokenCredential(NamedTuple):
+    """A delegation token, as far as a login needs it."""
+
+    credential: ScramCredential
+    owner: str
+    expires_at_ms: int
+
+
 class PretendedCredentials:
     """Credentials for names that have none: always the same for a name, and good for nothing.
 
@@ -165,10 +175,15 @@ class ScramServer:
         find: Callable[[str], ScramCredential | None],
         pretended: PretendedCredentials,
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(NONCE_BYTES),
+        find_token: Callable[[str], TokenCredential | None] = lambda _: None,
     ) -> None:
+        """`find_token` finds only tokens that are good now."""
         self.user_or_none: str | None = None
+        self.credential_expires_at_ms: int | None = None
+        self.is_token_authenticated = False
         self._mechanism = mechanism
         self._find = find
+        self._find_token = find_token
         self._pretended = pretended
         self._own_nonce = nonce()
         self._began: _Begun | None = None
@@ -195,9 +210,12 @@ class ScramServer:
                 "from username",
                 is_public=True,
             )
-        if ",tokenauth=true" in first["extensions"].lower():
-            raise SaslRefusal("a delegation token, and there are none")
-        found = self._find(user)
+        token: TokenCredential | None = None
+        if _has_token(first["extensions"]):
+            token = self._find_token(user)
+            found = None if token is None else token.credential
+        else:
+            found = self._find(user)
         if found is not None and found.iterations < MIN_ITERATIONS:
             raise SaslRefusal(
                 f"the credential of user {user!r} has {found.iterations} iterations, "
@@ -208,6 +226,7 @@ class ScramServer:
         server_first = f"r={nonce},s={_base64(credential.salt)},i={credential.iterations}"
         return _Begun(
             user,
+            token,
             credential,
             found is not None,
             first["gs2"],
@@ -236,15 +255,20 @@ class ScramServer:
         is_right = hmac.compare_digest(stored_key, credential.stored_key)
         if not is_right or not began.is_known:
             known = "wrong password of" if began.is_known else "there is no"
-            raise SaslRefusal(f"{known} user {began.user!r}")
+            raise SaslRefusal(f"{known} user or token {began.user!r}")
         self.user_or_none = began.user
+        if began.token is not None:
+            self.user_or_none = began.token.owner
+            self.credential_expires_at_ms = began.token.expires_at_ms
+            self.is_token_authenticated = True
         return f"v={_base64(mechanism.hmac(credential.server_key, signed))}".encode()
 
 
 class _Begun(NamedTuple):
     """What the server remembers between its two messages."""
 
-    user: str
+    user: str  # or the id of a token
+    token: TokenCredential | None
     credential: ScramCredential
     is_known: bool
     gs2_header: str
@@ -266,12 +290,16 @@ class ScramClient:
         password: str,
         salted_passwords: SaltedPasswords | None = None,
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(NONCE_BYTES),
+        *,
+        is_token: bool = False,
     ) -> None:
+        """`is_token`: name and password are the id and the HMAC of a delegation token."""
         self.mechanism = mechanism.mechanism_name
         self.is_complete = False
         self._scram = mechanism
         self._username = username
         self._password = password
+        self._extensions = ",tokenauth=true" if is_token else ""
         self._salted_passwords = {} if salted_passwords is None else salted_passwords
         self._nonce = nonce()
         self._first_bare = ""
@@ -282,7 +310,7 @@ class ScramClient:
             raise SaslRefusal("the broker goes on after its last SCRAM message")
         if not self._first_bare:
             name = self._username.replace("=", "=3D").replace(",", "=2C")
-            self._first_bare = f"n={name},r={self._nonce}"
+            self._first_bare = f"n={name},r={self._nonce}{self._extensions}"
             return f"{GS2_HEADER}{self._first_bare}".encode()
         if self._server_signature is None:
             return self._final(_text(challenge))
@@ -330,6 +358,11 @@ class ScramClient:
             raise SaslRefusal(
                 "the broker's signature is wrong: it does not know this user's credential"
             )
+
+
+def _has_token(extensions: str) -> bool:
+    pairs = dict(each.partition("=")[::2] for each in extensions.split(",") if each)
+    return pairs.get("tokenauth", "").lower() == "true"
 
 
 def _user(sasl_name: str) -> str:

@@ -26,7 +26,8 @@ It sees every frame of the connection before anything else does, and says what b
 
 States, order and words are those of Kafka's SaslServerAuthenticator. A client authenticates again
 on the same connection (KIP-368) with the same mechanism and as the same user, at most once a
-second. It is told when by `session_lifetime_ms`, which is connections.max.reauth.ms.
+second. It is told when by `session_lifetime_ms`: connections.max.reauth.ms, or what is left of its
+token if that is less.
 
 Not done: GSSAPI, whose old clients send a token first.
 """
@@ -104,6 +105,8 @@ class SaslServerAuthenticator:
         self._mechanism = ""
         self._server: SaslServer | None = None
         self._has_headers = False  # tokens come in SaslAuthenticate requests
+        self.is_token_authenticated = False  # by a delegation token
+        self._lifetime_ms: int | None = None  # of the session, since the login
         self._expires_at: float | None = None  # clock.monotonic(), of a session that has an end
         self._reauth_began_at: float | None = None
         self._wrong_mechanism = ""
@@ -224,19 +227,16 @@ class SaslServerAuthenticator:
         try:
             challenge = self._evaluate(bytes(request.auth_bytes))
         except SaslRefusal as refusal:
-            words = str(refusal)
-            told = words if refusal.is_public else self._generic_refusal
+            told = self._generic_refusal if refusal.told is None else refusal.told
             answer = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=told
             )
-            return Failure(words, _encode(header, answer))
-        lifetime_ms = self._lifetime_ms if self.is_complete else 0
-        return Reply(
-            _encode(
-                header,
-                SaslAuthenticateResponse(auth_bytes=challenge, session_lifetime_ms=lifetime_ms),
-            )
+            return Failure(str(refusal), _encode(header, answer))
+        answer = SaslAuthenticateResponse(
+            auth_bytes=challenge,
+            session_lifetime_ms=(self._lifetime_ms or 0) if self.is_complete else 0,
         )
+        return Reply(_encode(header, answer))
 
     def _on_other_request(self, header: RequestHeader) -> Failure:
         name = ApiKey(header.api_key).name
@@ -253,10 +253,10 @@ class SaslServerAuthenticator:
         challenge = self._server.evaluate(token)
         user = self._server.user_or_none
         if user is not None:
-            self._complete(user)
+            self._complete(user, self._server)
         return challenge
 
-    def _complete(self, user: str) -> None:
+    def _complete(self, user: str, server: SaslServer) -> None:
         if self.user is not None and user != self.user:
             raise SaslRefusal(
                 "Cannot change principals during re-authentication from "
@@ -264,15 +264,23 @@ class SaslServerAuthenticator:
                 is_public=True,
             )
         self.user = user
+        self.is_token_authenticated = server.is_token_authenticated
         self._server = None
         self.state = State.COMPLETE
-        lifetime_ms = self._lifetime_ms
-        if lifetime_ms > 0:
-            self._expires_at = self._clock.monotonic() + lifetime_ms / 1000
+        self._lifetime_ms = self._lifetime_of(server)
+        self._expires_at = None
+        if self._lifetime_ms is not None:
+            self._expires_at = self._clock.monotonic() + self._lifetime_ms / 1000
 
-    @property
-    def _lifetime_ms(self) -> int:
-        return max(0, self._listener.max_reauth_ms.get(self._mechanism, 0))
+    def _lifetime_of(self, server: SaslServer) -> int | None:
+        """What bounds it first; None if nothing does. 0 if its token has just come to its end."""
+        bounds = []
+        max_reauth_ms = self._listener.max_reauth_ms.get(self._mechanism, 0)
+        if max_reauth_ms > 0:
+            bounds.append(max_reauth_ms)
+        if server.credential_expires_at_ms is not None:
+            bounds.append(max(0, server.credential_expires_at_ms - self._clock.time_ms()))
+        return min(bounds, default=None)
 
     @property
     def _generic_refusal(self) -> str:

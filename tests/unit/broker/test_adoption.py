@@ -19,10 +19,27 @@ from tests.support.adoption_story import INTERNAL, STATIC, TOPICS
 from tests.support.cleaning import clean_dirtiest
 from tests.support.clock import FakeClock
 from tests.support.handlers import HandlerStage, handler_stage
-from tests.support.kraft_log import KraftLogFolder, broker_config, config, framed, topic
+from tests.support.kraft_log import (
+    KraftLogFolder,
+    acl_record,
+    broker_config,
+    config,
+    framed,
+    quota_record,
+    scram_record,
+    topic,
+)
 from tests.support.metadata import in_loop
 from tests.support.raw_batch import batch
 from tests.support.stored_columns import read_columns
+from tidelog.acls import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from tidelog.config.description import Source
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import SetData
@@ -32,8 +49,11 @@ from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager
 from tidelog.protocol.messages.metadata_records import (
     PartitionChangeRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
 )
+from tidelog.sasl.scram import ScramCredential, ScramMechanism
 from tidelog.types import NO_LEADER, Uuid
 
 A, B, HOME, AWAY = (Uuid(bytes([number]) * 16) for number in (1, 2, 8, 9))
@@ -607,6 +627,79 @@ async def test_an_adoption_that_was_cut_off_begins_again(
         sum(stage.broker.logs.delete_old_segments())
         assert count_of(stage, "a") == 2
     assert list(copy.glob("*-stray")) == []
+
+
+ANN_READS = AclBinding(ResourceType.TOPIC, "a", "User:ann", AclOperation.READ)
+BOB_READS = AclBinding(ResourceType.TOPIC, "a", "User:bob", AclOperation.READ)
+BOB_DENIED = BOB_READS._replace(permission=AclPermission.DENY)
+AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+
+
+def acls_of(stage: HandlerStage) -> list[AclBinding]:
+    authorizer = stage.broker.authorizer
+    assert authorizer is not None
+    return sorted(each for some in authorizer.acls.matching(AclBindingFilter()) for each in some)
+
+
+@in_loop
+async def test_access_control_lists_users_and_quotas_are_taken_over(kafka: KafkaDirectory) -> None:
+    prefixed = ANN_READS._replace(pattern_type=PatternType.PREFIXED)
+    kafka.metadata.append(
+        framed(acl_record(A, ANN_READS)),
+        framed(acl_record(B, prefixed)),
+        framed(scram_record("ann", 1)),
+        framed(quota_record({"user": "ann"}, "producer_byte_rate", 1024.0)),
+    )
+    async with handler_stage(kafka.path, **AUTHORIZER) as stage:
+        assert acls_of(stage) == [ANN_READS, prefixed]
+        config = stage.broker.dynamic_config
+        found = config.scram_credential_or_none(ScramMechanism.SCRAM_SHA_256, "ann")
+        assert found == ScramCredential(b"salt", b"stored", b"server", 4096)
+        assert (await config.describe_user("ann"))["producer_byte_rate"] == "1024"
+
+
+@in_loop
+async def test_kafkas_access_counts_again_and_what_was_denied_here_stays_denied(
+    kafka: KafkaDirectory,
+) -> None:
+    kafka.metadata.append(framed(acl_record(A, ANN_READS)), framed(scram_record("ann", 1)))
+    async with handler_stage(kafka.path, **AUTHORIZER) as stage:
+        assert stage.broker.authorizer is not None
+        other = BOB_READS._replace(resource_name="b")
+        await stage.broker.authorizer.acls.create([BOB_READS, BOB_DENIED, other])
+    kafka.metadata.append(
+        framed(RemoveAccessControlEntryRecord(id=A)),
+        framed(RemoveUserScramCredentialRecord(name="ann", mechanism=1)),
+        framed(acl_record(B, ANN_READS._replace(operation=AclOperation.WRITE))),
+    )
+    async with handler_stage(kafka.path, **AUTHORIZER) as stage:
+        assert acls_of(stage) == [ANN_READS._replace(operation=AclOperation.WRITE), BOB_DENIED]
+        config = stage.broker.dynamic_config
+        assert config.scram_credential_or_none(ScramMechanism.SCRAM_SHA_256, "ann") is None
+
+
+@in_loop
+async def test_access_control_lists_without_an_authorizer_are_warned_of(
+    kafka: KafkaDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.metadata.append(framed(acl_record(A, ANN_READS)))
+    async with handler_stage(kafka.path):
+        assert "no authorizer, so everybody may do everything" in caplog.text
+
+
+@in_loop
+async def test_an_entry_that_cannot_be_kept_is_left_out_only_if_it_allows(
+    kafka: KafkaDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = ANN_READS._replace(resource_type=ResourceType.GROUP, resource_name="a/b")
+    kafka.metadata.append(framed(acl_record(A, strange)))
+    async with handler_stage(kafka.path, **AUTHORIZER) as stage:
+        assert acls_of(stage) == []
+    assert "left out: ALLOW User:ann" in caplog.text
+    kafka.metadata.append(framed(acl_record(B, strange._replace(permission=AclPermission.DENY))))
+    with pytest.raises(StartupError, match="allowed that Kafka denies: DENY User:ann"):
+        async with handler_stage(kafka.path, **AUTHORIZER):
+            pass
 
 
 @in_loop

@@ -12,14 +12,17 @@ from tests.support.config_broker import (
     found_cluster,
 )
 from tests.support.metadata import in_loop
-from tidelog.broker.config_changes import ConfigChanges
+from tidelog.broker.config_changes import config_changes
 from tidelog.config.group import SESSION_TIMEOUT, GroupConfig
 from tidelog.controller import znodes
+from tidelog.controller.announcements import Announcements
+from tidelog.controller.metadata_store import StoreUnavailable
 from tidelog.errors import ErrorCode, KafkaError
 
 
-def following(broker: ConfigClusterBroker) -> ConfigChanges:
-    return ConfigChanges(broker.store, broker.dynamic_config, FakeClock())
+def following(broker: ConfigClusterBroker) -> Announcements:
+    clock = FakeClock()
+    return config_changes(broker.store, broker.dynamic_config, clock=clock, timer=clock)
 
 
 async def rounds(count: int = 50) -> None:
@@ -38,7 +41,8 @@ async def test_what_changed_while_the_broker_started_is_in_force_once_it_follows
     await one.dynamic_config.alter_topic("t", lambda before: {"retention.ms": "7"})
     await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
     changes = following(starting)
-    await changes.start()
+    changes.start()
+    await changes.caught_up()
     assert starting.dynamic_config.log_config("t").retention_ms == 7
     assert starting.config["message.max.bytes"] == 100
     changes.close()
@@ -50,7 +54,8 @@ async def test_a_groups_settings_made_elsewhere_are_taken_over(tmp_path: Path) -
     store = found_cluster(tmp_path)
     one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
     changes = following(two)
-    await changes.start()
+    changes.start()
+    await changes.caught_up()
     told: list[str] = []
     two.dynamic_config.on_group_change(told.append)
     await one.dynamic_config.alter_group("a/b", lambda before: {SESSION_TIMEOUT: "50000"})
@@ -74,7 +79,8 @@ async def test_nothing_is_taken_over_before_the_start_or_after_the_end(tmp_path:
     changes.session_began()
     await rounds()
     assert two.config["message.max.bytes"] != 100
-    await changes.start()
+    changes.start()
+    await changes.caught_up()
     assert two.config["message.max.bytes"] == 100
     changes.close()
     await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "200"})
@@ -90,7 +96,8 @@ async def test_a_change_made_elsewhere_is_taken_over(tmp_path: Path) -> None:
     one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
     await create_topic(store, "t", {}, one, two)
     changes = following(two)
-    await changes.start()
+    changes.start()
+    await changes.caught_up()
     told = asyncio.Event()
     two.dynamic_config.on_topic_change(lambda name: told.set())
     await one.dynamic_config.alter_topic("t", lambda before: {"retention.ms": "7"})
@@ -116,7 +123,8 @@ async def test_a_change_that_cannot_be_taken_over_does_not_keep_back_those_behin
     await one.dynamic_config.alter_topic("t", lambda before: {"retention.ms": "7"})
     await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
     changes = following(two)
-    await changes.start()
+    changes.start()
+    await changes.caught_up()
     assert two.config["message.max.bytes"] == 100
     changes.close()
     await store.close()
@@ -129,7 +137,8 @@ async def test_a_change_that_an_old_broker_announces_is_taken_over(tmp_path: Pat
     one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
     await create_topic(store, "t", {}, one, two)
     changes = following(two)
-    await changes.start()
+    changes.start()
+    await changes.caught_up()
     await store.set(znodes.config_path("topics", "t"), znodes.encode_config({"retention.ms": "7"}))
     node = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
     await store.create(znodes.CONFIG_CHANGE, node, sequence=True)
@@ -149,7 +158,33 @@ async def test_a_node_that_makes_no_sense_does_not_keep_back_those_behind_it(
     await store.create(znodes.CONFIG_CHANGE, node, sequence=True)
     await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
     changes = following(two)
-    await changes.start()
+    changes.start()
+    await changes.caught_up()
     assert two.config["message.max.bytes"] == 100
     changes.close()
     await store.close()
+
+
+@in_loop
+async def test_a_store_that_could_not_be_read_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    clock = FakeClock()
+    changes = config_changes(two.store, two.dynamic_config, clock=clock, timer=clock)
+    await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
+    with monkeypatch.context() as away:
+        away.setattr(two.store, "children", _unreachable)
+        changes.start()
+        await changes.caught_up()
+    assert two.config["message.max.bytes"] != 100
+    clock.advance(ms=1_000)
+    await changes.caught_up()
+    assert two.config["message.max.bytes"] == 100
+    changes.close()
+    await store.close()
+
+
+async def _unreachable(*_: object, **__: object) -> list[str]:
+    raise StoreUnavailable("/config/changes")

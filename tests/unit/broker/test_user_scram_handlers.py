@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.config_broker import ConfigBroker
 from tests.support.metadata import in_loop
-from tidelog.broker.dynamic_config import desanitized, sanitized
 from tidelog.broker.handlers import alter_user_scram_credentials, describe_user_scram_credentials
 from tidelog.controller import znodes
+from tidelog.controller.znodes import desanitized, sanitized
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -205,7 +205,7 @@ async def test_a_stored_credential_that_is_not_readable_is_good_for_nothing(
     broker = ConfigBroker(tmp_path)
     texts = {"SCRAM-SHA-256": "salt=hush"}
     await broker.store.create("/config/users/alice", znodes.encode_config(texts), make_parents=True)
-    await broker.dynamic_config.user_announced("alice")
+    await broker.dynamic_config.client_announced("users", "alice")
     assert broker.dynamic_config.scram_credential_or_none(SHA_256, "alice") is None
     assert await describe(broker, "alice") == {"alice": ErrorCode.UNKNOWN_SERVER_ERROR}
     assert "not readable" in caplog.text
@@ -221,11 +221,11 @@ async def test_what_another_broker_changes_is_taken_over(tmp_path: Path) -> None
     await broker.store.create(
         "/config/users/CN%3Da", znodes.encode_config(texts), make_parents=True
     )
-    await broker.dynamic_config.user_announced("CN%3Da")
+    await broker.dynamic_config.client_announced("users", "CN%3Da")
     assert broker.dynamic_config.scram_credential_or_none(SHA_512, "CN=a") == kept
     await broker.store.set("/config/users/CN%3Da", znodes.encode_config({}))
-    await broker.dynamic_config.user_announced("CN%3Da/clients/app")
+    await broker.dynamic_config.client_announced("users", "CN%3Da/clients/app")
     assert broker.dynamic_config.scram_credential_or_none(SHA_512, "CN=a") == kept
-    await broker.dynamic_config.user_announced("CN%3Da")
+    await broker.dynamic_config.client_announced("users", "CN%3Da")
     assert broker.dynamic_config.scram_credential_or_none(SHA_512, "CN=a") is None
     await broker.close()

@@ -109,7 +109,7 @@ def test_a_listeners_own_key_lists_the_key_it_overrides() -> None:
     assert (entry.value, entry.type, entry.read_only) == ("5", ConfigType.INT, True)
     assert entry.synonyms == (
         Synonym(name, "5", Source.STATIC_BROKER),
-        Synonym("max.connections", "2147483647", Source.DEFAULT),
+        Synonym("max.connections", "50000", Source.DEFAULT),
     )
 
 

@@ -25,7 +25,26 @@ BROKER_ATTRIBUTES = {
     "listener.security.protocol.map": "listeners",
     "log.dir": "log_dirs",
     "node.id": "broker_id",
+    "delegation.token.master.key": "delegation_token_secret_key",
     "sasl.enabled.mechanisms": "mechanisms",
+    "sasl.login.connect.timeout.ms": "connect_timeout_ms",
+    "sasl.login.read.timeout.ms": "read_timeout_ms",
+    "sasl.login.refresh.buffer.seconds": "buffer_seconds",
+    "sasl.login.refresh.min.period.seconds": "min_period_seconds",
+    "sasl.login.refresh.window.factor": "window_factor",
+    "sasl.login.refresh.window.jitter": "window_jitter",
+    "sasl.login.retry.backoff.max.ms": "retry_backoff_max_ms",
+    "sasl.login.retry.backoff.ms": "retry_backoff_ms",
+    "sasl.oauthbearer.clock.skew.seconds": "clock_skew_seconds",
+    "sasl.oauthbearer.expected.audience": "expected_audience",
+    "sasl.oauthbearer.expected.issuer": "expected_issuer",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": "refresh_ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "retry_backoff_max_ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "retry_backoff_ms",
+    "sasl.oauthbearer.jwks.endpoint.url": "jwks",
+    "sasl.oauthbearer.scope.claim.name": "scope_claim_name",
+    "sasl.oauthbearer.sub.claim.name": "sub_claim_name",
+    "sasl.oauthbearer.token.endpoint.url": "endpoint",
     "sasl.jaas.config": "plain_users",
     "sasl.mechanism.inter.broker.protocol": "inter_broker_login",
     "sasl.server.max.receive.size": "max_receive_size",
@@ -61,7 +80,9 @@ def source_of_readers() -> str:
 
 @cache
 def source_of_config() -> str:
-    return "".join((SOURCE / "config" / name).read_text() for name in ("broker.py", "sasl.py"))
+    return "".join(
+        (SOURCE / "config" / name).read_text() for name in ("broker.py", "oauth.py", "sasl.py")
+    )
 
 
 def is_named(key: Key) -> bool:

@@ -17,6 +17,8 @@ OUR_DEFAULTS = {
     "group.consumer.migration.policy": "bidirectional",
     "group.coordinator.rebalance.protocols": "classic,consumer",
     "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "max.connections": "50000",
+    "max.connections.per.ip": "10000",
     "num.network.threads": "1",
     "socket.receive.buffer.bytes": "-1",
     "socket.send.buffer.bytes": "262144",

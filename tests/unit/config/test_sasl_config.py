@@ -71,7 +71,7 @@ def test_settings_without_a_prefix_hold_for_listeners_without_their_own() -> Non
 @pytest.mark.parametrize(
     ("properties", "problem"),
     [
-        (LISTENERS, "GSSAPI.*only PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are supported"),
+        (LISTENERS, r"GSSAPI.*only PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER are supported"),
         ({**LISTENERS, "sasl.enabled.mechanisms": ""}, "needs at least one mechanism"),
         ({**LISTENERS, "sasl.enabled.mechanisms": "OAUTHBEARER"}, "OAUTHBEARER"),
         ({**LISTENERS, "sasl.enabled.mechanisms": "PLAIN"}, "has no users"),
@@ -157,10 +157,11 @@ def test_a_client_logs_in_with_what_its_configuration_says() -> None:
         ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": "hush"}, "no login module"),
         (
             {
-                "sasl_mechanism": "SCRAM-SHA-256",
-                "sasl_jaas_config": LOGIN.replace("required", "required tokenauth=true"),
+                "sasl_mechanism": "PLAIN",
+                "sasl_jaas_config": f'{PLAIN_MODULE} required tokenauth=true username="x" '
+                'password="hush";',
             },
-            "delegation tokens",
+            "tokenauth needs",
         ),
         ({"sasl_login_class": "com.example.Login"}, "Java classes cannot be loaded"),
     ],
@@ -169,6 +170,15 @@ def test_a_client_that_could_not_log_in_is_not_made(options: dict[str, str], pro
     with pytest.raises(ConfigError, match=problem) as raised:
         admin_config(security_protocol="SASL_PLAINTEXT", **options)
     assert "hush" not in str(raised.value) or options["sasl_jaas_config"] == "hush"
+
+
+def test_a_client_may_log_in_with_a_delegation_token() -> None:
+    config = admin_config(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_jaas_config=LOGIN.replace("required", 'required tokenauth="true"'),
+    )
+    assert config.login == Login("SCRAM-SHA-512", "alice", "hush", is_token=True)
 
 
 def test_credentials_that_are_not_used_are_warned_of() -> None:

@@ -29,8 +29,6 @@ COMBINED = {
         ("alter.config.policy.class.name", "com.example.Policy"),
         ("create.topic.policy.class.name", "com.example.Policy"),
         ("client.quota.callback.class", "com.example.Quotas"),
-        ("delegation.token.secret.key", "hush"),
-        ("delegation.token.master.key", "hush"),
         ("remote.log.storage.system.enable", "true"),
         ("zookeeper.set.acl", "true"),
         ("zookeeper.ssl.client.enable", "true"),

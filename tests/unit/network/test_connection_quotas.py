@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.clock import FakeClock
 from tidelog.network.connection_quotas import ConnectionQuotas
 from tidelog.network.settings import NetworkSettings
@@ -138,3 +140,40 @@ def test_a_host_name_is_looked_up_by_others_once_the_broker_serves() -> None:
     assert quotas.hosts_to_look_up() == []
     assert not quotas.address_available("10.0.0.1")
     assert quotas.address_available("10.0.0.3")
+
+
+def test_an_address_makes_connections_no_faster_than_its_quota() -> None:
+    clock = FakeClock()
+    quotas = new_quotas(clock=clock, quota_window_num=3)
+    quotas.configure_ip_rates({None: 100.0, "10.0.0.1": 5.0})
+    assert [quotas.ip_throttle_s("10.0.0.1") for _ in range(10)] == [0.0] * 10
+    assert quotas.ip_throttle_s("10.0.0.1") == pytest.approx(0.2)
+    assert quotas.ip_throttle_s("10.0.0.1") == pytest.approx(0.2), "a refused one does not count"
+    assert [quotas.ip_throttle_s("10.0.0.2") for _ in range(200)] == [0.0] * 200
+    assert quotas.ip_throttle_s("10.0.0.2") == pytest.approx(0.01)
+    clock.advance(ms=3000)
+    assert quotas.ip_throttle_s("10.0.0.1") == 0.0
+
+
+def test_an_address_waits_one_sample_at_most() -> None:
+    quotas = new_quotas(quota_window_num=2)
+    quotas.configure_ip_rates({None: 0.1})
+    assert quotas.ip_throttle_s("10.0.0.1") == 1.0
+
+
+def test_addresses_without_a_quota_come_as_they_like() -> None:
+    quotas = new_quotas()
+    quotas.configure_ip_rates({"10.0.0.1": 1.0})
+    assert not any(quotas.ip_throttle_s("10.0.0.2") for _ in range(100))
+    assert any(quotas.ip_throttle_s("10.0.0.1") for _ in range(100))
+    quotas.configure_ip_rates({})
+    assert quotas.ip_throttle_s("10.0.0.1") == 0.0
+
+
+def test_a_quota_of_a_host_holds_for_its_addresses_once_they_are_known() -> None:
+    quotas = new_quotas(quota_window_num=2)
+    quotas.configure_ip_rates({"kafka.example": 1.0})
+    assert quotas.hosts_to_look_up() == ["kafka.example"]
+    assert not any(quotas.ip_throttle_s("10.0.0.1") for _ in range(10))
+    quotas.learn("kafka.example", frozenset(("10.0.0.1",)))
+    assert any(quotas.ip_throttle_s("10.0.0.1") for _ in range(10))

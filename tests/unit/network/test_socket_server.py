@@ -323,3 +323,31 @@ def test_close_closes_everything_and_tells_the_owners(network_threads: int) -> N
         assert len(closed) == 1
         assert network.server.quotas.total == 0
         network.until(client.is_closed)
+
+
+def test_a_connection_over_the_quota_of_its_address_is_held_and_then_closed() -> None:
+    with running_network(quota_window_num=2) as network:
+        network.server.configure_ip_rates({"127.0.0.1": 2.0})
+        served = [network.accepted_client() for _ in range(2)]
+        late = network.client()
+        began = network.loop.time()
+        refused = network.server.counters.closed_by
+        network.until(lambda: network.server.counters.closed_by[CloseReason.TOO_FAST_PER_IP])
+        assert refused[CloseReason.TOO_FAST_PER_IP] == 0
+        assert not late.is_closed()
+        network.until(late.is_closed)
+        assert network.loop.time() - began >= 0.4
+        served[0].send(frame(b"served"))
+        assert served[0].receive() == b"served"
+        assert network.server.quotas.total == 2
+
+
+def test_connections_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.network.socket_server.HELD_BACK_MAX", 2)
+    with running_network(quota_window_num=2, quota_window_size_seconds=3600) as network:
+        network.server.configure_ip_rates({None: 0.0001})
+        first, *others = [network.client() for _ in range(3)]
+        network.until(first.is_closed)
+        assert not any(client.is_closed() for client in others)
+        network.server.stop_accepting()
+        network.until(lambda: all(client.is_closed() for client in others))

@@ -48,7 +48,7 @@ def test_the_right_password_is_enough(message: bytes, user: str) -> None:
 )
 def test_anything_else_is_refused_in_kafkas_words(message: bytes, words: str) -> None:
     refusal = refusal_of(message)
-    assert (str(refusal), refusal.is_public) == (words, True)
+    assert (str(refusal), refusal.told) == (words, words)
 
 
 def test_nobody_becomes_somebody_else_by_an_authorization_id() -> None:

@@ -246,15 +246,15 @@ def test_a_failed_proof_cannot_be_tried_again() -> None:
 
 
 def test_a_name_that_does_not_exist_looks_like_one_with_another_password() -> None:
-    refusals: list[tuple[list[str], bool]] = []
+    refusals: list[tuple[list[str], str | None]] = []
     for name in ("user", "nobody"):
         client, server = ScramClient(SHA_256, name, "wrong"), server_of()
         first = server.evaluate(client.evaluate(b""))
         with pytest.raises(SaslRefusal) as raised:
             server.evaluate(client.evaluate(first))
         shape = re.findall(r"(?:^|,)(\w)=", first.decode())
-        refusals.append((shape, raised.value.is_public))
-    assert refusals[0] == refusals[1] == (["r", "s", "i"], False)
+        refusals.append((shape, raised.value.told))
+    assert refusals[0] == refusals[1] == (["r", "s", "i"], None)
 
 
 def test_a_name_that_does_not_exist_always_has_the_same_salt() -> None:

@@ -131,8 +131,8 @@ def test_a_command_waits_for_a_broker_as_long_as_it_is_told_and_says_so(
         ),
         (
             ["--override", "client.quota.callback.class=com.example.Quotas"],
-            "client.quota.callback.class: client quotas are not served, so no client would be held "
-            "back; remove the key",
+            "client.quota.callback.class: no class is loaded here; quotas are decided by Kafka's "
+            "default rules; remove the key",
         ),
     ],
 )

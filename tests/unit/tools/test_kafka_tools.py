@@ -9,7 +9,7 @@ import pytest
 from tidelog.client.errors import refused
 from tidelog.errors import ErrorCode
 from tidelog.tools.cli.record_input import InputRecord
-from tidelog.tools.kafka.configs import configs_to_add, entities
+from tidelog.tools.kafka.configs import configs_to_add, entities, java_double
 from tidelog.tools.kafka.console_consumer import DefaultMessageFormatter
 from tidelog.tools.kafka.console_producer import LineReader
 from tidelog.tools.kafka.consumer_groups import assignment_text, plan_as_csv, plan_from_csv
@@ -244,3 +244,21 @@ def test_refusals_are_said_in_the_brokers_words() -> None:
 
 def test_a_table_has_tabs_behind_its_columns() -> None:
     assert table(("A", "BB"), [("long", 1)]) == "A   \tBB\t\nlong\t1 \t"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1024.0, "1024.0"),
+        (12.5, "12.5"),
+        (9999999.0, "9999999.0"),
+        (10485760.0, "1.048576E7"),
+        (1e7, "1.0E7"),
+        (9.223372036854776e18, "9.223372036854776E18"),
+        (0.001, "0.001"),
+        (0.0001, "1.0E-4"),
+        (0.00012, "1.2E-4"),
+    ],
+)
+def test_a_quota_is_printed_as_java_prints_it(value: float, text: str) -> None:
+    assert java_double(value) == text

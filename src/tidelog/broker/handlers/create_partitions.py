@@ -11,12 +11,14 @@ on the topic (29), 10,000 new partitions a request (44), topic exists (3), count
 partitions have (39). In a cluster also: topic queued for deletion (17), partitions being reassigned
 (60).
 Versions: v1 as v0, v2 flexible, v3 as v2.
-Not done: the controller mutation quota of KIP-599.
+A client over its controller_mutation_rate gets 89 from v3 on; before, its partitions are added, and
+it waits then (KIP-599).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from tidelog.broker.authorized_operations import ALTER, TOPIC
 from tidelog.broker.context import RequestContext
@@ -29,6 +31,8 @@ from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+FIRST_STRICT_VERSION: Final = 3
 
 
 async def handle(
@@ -82,6 +86,7 @@ async def _row(
             )
         assignment = _assignment(context, topic)
         if not request.validate_only:
+            context.mutate(len(assignment), FIRST_STRICT_VERSION)
             change = context.broker.topics.add_partitions(topic.name, topic.count, assignment)
             await within(request.timeout_ms, change)
     except KafkaError as error:

@@ -9,6 +9,8 @@ Checks, in order: this is the active controller (41), delete.topic.enable (73 fr
 name and id both or neither given, given twice, and for a name that belongs to an id given as well
 (42); DELETE on a topic that is named (29), topic exists (3 by name, 100 by id), DELETE on one given
 by id (29; its name is told to those who may DESCRIBE it).
+A client over its controller_mutation_rate gets 89 from v5 on; before, its topics are deleted, and
+it waits then (KIP-599).
 Versions: v1 throttle time, v4 flexible, v5 error messages, v6 topic ids.
 """
 
@@ -31,6 +33,7 @@ from tidelog.types import ZERO_UUID, Uuid
 
 FIRST_VERSION_WITH_IDS: Final = 6
 FIRST_VERSION_WITH_DISABLED_CODE: Final = 3
+FIRST_STRICT_VERSION: Final = 5
 
 
 class Deletion(NamedTuple):
@@ -126,8 +129,9 @@ async def _delete(
 ) -> DeletableTopicResult:
     """The topic may be another one by the time it is its turn: then only its name counts."""
     name, topic_id = deletion.image.name, deletion.image.topic_id
-    work = context.broker.topics.delete(name, topic_id if deletion.by_id else None)
     try:
+        context.mutate(len(deletion.image.partitions), FIRST_STRICT_VERSION)
+        work = context.broker.topics.delete(name, topic_id if deletion.by_id else None)
         deleted = await within(request.timeout_ms, work)
     except KafkaError as error:
         return _failed(name, topic_id, error)

@@ -72,7 +72,7 @@ async def handle(
         await context.broker.slices.breathe()
         response.results.append(await describe(context, request, each))
     if len(response.results) > RESOURCES_PER_SLICE:
-        return await encode_apart(response, context.api_version)
+        return await encode_apart(context, response)
     return response
 
 

@@ -16,6 +16,8 @@ Behaviour
 - A partition that goes away while the fetch waits wakes it, and is answered at once.
 - A consumer that names its rack is told of a follower there (replica.selector.class, KIP-392).
 - Followers (replica id 0 and above) are served by `broker.follower_fetch`.
+- A client over its quota gets an answer without partitions, and the time it has to wait. An answer
+  is bounded by what its quota allows for a whole window.
 - Records leave as slices of the segment file (sendfile); only v0-v3 convert them down, in a thread,
   about 1 MiB an answer.
 Unlike Kafka
@@ -91,6 +93,8 @@ def handle(
         if replica_id >= 0 and context.may_on_cluster(CLUSTER_ACTION):
             from tidelog.broker import follower_fetch  # not needed by a lone broker
 
+            if context.charge is not None:
+                context.charge.is_exempt = True
             return follower_fetch.handle(context, request, replica_id, broker.cluster)
     plan = broker.fetch_sessions.resolve(request, context.api_version, broker.clock.time_ms())
     fetch = _Fetch(context, request, plan)
@@ -209,7 +213,9 @@ class _Fetch:
         return rows + unknown if unknown else rows
 
     def _budget(self) -> int:
-        return min(self.request.max_bytes, self.broker.config.fetch_max_bytes)
+        budget = min(self.request.max_bytes, self.broker.config.fetch_max_bytes)
+        charge = self._context.charge
+        return budget if charge is None else int(min(budget, charge.fetch_bytes_max()))
 
     @property
     def bytes_missing(self) -> int:
@@ -325,6 +331,9 @@ class _Fetch:
         return row
 
     def finish(self, rows: list[FetchedRow]) -> FetchResponse | Pending[FetchResponse]:
+        charge = self._context.charge
+        if charge is not None and charge.withholds(self.bytes_read):
+            return self.plan.throttled()
         if self.version > LAST_VERSION_OF_MAGIC_1 or not self.bytes_read:
             return self.answer(rows)
         threads = self.broker.record_threads

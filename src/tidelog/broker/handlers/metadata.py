@@ -145,6 +145,8 @@ async def _create_then_answer(
         if not may_create_all and not context.may(CREATE, TOPIC, name):
             refused[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
+        if context.charge is not None:
+            context.charge.note_mutations(context.broker.config.num_partitions)
         try:
             await context.broker.topics.auto_create(name)
         except KafkaError as error:

@@ -9,8 +9,8 @@ change whose writer dies. The authorizer follows before the caller is answered. 
 announcements are worked on one at a time, each with what the store has then; a caller that gives up
 does not stop one that has begun.
 
-Every broker watches the announcements and reads what they name. When a session begins it reads
-everything anew: announcements go after EXPIRATION_MS, and it may have been away for longer.
+Every broker follows the announcements and reads what they name. When a session begins it reads
+everything anew: announcements go after a while, and it may have been away for longer.
 
 A node that cannot be read denies everybody everything on its resources, and says so in the log:
 what it denied must not be allowed because of damage.
@@ -23,6 +23,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tidelog.acls import (
@@ -39,6 +40,7 @@ from tidelog.acls import (
 )
 from tidelog.clock import pause
 from tidelog.controller import acl_znodes
+from tidelog.controller.announcements import Announcements
 from tidelog.controller.metadata_store import (
     BadArguments,
     BadVersion,
@@ -51,10 +53,8 @@ from tidelog.controller.metadata_store import (
     OutcomeUnknown,
     SetData,
     StoreError,
-    WatchedEvent,
 )
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.supervisor import report
 
 if TYPE_CHECKING:
     from tidelog.broker.security.authorizer import Authorizer
@@ -68,14 +68,11 @@ Entries = frozenset[AccessControlEntry]
 RETRIES_MAX: Final = 10
 RETRY_BACKOFF_S: Final = 0.1
 RETRY_JITTER_S: Final = 0.05
-LOOK_AGAIN_S: Final = 1.0
-EXPIRATION_MS: Final = 15 * 60 * 1000
 READS_AT_ONCE: Final = 100
 
 DENY_ALL: Final = frozenset(
     {AccessControlEntry(WILDCARD_PRINCIPAL, WILDCARD, AclOperation.ALL, AclPermission.DENY)}
 )
-CHANGE_ROOTS: Final = (acl_znodes.CHANGES, acl_znodes.EXTENDED_CHANGES)
 
 
 class AclStore:
@@ -86,16 +83,20 @@ class AclStore:
     ) -> None:
         self._store = store
         self.authorizer = authorizer
-        self._clock = clock
         self._timer = timer
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()  # the loop alone would not keep them alive
-        self._last_number = dict.fromkeys(CHANGE_ROOTS, -1)
-        self._made_ms: dict[str, int] = {}  # of announcements seen, by path
-        self._looking: asyncio.Task[None] | None = None
-        self._look_again = False
-        self._read_all = False
-        self._running = False
+        self._announcements = tuple(
+            Announcements(
+                store,
+                f"{root}/{acl_znodes.CHANGE_PREFIX}",
+                partial(self._take_over, extended=root == acl_znodes.EXTENDED_CHANGES),
+                clock=clock,
+                timer=timer,
+                reread=self._read_all if root == acl_znodes.CHANGES else None,
+            )
+            for root in (acl_znodes.CHANGES, acl_znodes.EXTENDED_CHANGES)
+        )
 
     # Reading
 
@@ -112,71 +113,38 @@ class AclStore:
 
     def watch(self) -> None:
         """From now on changes by others are taken over."""
-        self._running = True
-        self._changed(None)
+        for each in self._announcements:
+            each.start()
 
     async def caught_up(self) -> None:
         """Until all changes are taken over that can be read now."""
-        if self._looking is not None:
-            await self._looking
+        for each in self._announcements:
+            await each.caught_up()
 
     def session_began(self) -> None:
-        self._read_all = True
-        self._changed(None)
+        for each in self._announcements:
+            each.session_began()
 
     def close(self) -> None:
-        self._running = False
-        if self._looking is not None:
-            self._looking.cancel()
+        for each in self._announcements:
+            each.close()
 
-    def _changed(self, _: WatchedEvent | None) -> None:
-        if not self._running:
-            return
-        self._look_again = True
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look())
-            report("looking for changes of access control lists", self._looking)
-
-    async def _look(self) -> None:
-        while self._look_again:
-            self._look_again = False
-            try:
-                for root in CHANGE_ROOTS:
-                    await self._look_at(root)
-                if self._read_all:
-                    async with self._changing:
-                        await self._reload()
-                    self._read_all = False
-            except StoreError as error:
-                logger.warning("access control lists cannot be read: %s", error)
-                self._timer.call_later(LOOK_AGAIN_S, lambda: self._changed(None))
-
-    async def _look_at(self, root: str) -> None:
-        names = await self._store.children(root, watch=self._changed)
-        for name in sorted(names, key=acl_znodes.number_of):
-            number = acl_znodes.number_of(name)
-            if number > self._last_number[root]:
-                await self._take_over(f"{root}/{name}", extended=root != acl_znodes.CHANGES)
-                self._last_number[root] = number
-        await self._remove_old()
-
-    async def _take_over(self, path: str, *, extended: bool) -> None:
-        try:
-            data, stat = await self._store.get(path)
-        except NoNode:
-            return
-        self._made_ms[path] = stat.ctime_ms
+    async def _take_over(self, data: bytes, *, extended: bool) -> None:
         try:
             pattern = acl_znodes.decode_change(data, extended=extended)
         except ValueError as error:
-            logger.warning("an announcement in %s cannot be read: %s", path, error)
-            self._read_all = True  # whatever it was about
+            logger.warning("an announcement cannot be read, so all lists are read: %s", error)
+            await self._read_all()
             return
         if pattern.resource_type in acl_znodes.RESOURCE_TYPES and (
             pattern.pattern_type in acl_znodes.PATTERN_TYPES
         ):
             async with self._changing:
                 await self._read(pattern)
+
+    async def _read_all(self) -> None:
+        async with self._changing:
+            await self._reload()
 
     async def _read(self, pattern: ResourcePattern) -> int | None:
         """Takes over what the store has. The version of the node, if there is one."""
@@ -209,14 +177,6 @@ class AclStore:
         for first in range(0, len(patterns), READS_AT_ONCE):
             some = patterns[first : first + READS_AT_ONCE]
             await asyncio.gather(*(self._read(pattern) for pattern in some))
-
-    async def _remove_old(self) -> None:
-        """Whichever broker comes first; every other has seen them by now."""
-        oldest_ms = self._clock.time_ms() - EXPIRATION_MS
-        for path in [path for path, made_ms in self._made_ms.items() if made_ms < oldest_ms]:
-            del self._made_ms[path]
-            with contextlib.suppress(NoNode):
-                await self._store.delete(path)
 
     def matching(self, wanted: AclBindingFilter) -> Iterable[list[AclBinding]]:
         """Bindings that the filter matches, those of one pattern at a time."""

@@ -164,7 +164,7 @@ class BlockingCluster:
         """
         from tidelog.client.admin.groups import GroupCalls
 
-        given = self.config.given
+        given = self.config.options
         known = {name: text for name, text in given.items() if AdminConfig.TABLE.get(name)}
         calls = GroupCalls(AdminConfig(known), self.network)
         for result in self._ask(calls.alter_group_offsets(group_id, offsets)).values():

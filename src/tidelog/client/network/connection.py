@@ -56,6 +56,7 @@ from tidelog.sasl.client_authenticator import (
     REAUTH_FROM,
     REAUTH_TO,
     AuthenticationRefused,
+    LoginUnavailable,
     SaslLogin,
 )
 from tidelog.supervisor import report
@@ -88,6 +89,7 @@ _JOINED_BYTES: Final = 16 * 1024
 _MUTUAL_QUOTAS_VERSION: Final = 2  # of ApiVersions, which 2.0 brought together with KIP-219
 _pack_length: Final = Struct(">i").pack
 _unpack_correlation_id: Final = Struct(">i").unpack_from
+_CORRELATION_ID_BYTES: Final = 4
 
 
 class Surroundings(NamedTuple):
@@ -268,6 +270,10 @@ class Connection:
             )
         except AuthenticationRefused as refusal:
             raise AuthenticationFailed(f"broker {self.broker}: {refusal}", refusal.code) from None
+        except LoginUnavailable as problem:
+            raise ConnectionFailed(
+                f"broker {self.broker}: nothing to log in with: {problem}"
+            ) from problem
         except ConnectionFailed as problem:
             if handshake_version > 0:
                 raise
@@ -447,6 +453,11 @@ class Connection:
             self._waiting.popleft()
             if not expected.future.done():
                 cast("asyncio.Future[bytes]", expected.future).set_result(bytes(frame))
+            return
+        if len(frame) < _CORRELATION_ID_BYTES:
+            self._fail(
+                UnreadableAnswer(f"broker {self.broker} sent an answer of {len(frame)} bytes")
+            )
             return
         (correlation_id,) = _unpack_correlation_id(frame)
         if expected is None or correlation_id != expected.correlation_id:

@@ -1,5 +1,7 @@
 """From bytes to frames: int32 length, then that many bytes. No I/O.
 
+A frame may be empty: brokers before 1.0 answer the only message of SASL/PLAIN so.
+
 Bytes are received where `FrameReader.buffer` says. Small frames come through a buffer that is used
 again and again, and are copied out of it. A large frame gets memory of its own, into which the rest
 of it is received directly; so views of it stay valid as long as somebody holds them.
@@ -103,7 +105,7 @@ class FrameReader:
         start = 0
         while self._end - start >= _LENGTH_BYTES:
             (length,) = _unpack_length(self._small, start)
-            if not _LENGTH_BYTES <= length <= self._limit:
+            if not 0 <= length <= self._limit:
                 raise InvalidFrame(f"a frame of {length} bytes (at most {self._limit} are taken)")
             begin, stop = start + _LENGTH_BYTES, start + _LENGTH_BYTES + length
             if stop > self._end:

@@ -36,6 +36,7 @@ from tidelog.config.definition import (
     harmless,
     refused,
 )
+from tidelog.config.oauth import LOGIN_HANDLERS
 
 ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
 COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -44,8 +45,12 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _NO_METRICS: Final = harmless("No metrics reporters run in this client.")
 _OPENSSL: Final = harmless("It chooses among Java's implementations; here OpenSSL does the work.")
 _NO_KERBEROS: Final = harmless("GSSAPI alone uses it, and sasl.mechanism refuses that.")
-_NO_OAUTH: Final = harmless("OAUTHBEARER alone uses it, and sasl.mechanism refuses that.")
+_OF_BROKERS: Final = harmless("Brokers alone use it.")
+_NO_ASSERTION: Final = refused(
+    "a token is asked for with client id and secret only, not with an assertion; remove the key"
+)
 _NO_CLASS: Final = refused("Java classes cannot be loaded here; remove the key")
+_ONLY_OAUTH_LOGIN: Final = refused(_NO_CLASS.reason, *LOGIN_HANDLERS)
 _FIVE_MINUTES: Final = 5 * 60 * 1000
 _NINE_MINUTES: Final = 9 * 60 * 1000
 _MIB: Final = 1024 * 1024
@@ -214,85 +219,169 @@ SECURITY_KEYS: Final = (
     Key(
         "sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, "As in Kafka.", effect=_NO_KERBEROS
     ),
-    _sasl("sasl.login.callback.handler.class", _NO_CLASS),
+    _sasl("sasl.login.callback.handler.class", _ONLY_OAUTH_LOGIN),
     _sasl("sasl.login.class", _NO_CLASS),
-    Key("sasl.login.connect.timeout.ms", INT, None, "As in Kafka.", effect=_NO_OAUTH),
-    Key("sasl.login.read.timeout.ms", INT, None, "As in Kafka.", effect=_NO_OAUTH),
-    Key("sasl.login.refresh.buffer.seconds", SHORT, 300, "As in Kafka.", effect=_NO_OAUTH),
-    Key("sasl.login.refresh.min.period.seconds", SHORT, 60, "As in Kafka.", effect=_NO_OAUTH),
-    Key("sasl.login.refresh.window.factor", DOUBLE, 0.8, "As in Kafka.", effect=_NO_OAUTH),
-    Key("sasl.login.refresh.window.jitter", DOUBLE, 0.05, "As in Kafka.", effect=_NO_OAUTH),
-    Key("sasl.login.retry.backoff.max.ms", LONG, 10_000, "As in Kafka.", effect=_NO_OAUTH),
-    Key("sasl.login.retry.backoff.ms", LONG, 100, "As in Kafka.", effect=_NO_OAUTH),
+    Key(
+        "sasl.login.connect.timeout.ms",
+        INT,
+        None,
+        "How long to wait for a connection to the token endpoint; 10 s if it is not set.",
+    ),
+    Key(
+        "sasl.login.read.timeout.ms",
+        INT,
+        None,
+        "How long to wait for the answer of the token endpoint; 10 s if it is not set.",
+    ),
+    Key(
+        "sasl.login.refresh.buffer.seconds",
+        SHORT,
+        300,
+        "Time left of a token at which the next login gets another.",
+        valid=between(0, 3600),
+    ),
+    Key(
+        "sasl.login.refresh.min.period.seconds",
+        SHORT,
+        60,
+        "Shortest age of a token at which a login gets another.",
+        valid=between(0, 900),
+    ),
+    Key(
+        "sasl.login.refresh.window.factor",
+        DOUBLE,
+        0.8,
+        "Share of a token's life after which the next login gets another.",
+        valid=between(0.5, 1.0),
+    ),
+    Key(
+        "sasl.login.refresh.window.jitter",
+        DOUBLE,
+        0.05,
+        "Random share of a token's life that is added to that.",
+        valid=between(0.0, 0.25),
+    ),
+    Key(
+        "sasl.login.retry.backoff.max.ms",
+        LONG,
+        10_000,
+        "How long the token endpoint is tried for a login.",
+    ),
+    Key(
+        "sasl.login.retry.backoff.ms",
+        LONG,
+        100,
+        "First pause between two tries of the token endpoint; each is twice the last one.",
+    ),
     Key(
         "sasl.mechanism",
         STRING,
         "GSSAPI",
-        "How to log in: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. The default is refused.",
+        "How to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. The default is "
+        "refused.",
     ),
-    _sasl("sasl.oauthbearer.assertion.algorithm", _NO_OAUTH, "RS256"),
-    _sasl("sasl.oauthbearer.assertion.claim.aud", _NO_OAUTH),
-    Key("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, "As in Kafka.", effect=_NO_OAUTH),
-    _sasl("sasl.oauthbearer.assertion.claim.iss", _NO_OAUTH),
+    _sasl("sasl.oauthbearer.assertion.algorithm", _NO_ASSERTION, "RS256"),
+    _sasl("sasl.oauthbearer.assertion.claim.aud", _NO_ASSERTION),
+    Key(
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        INT,
+        300,
+        "As in Kafka.",
+        effect=_NO_ASSERTION,
+    ),
+    _sasl("sasl.oauthbearer.assertion.claim.iss", _NO_ASSERTION),
     Key(
         "sasl.oauthbearer.assertion.claim.jti.include",
         BOOLEAN,
         False,
         "As in Kafka.",
-        effect=_NO_OAUTH,
+        effect=_NO_ASSERTION,
     ),
-    Key("sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, "As in Kafka.", effect=_NO_OAUTH),
-    _sasl("sasl.oauthbearer.assertion.claim.sub", _NO_OAUTH),
-    _sasl("sasl.oauthbearer.assertion.file", _NO_OAUTH),
-    _sasl("sasl.oauthbearer.assertion.private.key.file", _NO_OAUTH),
+    Key(
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        INT,
+        60,
+        "As in Kafka.",
+        effect=_NO_ASSERTION,
+    ),
+    _sasl("sasl.oauthbearer.assertion.claim.sub", _NO_ASSERTION),
+    _sasl("sasl.oauthbearer.assertion.file", _NO_ASSERTION),
+    _sasl("sasl.oauthbearer.assertion.private.key.file", _NO_ASSERTION),
     Key(
         "sasl.oauthbearer.assertion.private.key.passphrase",
         PASSWORD,
         None,
         "As in Kafka.",
-        effect=_NO_OAUTH,
+        effect=_NO_ASSERTION,
     ),
-    _sasl("sasl.oauthbearer.assertion.template.file", _NO_OAUTH),
-    _sasl("sasl.oauthbearer.client.credentials.client.id", _NO_OAUTH),
+    _sasl("sasl.oauthbearer.assertion.template.file", _NO_ASSERTION),
+    Key(
+        "sasl.oauthbearer.client.credentials.client.id",
+        STRING,
+        None,
+        "What to ask the token endpoint with; else clientId of sasl.jaas.config.",
+    ),
     Key(
         "sasl.oauthbearer.client.credentials.client.secret",
         PASSWORD,
         None,
-        "As in Kafka.",
-        effect=_NO_OAUTH,
+        "What to ask the token endpoint with; else clientSecret of sasl.jaas.config.",
     ),
-    Key("sasl.oauthbearer.clock.skew.seconds", INT, 30, "As in Kafka.", effect=_NO_OAUTH),
-    _sasl("sasl.oauthbearer.expected.audience", _NO_OAUTH),
-    _sasl("sasl.oauthbearer.expected.issuer", _NO_OAUTH),
-    Key("sasl.oauthbearer.header.urlencode", BOOLEAN, False, "As in Kafka.", effect=_NO_OAUTH),
+    Key("sasl.oauthbearer.clock.skew.seconds", INT, 30, "As in Kafka.", effect=_OF_BROKERS),
+    _sasl("sasl.oauthbearer.expected.audience", _OF_BROKERS),
+    _sasl("sasl.oauthbearer.expected.issuer", _OF_BROKERS),
+    Key(
+        "sasl.oauthbearer.header.urlencode",
+        BOOLEAN,
+        False,
+        "Whether client id and secret are URL-encoded in the Authorization header, as RFC 6749 "
+        "has it.",
+    ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         LONG,
         3_600_000,
         "As in Kafka.",
-        effect=_NO_OAUTH,
+        effect=_OF_BROKERS,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         LONG,
         10_000,
         "As in Kafka.",
-        effect=_NO_OAUTH,
+        effect=_OF_BROKERS,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         LONG,
         100,
         "As in Kafka.",
-        effect=_NO_OAUTH,
+        effect=_OF_BROKERS,
     ),
-    _sasl("sasl.oauthbearer.jwks.endpoint.url", _NO_OAUTH),
+    _sasl("sasl.oauthbearer.jwks.endpoint.url", _OF_BROKERS),
     _sasl("sasl.oauthbearer.jwt.retriever.class", _NO_CLASS),
     _sasl("sasl.oauthbearer.jwt.validator.class", _NO_CLASS),
-    _sasl("sasl.oauthbearer.scope", _NO_OAUTH),
-    _sasl("sasl.oauthbearer.scope.claim.name", _NO_OAUTH, "scope"),
-    _sasl("sasl.oauthbearer.sub.claim.name", _NO_OAUTH, "sub"),
-    _sasl("sasl.oauthbearer.token.endpoint.url", _NO_OAUTH),
+    Key(
+        "sasl.oauthbearer.scope",
+        STRING,
+        None,
+        "The scope to ask the token endpoint for; else scope of sasl.jaas.config.",
+    ),
+    _sasl("sasl.oauthbearer.scope.claim.name", _OF_BROKERS, "scope"),
+    _sasl("sasl.oauthbearer.sub.claim.name", _OF_BROKERS, "sub"),
+    Key(
+        "sasl.oauthbearer.token.endpoint.url",
+        STRING,
+        None,
+        "Where tokens come from: the https:// or http:// URL of a token endpoint, or the file:// "
+        "URL of a token.",
+    ),
+    Key(
+        "tidelog.oauthbearer.token.provider",
+        STRING,
+        None,
+        "A function that returns a token, as module:function; in Python the function itself.",
+    ),
 )
 
 SHARED_KEYS: Final = (

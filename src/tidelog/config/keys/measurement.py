@@ -21,7 +21,6 @@ from tidelog.config.definition import (
 
 NO_REPORTERS: Final = harmless("Java classes cannot be loaded here: no reporter runs.")
 NO_METRICS: Final = harmless("The broker keeps no Kafka metrics.")
-NO_QUOTAS: Final = harmless("Client quotas are not served: AlterClientQuotas is not advertised.")
 
 KEYS: Final = (
     Key(
@@ -57,7 +56,7 @@ KEYS: Final = (
         "Class that decides the quota of a client.",
         importance=LOW,
         effect=refused(
-            "client quotas are not served, so no client would be held back; remove the key"
+            "no class is loaded here; quotas are decided by Kafka's default rules; remove the key"
         ),
     ),
     Key(
@@ -67,7 +66,6 @@ KEYS: Final = (
         "Windows kept for the quota of metadata changes.",
         valid=at_least(1),
         importance=LOW,
-        effect=NO_QUOTAS,
     ),
     Key(
         "controller.quota.window.size.seconds",
@@ -76,7 +74,6 @@ KEYS: Final = (
         "Length of such a window.",
         valid=at_least(1),
         importance=LOW,
-        effect=NO_QUOTAS,
     ),
     Key(
         "kafka.metrics.polling.interval.secs",
@@ -137,7 +134,6 @@ KEYS: Final = (
         "Windows kept for client quotas.",
         valid=at_least(1),
         importance=LOW,
-        effect=NO_QUOTAS,
     ),
     Key(
         "quota.window.size.seconds",
@@ -146,7 +142,6 @@ KEYS: Final = (
         "Length of such a window.",
         valid=at_least(1),
         importance=LOW,
-        effect=NO_QUOTAS,
     ),
     Key(
         "replication.quota.window.num",

@@ -18,6 +18,11 @@ from tidelog.config.definition import (
     harmless,
 )
 
+# Kafka has no limits unless they are set. These are far above what one broker serves well, and
+# below what takes all of its file descriptors.
+MAX_CONNECTIONS: Final = 50_000
+MAX_CONNECTIONS_PER_IP: Final = 10_000
+
 KEYS: Final = (
     Key(
         "advertised.listeners",
@@ -89,7 +94,7 @@ KEYS: Final = (
     Key(
         "max.connections",
         INT,
-        INT_MAX,
+        MAX_CONNECTIONS,
         "Open connections at most; further ones wait until another closes.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
@@ -97,7 +102,7 @@ KEYS: Final = (
     Key(
         "max.connections.per.ip",
         INT,
-        INT_MAX,
+        MAX_CONNECTIONS_PER_IP,
         "Open connections from one address at most; further ones are closed at once.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,

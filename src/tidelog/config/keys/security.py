@@ -19,19 +19,21 @@ from tidelog.config.definition import (
     Key,
     OneOf,
     at_least,
+    between,
     harmless,
     refused,
 )
+from tidelog.config.oauth import LOGIN_HANDLERS, SERVER_HANDLERS
 
-NO_TOKENS: Final = harmless("Delegation tokens are not served.")
-NO_TOKEN_KEY: Final = refused("delegation tokens are not served; remove the key")
 NO_PASSWORDS: Final = harmless("No password is stored, so none is encrypted.")
 NO_KERBEROS: Final = harmless("Only GSSAPI uses it, and that mechanism is refused.")
-NO_OAUTH: Final = harmless("Only OAUTHBEARER uses it, and that mechanism is refused.")
-NO_SASL_CLASS: Final = refused(
+_NO_SASL_CLASS: Final = (
     "Java classes cannot be loaded here, so clients would be asked in another way than you mean; "
     "remove the key"
 )
+NO_SASL_CLASS: Final = refused(_NO_SASL_CLASS)
+ONLY_OAUTH_SERVER: Final = refused(_NO_SASL_CLASS, *SERVER_HANDLERS)
+ONLY_OAUTH_LOGIN: Final = refused(_NO_SASL_CLASS, *LOGIN_HANDLERS)
 OPENSSL: Final = harmless("It chooses among Java's implementations; here OpenSSL does the work.")
 NO_ENGINES: Final = refused("Java classes cannot be loaded here; remove the key")
 
@@ -72,10 +74,9 @@ KEYS: Final = (
         "delegation.token.expiry.check.interval.ms",
         LONG,
         3_600_000,
-        "How often expired delegation tokens are removed.",
+        "How often expired delegation tokens are removed. None is good after its end anyway.",
         valid=at_least(1),
         importance=LOW,
-        effect=NO_TOKENS,
     ),
     Key(
         "delegation.token.expiry.time.ms",
@@ -83,14 +84,12 @@ KEYS: Final = (
         86_400_000,
         "How long a delegation token is good before it must be renewed.",
         valid=at_least(1),
-        effect=NO_TOKENS,
     ),
     Key(
         "delegation.token.master.key",
         PASSWORD,
         None,
         "Deprecated name of delegation.token.secret.key.",
-        effect=NO_TOKEN_KEY,
     ),
     Key(
         "delegation.token.max.lifetime.ms",
@@ -98,14 +97,13 @@ KEYS: Final = (
         604_800_000,
         "Longest life of a delegation token.",
         valid=at_least(1),
-        effect=NO_TOKENS,
     ),
     Key(
         "delegation.token.secret.key",
         PASSWORD,
         None,
-        "Secret that signs delegation tokens.",
-        effect=NO_TOKEN_KEY,
+        "Secret that delegation tokens are made with, the same at all brokers. Without it there "
+        "are no tokens.",
     ),
     Key(
         "password.encoder.cipher.algorithm",
@@ -176,8 +174,8 @@ KEYS: Final = (
         "sasl.enabled.mechanisms",
         LIST,
         ("GSSAPI",),
-        "SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. A SASL "
-        "listener needs the key, because the default is refused.",
+        "SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. A "
+        "SASL listener needs the key, because the default is refused.",
         dynamic=PER_BROKER,
     ),
     Key(
@@ -240,73 +238,69 @@ KEYS: Final = (
         "sasl.login.callback.handler.class",
         CLASS,
         None,
-        "Callback class of the login.",
-        effect=NO_SASL_CLASS,
+        "Callback class of the login: for OAUTHBEARER, Kafka's own.",
+        effect=ONLY_OAUTH_LOGIN,
     ),
     Key("sasl.login.class", CLASS, None, "Class that logs in.", effect=NO_SASL_CLASS),
     Key(
         "sasl.login.connect.timeout.ms",
         INT,
         None,
-        "Connection timeout towards an OAuth server.",
+        "Connection timeout towards an OAuth server; 10 s if it is not set.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.read.timeout.ms",
         INT,
         None,
-        "Read timeout towards an OAuth server.",
+        "Read timeout towards an OAuth server; 10 s if it is not set.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.refresh.buffer.seconds",
         SHORT,
         300,
-        "Time left of a credential below which it is refreshed at once.",
+        "Time left of a token at which a broker gets itself another.",
+        valid=between(0, 3600),
         dynamic=PER_BROKER,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.refresh.min.period.seconds",
         SHORT,
         60,
-        "Shortest pause between two refreshes of a credential.",
+        "Shortest age of a token at which a broker gets itself another.",
+        valid=between(0, 900),
         dynamic=PER_BROKER,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.refresh.window.factor",
         DOUBLE,
         0.8,
-        "Share of a credential's life after which it is refreshed.",
+        "Share of a token's life after which a broker gets itself another at its next login.",
+        valid=between(0.5, 1.0),
         dynamic=PER_BROKER,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.refresh.window.jitter",
         DOUBLE,
         0.05,
-        "Random share of the time at which a credential is refreshed.",
+        "Random share of a token's life that is added to that.",
+        valid=between(0.0, 0.25),
         dynamic=PER_BROKER,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.retry.backoff.max.ms",
         LONG,
         10_000,
-        "Longest pause between two tries to log in.",
+        "How long a broker tries to get a token.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.login.retry.backoff.ms",
         LONG,
         100,
-        "First pause between two tries to log in.",
+        "First pause between two tries to get a token; each is twice the last one.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.mechanism.inter.broker.protocol",
@@ -319,86 +313,77 @@ KEYS: Final = (
         "sasl.oauthbearer.clock.skew.seconds",
         INT,
         30,
-        "Difference of clocks allowed towards an OAuth server.",
+        "How far the clock of whoever issues tokens may differ.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.expected.audience",
         LIST,
         None,
-        "Audience a token must be meant for.",
+        "A token must be for one of these. Without the key, one that is for somebody is refused.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.expected.issuer",
         STRING,
         None,
-        "Issuer a token must come from.",
+        "Who must have issued a token. Without the key, anybody whose key is in the key set.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         LONG,
         3_600_000,
-        "How often the key set is fetched again.",
+        "How often the key set is read again, file or not.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         LONG,
         10_000,
-        "Longest pause between two tries to fetch the key set.",
+        "How long a refresh of the key set is tried.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         LONG,
         100,
-        "First pause between two tries to fetch the key set.",
+        "First pause between two tries to read the key set; each is twice the last one.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.jwks.endpoint.url",
         STRING,
         None,
-        "Where the key set comes from.",
-        effect=NO_OAUTH,
+        "The JSON Web Key Set that signs tokens: https://, http:// or file://. OAUTHBEARER needs "
+        "it, and tidelog[oauth].",
     ),
     Key(
         "sasl.oauthbearer.scope.claim.name",
         STRING,
         "scope",
-        "Name of the claim that holds the scope.",
+        "Name of the claim of a token that holds the scope.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.sub.claim.name",
         STRING,
         "sub",
-        "Name of the claim that holds the subject.",
+        "Name of the claim of a token that names the user.",
         importance=LOW,
-        effect=NO_OAUTH,
     ),
     Key(
         "sasl.oauthbearer.token.endpoint.url",
         STRING,
         None,
-        "Where tokens come from.",
-        effect=NO_OAUTH,
+        "Where a broker gets tokens to log in with at other brokers: https://, http:// or file://.",
     ),
     Key(
         "sasl.server.callback.handler.class",
         CLASS,
         None,
-        "Callback class of the SASL server.",
-        effect=NO_SASL_CLASS,
+        "Callback class of the SASL server: for OAUTHBEARER, one of Kafka's own.",
+        effect=ONLY_OAUTH_SERVER,
     ),
     Key(
         "sasl.server.max.receive.size",

@@ -1,13 +1,14 @@
-"""What the records of a KRaft metadata log lead to: topics, configurations, producer ids.
+"""What the records of a KRaft metadata log lead to: topics, configurations, producer ids, access.
 
     replayed       TopicRecord, RemoveTopicRecord, PartitionRecord, PartitionChangeRecord,
-                   ConfigRecord, ProducerIdsRecord, FeatureLevelRecord, ZkMigrationStateRecord
+                   ConfigRecord, ProducerIdsRecord, FeatureLevelRecord, ZkMigrationStateRecord,
+                   and those of `security_image`
     transactions   records between Begin- and EndTransactionRecord count as of the end; those
                    before an abort, or without an end, never did (KIP-868)
     passed over    brokers and controllers coming and going, and the empty record of each half
                    second: they change neither topics nor configurations
-    counted        access control lists, quotas, SCRAM credentials and delegation tokens, of which
-                   nothing is taken over; whoever adopts the directory is told
+    counted        delegation tokens, of which nothing is taken over; whoever adopts the directory
+                   is told
 
 Any other type, and any version of a replayed type that is newer than Kafka 4.3's, could change
 what the others mean: `UnreadableMetadata`.
@@ -15,11 +16,11 @@ what the others mean: `UnreadableMetadata`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from tidelog.controller.kraft.metadata_log import MetadataRecord, UnreadableMetadata
+from tidelog.controller.kraft.security_image import SECURITY_RECORDS, SecurityImage
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.protocol.errors import DecodeError
 from tidelog.protocol.message import Message
@@ -38,22 +39,21 @@ from tidelog.protocol.messages.metadata_records import (
 )
 from tidelog.types import Uuid
 
-REPLAYED: Final[dict[int, type[Message]]] = {
-    kind.RECORD_TYPE: kind
-    for kind in (
-        TopicRecord,
-        PartitionRecord,
-        ConfigRecord,
-        PartitionChangeRecord,
-        RemoveTopicRecord,
-        FeatureLevelRecord,
-        ProducerIdsRecord,
-        ZkMigrationStateRecord,
-        BeginTransactionRecord,
-        EndTransactionRecord,
-        AbortTransactionRecord,
-    )
-}
+REPLAYED_KINDS: Final[tuple[type[Message], ...]] = (
+    TopicRecord,
+    PartitionRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+    RemoveTopicRecord,
+    FeatureLevelRecord,
+    ProducerIdsRecord,
+    ZkMigrationStateRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    AbortTransactionRecord,
+    *SECURITY_RECORDS,
+)
+REPLAYED: Final = {kind.RECORD_TYPE: kind for kind in REPLAYED_KINDS}
 PASSED_OVER: Final = {
     0: "RegisterBrokerRecord",
     1: "UnregisterBrokerRecord",
@@ -64,16 +64,7 @@ PASSED_OVER: Final = {
     27: "RegisterControllerRecord",
     28: "ClearElrRecord",
 }
-# By what they tell of: a record that adds one, a record that takes one away.
-COUNTED: Final = {
-    10: ("delegation tokens", 1),
-    26: ("delegation tokens", -1),
-    11: ("SCRAM credentials", 1),
-    22: ("SCRAM credentials", -1),
-    14: ("client quotas", 1),
-    18: ("access control entries", 1),
-    19: ("access control entries", -1),
-}
+TOKENS: Final = {10: 1, 26: -1}  # a record that adds a delegation token, one that removes it
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 LEADER_UNCHANGED: Final = -2
@@ -126,16 +117,16 @@ class ClusterImage:
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" is the default of all brokers
         self.next_producer_id = 0
         self.features: dict[str, int] = {}
-        self.counts: Counter[str] = Counter()  # of what is not taken over
+        self.security = SecurityImage()
+        self.tokens = 0
         self.unfinished = 0  # records of a transaction that has not ended
         self._migration_state = 0
         self._transaction: list[tuple[MetadataRecord, Message]] | None = None
 
     def replay(self, records: Iterable[MetadataRecord]) -> None:
         for record in records:
-            if record.type in COUNTED:
-                what, step = COUNTED[record.type]
-                self.counts[what] += step
+            if record.type in TOKENS:
+                self.tokens += TOKENS[record.type]
             elif record.type not in PASSED_OVER:
                 self._apply_or_hold(record, _decoded(record))
         self.unfinished = len(self._transaction or ())
@@ -182,9 +173,13 @@ class ClusterImage:
             self.next_producer_id = message.next_producer_id
         elif isinstance(message, FeatureLevelRecord):
             self.features[message.name] = message.feature_level
-        else:
-            assert isinstance(message, ZkMigrationStateRecord), message
+        elif isinstance(message, ZkMigrationStateRecord):
             self._migration_state = message.zk_migration_state
+        else:
+            try:
+                self.security.apply(message)
+            except ValueError as error:
+                raise UnreadableMetadata(f"{record.place}: {error}") from error
 
     def _topic(self, record: MetadataRecord, topic_id: Uuid) -> KraftTopic:
         topic = self.topics.get(topic_id)

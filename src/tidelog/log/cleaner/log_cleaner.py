@@ -71,6 +71,12 @@ class LogCleaner:
         self._pool = ThreadPoolExecutor(POOL_THREADS_MAX, thread_name_prefix="log-cleaner")
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self._resting = 0
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether no worker has work."""
+        return self._resting == len(self._workers)
 
     def start(self) -> None:
         if self._settings.is_enabled:
@@ -81,17 +87,18 @@ class LogCleaner:
     def configure(self, config: BrokerConfig) -> None:
         self._settings = CleanerConfig.of(config)
         self._throttle.change(self._settings.io_bytes_per_second)
-        self._end_rests()
+        self.end_rests()
         self.start()
 
     async def stop(self) -> None:
         """Rounds under way are given up; what they have swapped in stays."""
         self._halt.set()
-        self._end_rests()
+        self.end_rests()
         await asyncio.gather(*self._workers.values())
         self._pool.shutdown()
 
-    def _end_rests(self) -> None:
+    def end_rests(self) -> None:
+        """Workers without work look for some now."""
         self._wake.set()
         self._wake = asyncio.Event()
 
@@ -111,8 +118,12 @@ class LogCleaner:
         del self._workers[number]
 
     async def _rest(self) -> None:
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), self._settings.backoff_ms / 1000)
+        self._resting += 1
+        try:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._settings.backoff_ms / 1000)
+        finally:
+            self._resting -= 1
 
     async def _clean_dirtiest(self) -> bool:
         """Whether a log has been cleaned, so that it is worth looking for another at once."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from struct import Struct as Layout
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.protocol.message import (
     EMPTY,
     Message,
+    Struct,
     absent,
 )
 from tidelog.protocol.primitives import (
+    OBJECT_BUDGET,
+    bad_count,
     bad_tag,
+    encode_compact_bytes,
     encode_compact_count,
     encode_compact_nullable_count,
     encode_compact_nullable_string,
@@ -19,6 +23,7 @@ from tidelog.protocol.primitives import (
     encode_numbers,
     encode_tags,
     make_uuid,
+    read_compact_bytes,
     read_compact_count,
     read_compact_nullable_count,
     read_compact_nullable_string,
@@ -35,26 +40,37 @@ from tidelog.types import (
     ZERO_UUID,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 unpack_b: Final = Layout(">b").unpack_from
 unpack_bB: Final = Layout(">bB").unpack_from
+unpack_bbB: Final = Layout(">bbB").unpack_from
+unpack_dtB: Final = Layout(">d?B").unpack_from
 unpack_hB: Final = Layout(">hB").unpack_from
 unpack_i: Final = Layout(">i").unpack_from
+unpack_iB: Final = Layout(">iB").unpack_from
 unpack_iii: Final = Layout(">iii").unpack_from
 unpack_iiiB: Final = Layout(">iiiB").unpack_from
 unpack_iqqB: Final = Layout(">iqqB").unpack_from
 unpack_iu: Final = Layout(">i16s").unpack_from
 unpack_iuB: Final = Layout(">i16sB").unpack_from
 unpack_uB: Final = Layout(">16sB").unpack_from
+unpack_ub: Final = Layout(">16sb").unpack_from
 pack_b: Final = Layout(">b").pack
 pack_bB: Final = Layout(">bB").pack
+pack_bbB: Final = Layout(">bbB").pack
+pack_dtB: Final = Layout(">d?B").pack
 pack_hB: Final = Layout(">hB").pack
 pack_i: Final = Layout(">i").pack
+pack_iB: Final = Layout(">iB").pack
 pack_iii: Final = Layout(">iii").pack
 pack_iiiB: Final = Layout(">iiiB").pack
 pack_iqqB: Final = Layout(">iqqB").pack
 pack_iu: Final = Layout(">i16s").pack
 pack_iuB: Final = Layout(">i16sB").pack
 pack_uB: Final = Layout(">16sB").pack
+pack_ub: Final = Layout(">16sb").pack
 
 
 class TopicRecord(Message):
@@ -205,6 +221,30 @@ class RemoveTopicRecord(Message):
         self.topic_id = topic_id
 
 
+class UserScramCredentialRecord(Message):
+    RECORD_TYPE = 11
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    __slots__ = ("name", "mechanism", "salt", "stored_key", "server_key", "iterations")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        mechanism: int = 0,
+        salt: bytes = b"",
+        stored_key: bytes = b"",
+        server_key: bytes = b"",
+        iterations: int = 0,
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+        self.salt = salt
+        self.stored_key = stored_key
+        self.server_key = server_key
+        self.iterations = iterations
+
+
 class FeatureLevelRecord(Message):
     RECORD_TYPE = 12
     MIN_VERSION = 0
@@ -219,6 +259,39 @@ class FeatureLevelRecord(Message):
     ) -> None:
         self.name = name
         self.feature_level = feature_level
+
+
+class ClientQuotaRecord(Message):
+    RECORD_TYPE = 14
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    __slots__ = ("entity", "key", "value", "remove")
+
+    def __init__(
+        self,
+        *,
+        entity: list[EntityData] = EMPTY,
+        key: str = "",
+        value: float = 0.0,
+        remove: bool = False,
+    ) -> None:
+        self.entity = [] if entity is EMPTY else entity
+        self.key = key
+        self.value = value
+        self.remove = remove
+
+
+class EntityData(Struct):
+    __slots__ = ("entity_type", "entity_name")
+
+    def __init__(
+        self,
+        *,
+        entity_type: str = "",
+        entity_name: str | None = "",
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
 
 
 class ProducerIdsRecord(Message):
@@ -239,6 +312,57 @@ class ProducerIdsRecord(Message):
         self.next_producer_id = next_producer_id
 
 
+class AccessControlEntryRecord(Message):
+    RECORD_TYPE = 18
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    __slots__ = (
+        "id",
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        id: Uuid = ZERO_UUID,
+        resource_type: int = 0,
+        resource_name: str = "",
+        pattern_type: int = 0,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.id = id
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.pattern_type = pattern_type
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class RemoveAccessControlEntryRecord(Message):
+    RECORD_TYPE = 19
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    __slots__ = ("id",)
+
+    def __init__(
+        self,
+        *,
+        id: Uuid = ZERO_UUID,
+    ) -> None:
+        self.id = id
+
+
 class ZkMigrationStateRecord(Message):
     RECORD_TYPE = 21
     MIN_VERSION = 0
@@ -251,6 +375,22 @@ class ZkMigrationStateRecord(Message):
         zk_migration_state: int = 0,
     ) -> None:
         self.zk_migration_state = zk_migration_state
+
+
+class RemoveUserScramCredentialRecord(Message):
+    RECORD_TYPE = 22
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    __slots__ = ("name", "mechanism")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        mechanism: int = 0,
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
 
 
 class BeginTransactionRecord(Message):
@@ -931,6 +1071,32 @@ def _write_remove_topic_record_v0(o: RemoveTopicRecord, out: bytearray) -> None:
     out += pack_uB(o.topic_id, 0)
 
 
+def _read_user_scram_credential_record_v0(buffer: memoryview, position: int) -> UserScramCredentialRecord:
+    o = new_user_scram_credential_record(UserScramCredentialRecord)
+    o.name, position = read_compact_string(buffer, position)
+    (o.mechanism,) = unpack_b(buffer, position)
+    position += 1
+    o.salt, position = read_compact_bytes(buffer, position)
+    o.stored_key, position = read_compact_bytes(buffer, position)
+    o.server_key, position = read_compact_bytes(buffer, position)
+    o.iterations, n = unpack_iB(buffer, position)
+    position += 5
+    if n:
+        position = skip_tags(buffer, position - 1)
+    if position > len(buffer):
+        raise truncated()
+    return o
+
+
+def _write_user_scram_credential_record_v0(o: UserScramCredentialRecord, out: bytearray) -> None:
+    encode_compact_string(out, o.name)
+    out += pack_b(o.mechanism)
+    encode_compact_bytes(out, o.salt)
+    encode_compact_bytes(out, o.stored_key)
+    encode_compact_bytes(out, o.server_key)
+    out += pack_iB(o.iterations, 0)
+
+
 def _read_feature_level_record_v0(buffer: memoryview, position: int) -> FeatureLevelRecord:
     o = new_feature_level_record(FeatureLevelRecord)
     o.name, position = read_compact_string(buffer, position)
@@ -948,6 +1114,54 @@ def _write_feature_level_record_v0(o: FeatureLevelRecord, out: bytearray) -> Non
     out += pack_hB(o.feature_level, 0)
 
 
+def _read_entity_data_v0(
+    buffer: memoryview, position: int, count: int, budget: int
+) -> tuple[list[EntityData], int, int]:
+    if count > budget:
+        raise bad_count(count)
+    budget -= count
+    items: list[EntityData] = []
+    for _ in range(count):
+        o = new_entity_data(EntityData)
+        o.entity_type, position = read_compact_string(buffer, position)
+        o.entity_name, position = read_compact_nullable_string(buffer, position)
+        n = buffer[position]
+        position += 1
+        if n:
+            position = skip_tags(buffer, position - 1)
+        items.append(o)
+    return items, position, budget
+
+
+def _read_client_quota_record_v0(buffer: memoryview, position: int) -> ClientQuotaRecord:
+    budget = OBJECT_BUDGET
+    o = new_client_quota_record(ClientQuotaRecord)
+    n, position = read_compact_count(buffer, position, 3)
+    o.entity, position, budget = _read_entity_data_v0(buffer, position, n, budget)
+    o.key, position = read_compact_string(buffer, position)
+    o.value, o.remove, n = unpack_dtB(buffer, position)
+    position += 10
+    if n:
+        position = skip_tags(buffer, position - 1)
+    if position > len(buffer):
+        raise truncated()
+    return o
+
+
+def _write_entity_data_v0(out: bytearray, items: Iterable[EntityData]) -> None:
+    for o in items:
+        encode_compact_string(out, o.entity_type)
+        encode_compact_nullable_string(out, o.entity_name)
+        out.append(0)
+
+
+def _write_client_quota_record_v0(o: ClientQuotaRecord, out: bytearray) -> None:
+    encode_compact_count(out, o.entity)
+    _write_entity_data_v0(out, o.entity)
+    encode_compact_string(out, o.key)
+    out += pack_dtB(o.value, o.remove, 0)
+
+
 def _read_producer_ids_record_v0(buffer: memoryview, position: int) -> ProducerIdsRecord:
     o = new_producer_ids_record(ProducerIdsRecord)
     o.broker_id, o.broker_epoch, o.next_producer_id, n = unpack_iqqB(buffer, position)
@@ -963,6 +1177,50 @@ def _write_producer_ids_record_v0(o: ProducerIdsRecord, out: bytearray) -> None:
     out += pack_iqqB(o.broker_id, o.broker_epoch, o.next_producer_id, 0)
 
 
+def _read_access_control_entry_record_v0(buffer: memoryview, position: int) -> AccessControlEntryRecord:
+    o = new_access_control_entry_record(AccessControlEntryRecord)
+    u0, o.resource_type = unpack_ub(buffer, position)
+    position += 17
+    o.id = make_uuid(u0)
+    o.resource_name, position = read_compact_string(buffer, position)
+    (o.pattern_type,) = unpack_b(buffer, position)
+    position += 1
+    o.principal, position = read_compact_string(buffer, position)
+    o.host, position = read_compact_string(buffer, position)
+    o.operation, o.permission_type, n = unpack_bbB(buffer, position)
+    position += 3
+    if n:
+        position = skip_tags(buffer, position - 1)
+    if position > len(buffer):
+        raise truncated()
+    return o
+
+
+def _write_access_control_entry_record_v0(o: AccessControlEntryRecord, out: bytearray) -> None:
+    out += pack_ub(o.id, o.resource_type)
+    encode_compact_string(out, o.resource_name)
+    out += pack_b(o.pattern_type)
+    encode_compact_string(out, o.principal)
+    encode_compact_string(out, o.host)
+    out += pack_bbB(o.operation, o.permission_type, 0)
+
+
+def _read_remove_access_control_entry_record_v0(buffer: memoryview, position: int) -> RemoveAccessControlEntryRecord:
+    o = new_remove_access_control_entry_record(RemoveAccessControlEntryRecord)
+    u0, n = unpack_uB(buffer, position)
+    position += 17
+    o.id = make_uuid(u0)
+    if n:
+        position = skip_tags(buffer, position - 1)
+    if position > len(buffer):
+        raise truncated()
+    return o
+
+
+def _write_remove_access_control_entry_record_v0(o: RemoveAccessControlEntryRecord, out: bytearray) -> None:
+    out += pack_uB(o.id, 0)
+
+
 def _read_zk_migration_state_record_v0(buffer: memoryview, position: int) -> ZkMigrationStateRecord:
     o = new_zk_migration_state_record(ZkMigrationStateRecord)
     o.zk_migration_state, n = unpack_bB(buffer, position)
@@ -976,6 +1234,23 @@ def _read_zk_migration_state_record_v0(buffer: memoryview, position: int) -> ZkM
 
 def _write_zk_migration_state_record_v0(o: ZkMigrationStateRecord, out: bytearray) -> None:
     out += pack_bB(o.zk_migration_state, 0)
+
+
+def _read_remove_user_scram_credential_record_v0(buffer: memoryview, position: int) -> RemoveUserScramCredentialRecord:
+    o = new_remove_user_scram_credential_record(RemoveUserScramCredentialRecord)
+    o.name, position = read_compact_string(buffer, position)
+    o.mechanism, n = unpack_bB(buffer, position)
+    position += 2
+    if n:
+        position = skip_tags(buffer, position - 1)
+    if position > len(buffer):
+        raise truncated()
+    return o
+
+
+def _write_remove_user_scram_credential_record_v0(o: RemoveUserScramCredentialRecord, out: bytearray) -> None:
+    encode_compact_string(out, o.name)
+    out += pack_bB(o.mechanism, 0)
 
 
 def _read_begin_transaction_record_v0(buffer: memoryview, position: int) -> BeginTransactionRecord:
@@ -1064,15 +1339,21 @@ def _write_abort_transaction_record_v0(o: AbortTransactionRecord, out: bytearray
 
 
 new_abort_transaction_record: Final = AbortTransactionRecord.__new__
+new_access_control_entry_record: Final = AccessControlEntryRecord.__new__
 new_begin_transaction_record: Final = BeginTransactionRecord.__new__
+new_client_quota_record: Final = ClientQuotaRecord.__new__
 new_config_record: Final = ConfigRecord.__new__
 new_end_transaction_record: Final = EndTransactionRecord.__new__
+new_entity_data: Final = EntityData.__new__
 new_feature_level_record: Final = FeatureLevelRecord.__new__
 new_partition_change_record: Final = PartitionChangeRecord.__new__
 new_partition_record: Final = PartitionRecord.__new__
 new_producer_ids_record: Final = ProducerIdsRecord.__new__
+new_remove_access_control_entry_record: Final = RemoveAccessControlEntryRecord.__new__
 new_remove_topic_record: Final = RemoveTopicRecord.__new__
+new_remove_user_scram_credential_record: Final = RemoveUserScramCredentialRecord.__new__
 new_topic_record: Final = TopicRecord.__new__
+new_user_scram_credential_record: Final = UserScramCredentialRecord.__new__
 new_zk_migration_state_record: Final = ZkMigrationStateRecord.__new__
 TopicRecord.DECODERS = {
     0: _read_topic_record_v0,
@@ -1112,11 +1393,23 @@ RemoveTopicRecord.DECODERS = {
 RemoveTopicRecord.ENCODERS = {
     0: _write_remove_topic_record_v0,
 }
+UserScramCredentialRecord.DECODERS = {
+    0: _read_user_scram_credential_record_v0,
+}
+UserScramCredentialRecord.ENCODERS = {
+    0: _write_user_scram_credential_record_v0,
+}
 FeatureLevelRecord.DECODERS = {
     0: _read_feature_level_record_v0,
 }
 FeatureLevelRecord.ENCODERS = {
     0: _write_feature_level_record_v0,
+}
+ClientQuotaRecord.DECODERS = {
+    0: _read_client_quota_record_v0,
+}
+ClientQuotaRecord.ENCODERS = {
+    0: _write_client_quota_record_v0,
 }
 ProducerIdsRecord.DECODERS = {
     0: _read_producer_ids_record_v0,
@@ -1124,11 +1417,29 @@ ProducerIdsRecord.DECODERS = {
 ProducerIdsRecord.ENCODERS = {
     0: _write_producer_ids_record_v0,
 }
+AccessControlEntryRecord.DECODERS = {
+    0: _read_access_control_entry_record_v0,
+}
+AccessControlEntryRecord.ENCODERS = {
+    0: _write_access_control_entry_record_v0,
+}
+RemoveAccessControlEntryRecord.DECODERS = {
+    0: _read_remove_access_control_entry_record_v0,
+}
+RemoveAccessControlEntryRecord.ENCODERS = {
+    0: _write_remove_access_control_entry_record_v0,
+}
 ZkMigrationStateRecord.DECODERS = {
     0: _read_zk_migration_state_record_v0,
 }
 ZkMigrationStateRecord.ENCODERS = {
     0: _write_zk_migration_state_record_v0,
+}
+RemoveUserScramCredentialRecord.DECODERS = {
+    0: _read_remove_user_scram_credential_record_v0,
+}
+RemoveUserScramCredentialRecord.ENCODERS = {
+    0: _write_remove_user_scram_credential_record_v0,
 }
 BeginTransactionRecord.DECODERS = {
     0: _read_begin_transaction_record_v0,

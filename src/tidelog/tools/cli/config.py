@@ -4,15 +4,17 @@
     tidelog config get broker 1 --all
     tidelog config set broker --default log.cleaner.threads=2
     tidelog config set client my-app producer_byte_rate=1048576
+    tidelog config set user alice --client my-app consumer_byte_rate=1048576
     tidelog config unset topic orders retention.ms
 
 TYPE is topic, broker, logger (of a broker), group, client-metrics, client, user or ip. The last
-three have quotas. `get` shows what was set; --all shows defaults too.
+three have quotas; --client and --client-default make that of a user one for its clients. `get`
+shows what was set; --all shows defaults too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -51,6 +53,10 @@ kind_argument = click.argument("kind", type=click.Choice(TYPES), metavar="TYPE")
 default_option = click.option(
     "--default", "is_default", is_flag=True, help="Of all brokers, clients, users or addresses."
 )
+client_option = click.option("--client", metavar="ID", help="Of this client of the user.")
+client_default_option = click.option(
+    "--client-default", is_flag=True, help="Of each client of the user that has none of its own."
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 
 
@@ -87,6 +93,8 @@ def _resource(kind: str, name: str) -> ConfigResource:
 @kind_argument
 @click.argument("words", nargs=-1, metavar="NAME [KEY]...", shell_complete=_complete_names)
 @default_option
+@client_option
+@client_default_option
 @click.option("--all", "all_entries", is_flag=True, help="Defaults too.")
 @click.option("--docs", is_flag=True, help="What the settings mean.")
 @pass_session
@@ -95,13 +103,16 @@ def get(
     kind: str,
     words: tuple[str, ...],
     is_default: bool,
+    client: str | None,
+    client_default: bool,
     all_entries: bool,
     docs: bool,
 ) -> int:
     """Show settings of NAME, or only those of the KEYs."""
     name, keys = _name_and_rest(kind, words, is_default=is_default)
-    if kind in QUOTAS:
-        return _get_quotas(session, kind, name, keys, is_default=is_default)
+    parts = _quota_parts(kind, name, client, client_default=client_default)
+    if parts:
+        return _get_quotas(session, parts, keys)
     resource = _resource(kind, name)
     with session.admin() as admin:
         result = admin.describe_configs(
@@ -161,34 +172,52 @@ def _row(entry: ConfigEntry, *, docs: bool) -> dict[str, object]:
 @kind_argument
 @click.argument("words", nargs=-1, metavar="NAME KEY=VALUE...", shell_complete=_complete_names)
 @default_option
+@client_option
+@client_default_option
 @dry_run_option
 @pass_session
 def set_command(
-    session: Session, kind: str, words: tuple[str, ...], is_default: bool, dry_run: bool
+    session: Session,
+    kind: str,
+    words: tuple[str, ...],
+    is_default: bool,
+    client: str | None,
+    client_default: bool,
+    dry_run: bool,
 ) -> int:
     """Set KEYs of NAME."""
     name, pairs = _name_and_rest(kind, words, is_default=is_default)
     if not pairs:
         raise click.UsageError("missing argument 'KEY=VALUE'")
     settings: dict[str, str | None] = dict(KeyValue().convert(pair, None, None) for pair in pairs)
-    return _change(session, kind, name, settings, is_default=is_default, dry_run=dry_run)
+    parts = _quota_parts(kind, name, client, client_default=client_default)
+    return _change(session, kind, name, settings, parts, dry_run=dry_run)
 
 
 @command.command("unset")
 @kind_argument
 @click.argument("words", nargs=-1, metavar="NAME KEY...", shell_complete=_complete_names)
 @default_option
+@client_option
+@client_default_option
 @dry_run_option
 @pass_session
 def unset(
-    session: Session, kind: str, words: tuple[str, ...], is_default: bool, dry_run: bool
+    session: Session,
+    kind: str,
+    words: tuple[str, ...],
+    is_default: bool,
+    client: str | None,
+    client_default: bool,
+    dry_run: bool,
 ) -> int:
     """Let KEYs of NAME go back to their defaults."""
     name, keys = _name_and_rest(kind, words, is_default=is_default)
     if not keys:
         raise click.UsageError("missing argument 'KEY'")
     nothing: dict[str, str | None] = dict.fromkeys(keys)
-    return _change(session, kind, name, nothing, is_default=is_default, dry_run=dry_run)
+    parts = _quota_parts(kind, name, client, client_default=client_default)
+    return _change(session, kind, name, nothing, parts, dry_run=dry_run)
 
 
 def _change(
@@ -196,14 +225,13 @@ def _change(
     kind: str,
     name: str,
     settings: dict[str, str | None],
+    parts: Mapping[str, str | None],
     *,
-    is_default: bool,
     dry_run: bool,
 ) -> int:
     with session.admin() as admin:
-        if kind in QUOTAS:
-            _change_quotas(admin, kind, name, settings, is_default=is_default, dry_run=dry_run)
-            what = f"{kind} {name or '(default)'}"
+        if parts:
+            what = _change_quotas(admin, parts, settings, dry_run=dry_run)
         else:
             resource = _resource(kind, name)
             _change_resource(admin, resource, settings, dry_run=dry_run)
@@ -232,15 +260,28 @@ def _change_resource(
 # Quotas
 
 
-def _get_quotas(
-    session: Session, kind: str, name: str, keys: tuple[str, ...], *, is_default: bool
-) -> int:
-    from tidelog.client.admin.quotas import QuotaFilter, QuotaMatch
+def _quota_parts(
+    kind: str, name: str, client: str | None, *, client_default: bool
+) -> dict[str, str | None]:
+    """Types and names of the entity, None for a default; nothing if it has no quotas."""
+    if client is not None or client_default:
+        if kind != "user":
+            raise click.UsageError("--client and --client-default go with a user")
+        if client is not None and client_default:
+            raise click.UsageError("either --client or --client-default")
+        return {"user": name or None, "client-id": client}
+    return {QUOTAS[kind]: name or None} if kind in QUOTAS else {}
 
-    match = QuotaMatch.DEFAULT if is_default else QuotaMatch.EXACT
-    wanted = QuotaFilter(QUOTAS[kind], match, None if is_default else name)
+
+def _get_quotas(session: Session, parts: Mapping[str, str | None], keys: tuple[str, ...]) -> int:
+    from tidelog.client.admin.quotas import QuotaEntity, QuotaFilter, QuotaMatch
+
+    filters = [
+        QuotaFilter(kind, QuotaMatch.DEFAULT if name is None else QuotaMatch.EXACT, name)
+        for kind, name in parts.items()
+    ]
     with session.admin() as admin:
-        found = admin.describe_client_quotas([wanted])
+        found = admin.describe_client_quotas(filters)
     rows = [
         {"entity": str(entity), "key": key, "value": value}
         for entity, quotas in sorted(found.items(), key=str)
@@ -251,20 +292,18 @@ def _get_quotas(
         session.output_format,
         rows,
         columns("entity", "key", "value>"),
-        empty=f"Nothing is set for {kind} {name or '(default)'}.",
+        empty=f"Nothing is set for {QuotaEntity.of(parts)}.",
     )
     return 0
 
 
 def _change_quotas(
     admin: Admin,
-    kind: str,
-    name: str,
+    parts: Mapping[str, str | None],
     settings: dict[str, str | None],
     *,
-    is_default: bool,
     dry_run: bool,
-) -> None:
+) -> str:
     from tidelog.client.admin.quotas import QuotaEntity
 
     quotas: dict[str, float | None] = {}
@@ -273,5 +312,6 @@ def _change_quotas(
             quotas[key] = None if text is None else float(text)
         except ValueError:
             raise CommandFailed(f"{key}={text}: a quota is a number") from None
-    entity = QuotaEntity.of({QUOTAS[kind]: None if is_default else name})
+    entity = QuotaEntity.of(parts)
     admin.alter_client_quotas({entity: quotas}, validate_only=dry_run)[entity].get()
+    return str(entity)

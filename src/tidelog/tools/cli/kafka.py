@@ -28,6 +28,7 @@ SECTIONS: Final = {
         "consumer-groups": Lazy("consumer_groups", "list, describe and reset groups"),
         "configs": Lazy("configs", "show and change settings"),
         "acls": Lazy("acls", "list, add and remove access control lists"),
+        "delegation-tokens": Lazy("delegation_tokens", "make, renew and end delegation tokens"),
         "leader-election": Lazy("leader_election", "elect leaders"),
         "reassign-partitions": Lazy("reassign_partitions", "move replicas"),
         "log-dirs": Lazy("log_dirs", "describe log directories"),

@@ -44,6 +44,7 @@ SECTIONS: Final = {
         "cluster": Lazy("cluster", "brokers, health, log directories and features"),
         "group": Lazy("group", "list, describe, reset and delete consumer groups"),
         "user": Lazy("user", "list, make and delete users that log in with SCRAM"),
+        "token": Lazy("token", "list, make, renew and end delegation tokens"),
         "config": Lazy("config", "settings of topics, brokers, groups and clients"),
         "acl": Lazy("acl", "list, add and remove access control lists"),
         "txn": Lazy("transactions", "list, describe and abort transactions, find those that hang"),
@@ -69,6 +70,7 @@ ALIASES: Final = {
     "transactions": "txn",
     "topics": "topic",
     "configs": "config",
+    "tokens": "token",
     "users": "user",
 }
 

@@ -8,6 +8,7 @@
     status     what runs, from another process
     restart    starts one query of a running pipeline again
     package    makes one archive for a Spark whose workers have no tidelog
+    export     writes a project of Spark Declarative Pipelines
 
 Every problem of a file is a line on standard error with the file, the line and the fix. Spark's own
 log goes to spark.log beside the file.
@@ -25,15 +26,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tidelog import __version__
-from tidelog.pipeline.declaration import PipelineError
+from tidelog.pipeline.declaration.parts import PipelineError
 from tidelog.pipeline.spark_errors import spark_failures, summary
 from tidelog.tools.cli.frame import CommandFailed, Group, together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidelog.pipeline.declaration import Pipeline
-    from tidelog.pipeline.queries import RunningPipeline
+    from tidelog.pipeline.declaration.parts import Pipeline
+    from tidelog.pipeline.queries.running import RunningPipeline
 
 LOG_NAME = "spark.log"
 POLL_S = 0.5
@@ -152,6 +153,22 @@ def package_command(folder: Path, output: Path | None) -> int:
     return reporting(lambda: package(load(Wishes(folder)), output))
 
 
+@command.command("export")
+@folder_argument
+@click.option(
+    "--sdp",
+    "project",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    required=True,
+    help="A new folder for the Spark Declarative Pipelines project.",
+)
+@click.option("--bootstrap", metavar="HOST:PORT", help="Brokers to use.")
+def export_command(project: Path, **given: Any) -> int:
+    """Write the pipeline in DIR as a project for spark-pipelines."""
+    return reporting(lambda: export(load(Wishes(**given)), project))
+
+
 @command.command("status")
 @folder_argument
 def status_command(folder: Path) -> int:
@@ -197,7 +214,7 @@ def hiding(pipeline: Pipeline, do: Callable[[Pipeline], int]) -> int:
 
 
 def init(folder: Path) -> int:
-    from tidelog.pipeline.example import write_example
+    from tidelog.pipeline.declaration.example import write_example
 
     file = write_example(folder)
     print(f"{file} written. Next:")
@@ -207,7 +224,7 @@ def init(folder: Path) -> int:
 
 
 def load(wishes: Wishes) -> Pipeline:
-    from tidelog.pipeline.declaration_file import load_pipeline
+    from tidelog.pipeline.declaration.file import load_pipeline
 
     names = ("trigger", "checkpoint", "master", "remote", "bootstrap")
     given = {name: getattr(wishes, name) for name in names}
@@ -244,7 +261,7 @@ def validate(pipeline: Pipeline, wishes: Wishes, *, structure: bool) -> int:
             print(used)
         return 0
 
-    from tidelog.pipeline.plan_report import plan_report
+    from tidelog.pipeline.console.plan_report import plan_report
     from tidelog.pipeline.spark_session import open_session
     from tidelog.spark.references import without_values
 
@@ -290,8 +307,8 @@ def run_tests(pipeline: Pipeline, wishes: Wishes) -> int:
 
 def plan(pipeline: Pipeline) -> int:
     """1 when a run would refuse to start."""
-    from tidelog.pipeline.checkpoint import Checkpoint
-    from tidelog.pipeline.restart_plan import NEW_STATE, RestartPlan, plan_lines
+    from tidelog.pipeline.queries.checkpoint import Checkpoint
+    from tidelog.pipeline.queries.restart_plan import NEW_STATE, RestartPlan, plan_lines
 
     made = RestartPlan(pipeline, Checkpoint(pipeline))
     print(f"{pipeline.name} on the checkpoint {pipeline.checkpoint}")
@@ -304,10 +321,10 @@ def plan(pipeline: Pipeline) -> int:
 
 
 def execute(pipeline: Pipeline, wishes: Wishes) -> int:
-    from tidelog.pipeline.checkpoint import Checkpoint
-    from tidelog.pipeline.progress_table import summary_line
-    from tidelog.pipeline.query_start import start_queries
-    from tidelog.pipeline.restart_plan import RestartPlan, allowed, refuse_occupied
+    from tidelog.pipeline.console.progress_table import summary_line
+    from tidelog.pipeline.queries.checkpoint import Checkpoint
+    from tidelog.pipeline.queries.restart_plan import RestartPlan, allowed, refuse_occupied
+    from tidelog.pipeline.queries.start import start_queries
     from tidelog.pipeline.spark_session import is_submitted, open_session
     from tidelog.pipeline.topics import prepare_topics
     from tidelog.stop_signals import interrupt_on_signals
@@ -379,10 +396,26 @@ Without it:
     return 0
 
 
+def export(pipeline: Pipeline, project: Path) -> int:
+    from tidelog.pipeline.declarative_project import SPEC_FILE, TOPICS_FILE, write_project
+
+    written = write_project(pipeline, project)
+    print("\n".join(f"{file} written" for file in written))
+    print("Next:")
+    if project / TOPICS_FILE in written:
+        print(f"  python {project / TOPICS_FILE}")
+    print(f'  spark-pipelines --remote "{pipeline.master}" run --spec {project / SPEC_FILE}')
+    print(
+        "It reads what there is and ends, whatever `trigger` says. It has a checkpoint of its own, "
+        "so its first run reads from the start."
+    )
+    return 0
+
+
 def watch(running: RunningPipeline) -> None:
-    from tidelog.pipeline.progress_table import progress_lines
-    from tidelog.pipeline.run_status import StatusFile
-    from tidelog.pipeline.terminal import LiveLines
+    from tidelog.pipeline.console.progress_table import progress_lines
+    from tidelog.pipeline.console.terminal import LiveLines
+    from tidelog.pipeline.queries.run_status import StatusFile
 
     live = LiveLines(sys.stdout)
     file = StatusFile(running.pipeline.folder)
@@ -407,7 +440,7 @@ def beside(folder: Path) -> Path:
 
 def status(folder: Path) -> int:
     """0 when it runs and nothing in it has failed."""
-    from tidelog.pipeline.run_status import FAILED, is_alive, read_status, status_lines
+    from tidelog.pipeline.queries.run_status import FAILED, is_alive, read_status, status_lines
 
     found = read_status(folder)
     if found is None:
@@ -418,7 +451,7 @@ def status(folder: Path) -> int:
 
 
 def restart(folder: Path, query: str, timeout_s: float) -> int:
-    from tidelog.pipeline.run_status import is_alive, read_status, wish_restart
+    from tidelog.pipeline.queries.run_status import is_alive, read_status, wish_restart
 
     found = read_status(folder)
     if found is None or not found.runs(time.time(), is_alive):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,13 @@ RESOURCES: Final = {
     "groups": "GROUP",
 }
 QUOTAS: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
+CLIENT_QUOTAS: Final = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+)
+IP_QUOTAS: Final = ("connection_creation_rate",)
 QUOTA_NAMES: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 ENTITY_TYPES: Final = (*RESOURCES, *QUOTAS)
 # Flags that stand for a type and a name, and for a type and its default.
@@ -254,8 +262,17 @@ def _filters(types: Sequence[str], names: Sequence[str]) -> list[QuotaFilter]:
 def _describe_quotas(admin: Admin, types: Sequence[str], names: Sequence[str]) -> None:
     found = admin.describe_client_quotas(_filters(types, names), strict=True)
     for entity, quotas in found.items():
-        values = ", ".join(f"{key}={value}" for key, value in quotas.items())
+        values = ", ".join(f"{key}={java_double(value)}" for key, value in quotas.items())
         print(f"Quota configs for {entity_text(entity)} are {values}")
+
+
+def java_double(value: float) -> str:
+    """As Java's Double.toString writes a positive number."""
+    if 1e-3 <= value < 1e7:
+        return repr(value)
+    mantissa, _, exponent = f"{Decimal(repr(value)):E}".partition("E")
+    digits = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
 
 
 def entity_text(entity: QuotaEntity) -> str:
@@ -271,6 +288,7 @@ def entity_text(entity: QuotaEntity) -> str:
 
 def _describe_credentials(admin: Admin, names: Sequence[str]) -> None:
     from tidelog.client.errors import UnsupportedByBroker
+    from tidelog.errors import ErrorCode
 
     try:
         described = admin.describe_user_scram_credentials(list(names) or None)
@@ -278,6 +296,8 @@ def _describe_credentials(admin: Admin, names: Sequence[str]) -> None:
         return
     for user, result in described.items():
         if result.error is not None:
+            if result.error.code is ErrorCode.RESOURCE_NOT_FOUND:
+                continue
             print(
                 f"Error retrieving SCRAM credential configs for user-principal '{user}': "
                 f"{result.error.code.name}: {broker_words(result.error)}"
@@ -324,8 +344,8 @@ def _alter(
         )
     kind, name = types[0], names[0]
     if kind in QUOTAS:
-        scram = [key for key in (*added, *deleted) if key in SCRAM]
-        if scram and types == ["users"]:
+        _must_be_of(types, names, added, deleted)
+        if any(key in SCRAM for key in (*added, *deleted)):
             _alter_credentials(admin, name, added, deleted)
         else:
             _alter_quotas(admin, types, names, added, deleted)
@@ -350,6 +370,37 @@ def _alter_resource(
     changes = [AlterConfig(key, value) for key, value in added.items()]
     changes += [AlterConfig(key, "", AlterOp.DELETE) for key in deleted]
     admin.incremental_alter_configs({resource: changes})[resource].get()
+
+
+def _must_be_of(
+    types: Sequence[str], names: Sequence[str], added: Mapping[str, str], deleted: Sequence[str]
+) -> None:
+    """Raises ToolFailed for settings that the entities do not have, as Kafka's tool words it."""
+    keys = IP_QUOTAS if types == ["ips"] else CLIENT_QUOTAS
+    takes_scram = types == ["users"]
+    what = "connection quota" if types == ["ips"] else "quota"
+    if takes_scram:
+        what = "quota and SCRAM credential"
+    for verb, given in (("added", added), ("deleted", deleted)):
+        unknown = [key for key in given if key not in keys and not (takes_scram and key in SCRAM)]
+        if unknown:
+            kind = "clients" if "clients" in types else types[0]
+            raise ToolFailed(
+                f"Only {what} configs can be {verb} for '{kind}' using --bootstrap-server. "
+                f"Unexpected config names: {','.join(unknown)}"
+            )
+    both = {*added, *deleted}
+    if both & {*SCRAM}:
+        if "" in names:
+            raise ToolFailed(
+                "The use of --entity-default or --user-defaults is not allowed with User SCRAM "
+                "Credentials using --bootstrap-server."
+            )
+        if both & {*keys}:
+            raise ToolFailed(
+                "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' "
+                "using --bootstrap-server."
+            )
 
 
 def _alter_quotas(

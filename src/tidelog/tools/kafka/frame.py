@@ -26,6 +26,9 @@ RENAMED_EXCEPTIONS: Final = {
     "TopicAuthorizationFailedException": "TopicAuthorizationException",
     "GroupAuthorizationFailedException": "GroupAuthorizationException",
     "ClusterAuthorizationFailedException": "ClusterAuthorizationException",
+    "DelegationTokenAuthDisabledException": "DelegationTokenDisabledException",
+    "DelegationTokenAuthorizationFailedException": "DelegationTokenAuthorizationException",
+    "DelegationTokenRequestNotAllowedException": "UnsupportedByAuthenticationException",
 }
 
 

@@ -20,8 +20,9 @@ from tidelog.acls import (
     ResourcePattern,
     ResourceType,
 )
-from tidelog.broker.security.acl_store import DENY_ALL, EXPIRATION_MS, AclStore
+from tidelog.broker.security.acl_store import DENY_ALL, AclStore
 from tidelog.broker.security.authorizer import Authorizer
+from tidelog.controller.announcements import EXPIRATION_MS
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.metadata_store import (
     BadVersion,
@@ -263,8 +264,8 @@ async def test_a_session_that_begins_anew_misses_nothing(tmp_path: Path) -> None
     await one.acls.create([acl(WRITE, "other")])
     for name in await store.children("/kafka-acl-changes"):
         await store.delete(f"/kafka-acl-changes/{name}")
-    two.acls._running = True
     two.acls.session_began()
+    two.acls.watch()
     await two.acls.caught_up()
     assert not two.may(READ)
     assert two.may(WRITE, "other")

@@ -56,22 +56,26 @@ CODES = {
     ResourceType.GROUP: GROUP_CODE,
     ResourceType.CLUSTER: CLUSTER_CODE,
     ResourceType.TRANSACTIONAL_ID: TXN_CODE,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-DENIED = frozenset({*CODES.values(), ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED})
+DENIED = frozenset(CODES.values())
 
-# Nobody needs a permission for these, as in Kafka: they come before anybody is known, or are
-# refused to everybody on a PLAINTEXT listener.
+# Nobody needs a permission for these, as in Kafka: they come before anybody is known, or are for
+# owners and renewers of a delegation token alone.
 OPEN = {
     ApiKey.API_VERSIONS,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
-    ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN,
 }
 # What they leave out of an answer that is no refusal has tests of its own in this directory.
-FILTERED = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER}
+FILTERED = {
+    ApiKey.LIST_GROUPS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
 
 
 class Row(NamedTuple):
@@ -213,6 +217,11 @@ def cluster_rows() -> Iterator[Row]:
     yield Row(key.ALTER_PARTITION_REASSIGNMENTS, 0, {}, (cluster("ALTER"),))
     yield Row(key.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None}, (cluster("DESCRIBE"),))
     yield Row(key.DESCRIBE_CLIENT_QUOTAS, 1, {}, (cluster("DESCRIBE_CONFIGS"),))
+    alter = key.ALTER_CLIENT_QUOTAS
+    whose = of(alter, "EntityData", entity_type="client-id", entity_name="app")
+    quota = of(alter, "OpData", key="producer_byte_rate", value=1.0)
+    entry = of(alter, "AlterClientQuotasRequestEntryData", entity=[whose], ops=[quota])
+    yield Row(alter, 1, {"entries": [entry]}, (cluster("ALTER_CONFIGS"),))
     yield Row(key.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None}, (cluster("DESCRIBE"),))
     scram = key.ALTER_USER_SCRAM_CREDENTIALS
     gone = of(scram, "ScramCredentialDeletion", name="bob", mechanism=1)
@@ -300,6 +309,9 @@ def txn_rows() -> Iterator[Row]:
     yield Row(key.INIT_PRODUCER_ID, 4, request, needed, title="idempotent")
     needed = (topic("WRITE", "any"),)
     yield Row(key.INIT_PRODUCER_ID, 4, request, needed, CLUSTER_CODE, "some topic")
+    request = {"owner_principal_type": "User", "owner_principal_name": "bob"}
+    needed = ((AclOperation.CREATE_TOKENS, ResourceType.USER, "User:bob"),)
+    yield Row(key.CREATE_DELEGATION_TOKEN, 3, request, needed)
     request = {"transactional_ids": ["x"]}
     yield Row(key.DESCRIBE_TRANSACTIONS, 0, request, (txn("DESCRIBE"),))
 
@@ -362,7 +374,7 @@ def codes(value: object) -> Iterator[int]:
         for each in value:
             yield from codes(each)
     elif isinstance(value, Struct):
-        for name in value._fields():
+        for name in value.field_names():
             field = getattr(value, name)
             if name.endswith("error_code"):
                 yield field

@@ -374,6 +374,14 @@ def test_the_broker_takes_partitions_only_after_they_are_given_back() -> None:
         async with scripted() as cluster:
             broker = cluster.broker()
             diary = Diary()
+
+            def told() -> list[list[list[int]]]:
+                return [
+                    [row.partitions for row in request.topic_partitions]
+                    for request in broker.requests(ConsumerGroupHeartbeatRequest)
+                    if request.topic_partitions is not None
+                ]
+
             settings = {"group_protocol": "consumer"}
             async with member(cluster, **settings) as consumer:
                 broker.on(ConsumerGroupHeartbeatRequest, heartbeat(cluster, 1, 0, 1))
@@ -381,13 +389,9 @@ def test_the_broker_takes_partitions_only_after_they_are_given_back() -> None:
                 await until(consumer, lambda: len(consumer.assignment()) == 2)
                 broker.on(ConsumerGroupHeartbeatRequest, heartbeat(cluster, 2, 1))
                 await until(consumer, lambda: len(consumer.assignment()) == 1)
+                await until(consumer, lambda: len(told()) >= 3)
             assert diary.entries == ["assigned t-0, t-1", "revoked t-0", "assigned ", "revoked t-1"]
-            told = [
-                [(row.partitions) for row in request.topic_partitions]
-                for request in broker.requests(ConsumerGroupHeartbeatRequest)
-                if request.topic_partitions is not None
-            ]
-            assert told[:3] == [[], [[0, 1]], [[1]]]
+            assert told()[:3] == [[], [[0, 1]], [[1]]]
             assert broker.requests(ConsumerGroupHeartbeatRequest)[-1].member_epoch == -1
 
     asyncio.run(story())

@@ -28,7 +28,7 @@ def feed(reader: FrameReader, stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(
-    sizes=st.lists(st.sampled_from([4, 5, 100, 60_000, 65_532, 65_536, 200_000]), max_size=8),
+    sizes=st.lists(st.sampled_from([0, 3, 4, 100, 60_000, 65_532, 65_536, 200_000]), max_size=8),
     cuts=st.lists(st.sampled_from([1_000, 4_099, 65_536, 1 << 20]), min_size=1, max_size=5),
 )
 def test_frames_come_out_whole_however_they_arrive(sizes: list[int], cuts: list[int]) -> None:
@@ -43,7 +43,7 @@ def test_a_frame_may_arrive_byte_by_byte() -> None:
     assert feed(FrameReader(LIMIT, FrameMemory()), stream, [1]) == frames
 
 
-@pytest.mark.parametrize("length", [-1, -(1 << 31), 0, 3, LIMIT + 1, (1 << 31) - 1])
+@pytest.mark.parametrize("length", [-1, -(1 << 31), LIMIT + 1, (1 << 31) - 1])
 def test_a_length_that_no_answer_has_is_refused(length: int) -> None:
     reader = FrameReader(LIMIT, FrameMemory())
     with pytest.raises(InvalidFrame, match=str(length)):

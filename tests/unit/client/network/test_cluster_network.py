@@ -472,6 +472,8 @@ def test_an_answer_to_a_request_nobody_waits_for_any_more_is_dropped() -> None:
         (Torn(ListGroupsResponse(), 2), ConnectionFailed, "lost"),
         (HangUp(), ConnectionFailed, "closed by the broker|reset"),
         (Raw(struct.pack(">i", -5)), UnreadableAnswer, "-5 bytes"),
+        (Raw(struct.pack(">i", 0)), UnreadableAnswer, "an answer of 0 bytes"),
+        (Raw(struct.pack(">i", 3) + b"abc"), UnreadableAnswer, "an answer of 3 bytes"),
         (Raw(struct.pack(">i", 2_000_000_000)), UnreadableAnswer, "2000000000 bytes"),
         (Raw(struct.pack(">iib", 5, 1, 0)), UnreadableAnswer, "no such answer"),
         (Raw(struct.pack(">iib", 9, 1, 0) + b"\xff\xff\xff\xff"), UnreadableAnswer, "no such"),

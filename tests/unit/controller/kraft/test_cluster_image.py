@@ -8,13 +8,18 @@ import pytest
 
 from tests.support.kraft_log import (
     KraftLogFolder,
+    acl_record,
     broker_config,
     config,
     framed,
+    quota_record,
     raw_record,
+    scram_record,
     topic,
 )
+from tidelog.acls import AclBinding, AclOperation, ResourceType
 from tidelog.controller.kraft.metadata_log import UnreadableMetadata
+from tidelog.protocol.message import Message
 from tidelog.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -23,7 +28,9 @@ from tidelog.protocol.messages.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
 from tidelog.types import Uuid
@@ -102,10 +109,65 @@ def test_producer_ids_features_and_configs_of_brokers_are_read(log: KraftLogFold
     }
 
 
-def test_what_is_not_taken_over_is_counted(log: KraftLogFolder) -> None:
-    log.append(raw_record(18, 0, b"x"), raw_record(18, 0, b"y"), raw_record(19, 0, b"x"))
-    log.append(raw_record(14, 0, b"quota"))
-    assert log.image().counts == {"access control entries": 1, "client quotas": 1}
+def test_delegation_tokens_are_counted(log: KraftLogFolder) -> None:
+    log.append(raw_record(10, 0, b"x"), raw_record(10, 0, b"y"), raw_record(26, 0, b"x"))
+    assert log.image().tokens == 1
+
+
+def test_an_access_control_entry_that_is_removed_is_gone(log: KraftLogFolder) -> None:
+    kept = AclBinding(ResourceType.TOPIC, "a", "User:ann", AclOperation.READ)
+    log.append(framed(acl_record(A, kept)), framed(acl_record(B, kept)))
+    log.append(framed(RemoveAccessControlEntryRecord(id=B)))
+    assert log.image().security.acls == {A: kept}
+
+
+def test_a_user_has_the_last_credential_of_each_mechanism(log: KraftLogFolder) -> None:
+    first, second = (scram_record("ann@a/b", 1, iterations=each) for each in (4096, 8192))
+    other = scram_record("ann@a/b", 2, iterations=4096)
+    log.append(framed(first), framed(other), framed(second))
+    log.append(framed(RemoveUserScramCredentialRecord(name="ann@a/b", mechanism=2)))
+    assert log.image().security.credentials == {
+        "ann%40a%2Fb": {
+            "SCRAM-SHA-256": "salt=c2FsdA==,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=8192"
+        }
+    }
+
+
+def test_quotas_have_the_names_of_the_store(log: KraftLogFolder) -> None:
+    log.append(
+        framed(quota_record({"user": "ann b"}, "producer_byte_rate", 1024.0)),
+        framed(quota_record({"user": None}, "request_percentage", 12.5)),
+        framed(quota_record({"client-id": "c", "user": "ann b"}, "consumer_byte_rate", 7.0)),
+        framed(quota_record({"client-id": None}, "controller_mutation_rate", 1.5)),
+        framed(quota_record({"ip": "10.0.0.1"}, "connection_creation_rate", 9.0)),
+        framed(quota_record({"ip": "10.0.0.2"}, "connection_creation_rate", 9.0)),
+        framed(quota_record({"ip": "10.0.0.2"}, "connection_creation_rate", 0.0, remove=True)),
+    )
+    assert log.image().security.quotas == {
+        ("users", "ann%20b"): {"producer_byte_rate": "1024"},
+        ("users", "<default>"): {"request_percentage": "12.5"},
+        ("users", "ann%20b/clients/c"): {"consumer_byte_rate": "7"},
+        ("clients", "<default>"): {"controller_mutation_rate": "1.5"},
+        ("ips", "10.0.0.1"): {"connection_creation_rate": "9"},
+        ("ips", "10.0.0.2"): {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (RemoveAccessControlEntryRecord(id=A), "an access control entry that is not there"),
+        (RemoveUserScramCredentialRecord(name="a", mechanism=1), "a SCRAM credential that is not"),
+        (scram_record("a", 9), "9 is no SCRAM mechanism"),
+        (quota_record({"group": "g"}, "producer_byte_rate", 1.0), "a quota of group"),
+    ],
+)
+def test_access_that_is_not_understood_is_refused(
+    log: KraftLogFolder, record: Message, why: str
+) -> None:
+    log.append(framed(record))
+    with pytest.raises(UnreadableMetadata, match=why):
+        log.image()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ Not done: passwords, which Kafka encrypts; a change that has one is refused.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -60,6 +59,7 @@ from tidelog.controller.metadata_store import (
     StoreError,
     StoreUnavailable,
 )
+from tidelog.controller.store_changes import StoreChanges
 from tidelog.controller.topics import TopicChange, TopicImage, TopicImages
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.sasl.scram import ScramCredential, ScramMechanism
@@ -96,8 +96,7 @@ class DynamicConfig:
         self._scram_credentials = ScramCredentials()
         self.quota_limits = QuotaLimits()
         self._ip_quota_listeners: list[Callable[[], None]] = []
-        self._changing = asyncio.Lock()
-        self._changes: set[asyncio.Task[None]] = set()  # the loop alone would not keep them alive
+        self._changes = StoreChanges()
         self.layers = BrokerLayers(config)
         self._default_log_config = log_config(config, {})
 
@@ -175,7 +174,7 @@ class DynamicConfig:
     async def broker_announced(self, name: str) -> None:
         """The overrides of one broker, or of all, have changed elsewhere."""
         if name in (znodes.DEFAULT_ENTITY, str(self._broker_id)):
-            await self._in_turn(self._take_over(name))
+            await self._changes.in_turn(self._take_over(name))
 
     async def group_announced(self, entity: str) -> None:
         """The overrides of a group have changed elsewhere."""
@@ -209,7 +208,7 @@ class DynamicConfig:
         self, entity: QuotaEntity, edit: Edit, *, validate_only: bool = False
     ) -> None:
         """KafkaError if it fails, or what `edit` raises."""
-        await self._in_turn(self._alter_quotas(entity, edit, validate_only))
+        await self._changes.in_turn(self._alter_quotas(entity, edit, validate_only))
 
     async def _alter_quotas(self, entity: QuotaEntity, edit: Edit, validate_only: bool) -> None:
         entity_type, name = entity.node
@@ -244,7 +243,7 @@ class DynamicConfig:
 
     async def alter_user(self, name: str, edit: Edit) -> None:
         """KafkaError if it fails, or what `edit` raises."""
-        await self._in_turn(self._alter_user(name, edit))
+        await self._changes.in_turn(self._alter_user(name, edit))
 
     async def _alter_user(self, name: str, edit: Edit) -> None:
         entity = znodes.sanitized(name)
@@ -327,7 +326,7 @@ class DynamicConfig:
 
     async def alter_group(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
         """Raises ConfigError if the edited overrides are not valid, KafkaError if it fails."""
-        await self._in_turn(self._alter_group(name, edit, validate_only))
+        await self._changes.in_turn(self._alter_group(name, edit, validate_only))
 
     async def _alter_group(self, name: str, edit: Edit, validate_only: bool) -> None:
         entity = quoted(name)
@@ -372,13 +371,13 @@ class DynamicConfig:
 
     async def alter_topic(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
         """Raises ConfigError if the edited overrides are not valid, KafkaError if it fails."""
-        await self._in_turn(self._alter_topic(name, edit, validate_only))
+        await self._changes.in_turn(self._alter_topic(name, edit, validate_only))
 
     async def alter_broker(
         self, broker_id: int | None, edit: Edit, *, validate_only: bool = False
     ) -> None:
         """None stands for all brokers. Raises ConfigError or KafkaError as `alter_topic` does."""
-        await self._in_turn(self._alter_broker(broker_id, edit, validate_only))
+        await self._changes.in_turn(self._alter_broker(broker_id, edit, validate_only))
 
     async def _alter_topic(self, name: str, edit: Edit, validate_only: bool) -> None:
         while True:
@@ -480,16 +479,6 @@ class DynamicConfig:
         except StoreUnavailable as error:
             raise not_written() from error
         return True
-
-    async def _in_turn(self, change: Awaitable[None]) -> None:
-        async def locked() -> None:
-            async with self._changing:
-                await change
-
-        task = asyncio.get_running_loop().create_task(locked())
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        await asyncio.shield(task)
 
     def _replace_layers(self, layers: BrokerLayers) -> None:
         self.layers = layers

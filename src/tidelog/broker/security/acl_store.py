@@ -3,11 +3,10 @@
 They lie where Kafka 3.9 keeps them (`controller.acl_znodes`), over ZooKeeper and in the embedded
 store alike. What is read goes into the `Authorizer`, which decides by it.
 
-A change is written if the node is still as it was read, else it begins again, up to RETRIES_MAX
-times. The write and its announcement are one transaction of the store, so that no broker misses a
-change whose writer dies. The authorizer follows before the caller is answered. Changes and
-announcements are worked on one at a time, each with what the store has then; a caller that gives up
-does not stop one that has begun.
+A change is written if the node is still as it was read, else it begins again. The write and its
+announcement are one transaction of the store, so that no broker misses a change whose writer dies.
+The authorizer follows before the caller is answered. Changes and announcements are worked on one at
+a time, each with what the store has then (`controller.store_changes`).
 
 Every broker follows the announcements and reads what they name. When a session begins it reads
 everything anew: announcements go after a while, and it may have been away for longer.
@@ -21,10 +20,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from tidelog.acls import (
     WILDCARD,
@@ -38,22 +36,20 @@ from tidelog.acls import (
     ResourcePattern,
     ResourceType,
 )
-from tidelog.clock import pause
 from tidelog.controller import acl_znodes
 from tidelog.controller.announcements import Announcements
 from tidelog.controller.metadata_store import (
     BadArguments,
-    BadVersion,
     Create,
     Delete,
     MetadataStore,
     NodeExists,
     NoNode,
     Operation,
-    OutcomeUnknown,
     SetData,
     StoreError,
 )
+from tidelog.controller.store_changes import ChangedByOthers, StoreChanges, until_written
 from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -62,12 +58,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Entries = frozenset[AccessControlEntry]
 
-RETRIES_MAX: Final = 10
-RETRY_BACKOFF_S: Final = 0.1
-RETRY_JITTER_S: Final = 0.05
 READS_AT_ONCE: Final = 100
 
 DENY_ALL: Final = frozenset(
@@ -84,8 +76,7 @@ class AclStore:
         self._store = store
         self.authorizer = authorizer
         self._timer = timer
-        self._changing = asyncio.Lock()
-        self._changes: set[asyncio.Task[Any]] = set()  # the loop alone would not keep them alive
+        self._changes = StoreChanges()
         self._announcements = tuple(
             Announcements(
                 store,
@@ -139,11 +130,11 @@ class AclStore:
         if pattern.resource_type in acl_znodes.RESOURCE_TYPES and (
             pattern.pattern_type in acl_znodes.PATTERN_TYPES
         ):
-            async with self._changing:
+            async with self._changes.lock:
                 await self._read(pattern)
 
     async def _read_all(self) -> None:
-        async with self._changing:
+        async with self._changes.lock:
             await self._reload()
 
     async def _read(self, pattern: ResourcePattern) -> int | None:
@@ -198,7 +189,7 @@ class AclStore:
         outcomes: dict[AclBinding, KafkaError | None] = {}
         for pattern, some in by_pattern.items():
             new = frozenset(binding.entry for binding in some)
-            failure = await self._in_turn(self._change(pattern, new.union))
+            failure = await self._changes.in_turn(self._change(pattern, new.union))
             outcomes.update(dict.fromkeys(some, failure))
         return outcomes
 
@@ -227,7 +218,7 @@ class AclStore:
                             break
                 return before - {binding.entry for binding in matched}
 
-            failure = await self._in_turn(self._change(pattern, rest))
+            failure = await self._changes.in_turn(self._change(pattern, rest))
             for binding, place in sorted(matched.items()):
                 results[place][binding] = failure
         return results
@@ -251,16 +242,6 @@ class AclStore:
                 )
         return sorted(touched)
 
-    async def _in_turn(self, change: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.get_running_loop().create_task(self._locked(change))
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        return await asyncio.shield(task)
-
-    async def _locked(self, change: Coroutine[Any, Any, T]) -> T:
-        async with self._changing:
-            return await change
-
     async def _change(
         self, pattern: ResourcePattern, edit: Callable[[Entries], Entries]
     ) -> KafkaError | None:
@@ -268,33 +249,26 @@ class AclStore:
             return KafkaError(
                 ErrorCode.INVALID_REQUEST, f"An ACL cannot be for the resource {pattern}."
             )
-        try:
-            for _ in range(RETRIES_MAX + 1):
-                version = await self._read(pattern)
-                before = self.authorizer.entries(pattern)
-                entries = edit(before)
-                if entries == before:
-                    return None
-                try:
-                    await self._store.multi(_operations(pattern, entries, version))
-                except (BadVersion, NodeExists, NoNode, OutcomeUnknown):
-                    await pause(self._timer, RETRY_BACKOFF_S + random.random() * RETRY_JITTER_S)
-                    continue
+
+        async def attempt() -> None:
+            version = await self._read(pattern)
+            before = self.authorizer.entries(pattern)
+            entries = edit(before)
+            if entries != before:
+                await self._store.multi(_operations(pattern, entries, version))
                 self._use(pattern, entries)
-                return None
+
+        try:
+            await until_written(attempt, self._timer)
         except BadArguments:
             return KafkaError(
                 ErrorCode.INVALID_REQUEST, f"An ACL cannot be for the resource {pattern}."
             )
-        except StoreError as error:
+        except (StoreError, ChangedByOthers) as error:
             return KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The ACLs of {pattern} cannot be written: {error}"
             )
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"Others changed the ACLs of {pattern} each of {RETRIES_MAX + 1} times that they were "
-            "to be written: try again.",
-        )
+        return None
 
 
 def _operations(pattern: ResourcePattern, entries: Entries, version: int | None) -> list[Operation]:

@@ -22,27 +22,24 @@ import base64
 import contextlib
 import hmac
 import logging
-import random
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.security import token_znodes
 from tidelog.broker.security.token_znodes import TokenInformation
-from tidelog.clock import pause
 from tidelog.controller.announcements import Announcements
 from tidelog.controller.metadata_store import (
-    BadVersion,
     Create,
     Delete,
     MetadataStore,
     NodeExists,
     NoNode,
     Operation,
-    OutcomeUnknown,
     SetData,
     StoreError,
 )
+from tidelog.controller.store_changes import ChangedByOthers, StoreChanges, until_written
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.sasl.scram import (
     MIN_ITERATIONS,
@@ -61,13 +58,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Edit = Callable[[TokenInformation], TokenInformation | None]  # None: it goes
 
 USER: Final = "User"  # the type of all principals that log in
-RETRIES_MAX: Final = 10
-RETRY_BACKOFF_S: Final = 0.1
-RETRY_JITTER_S: Final = 0.05
 
 
 class DelegationTokens:
@@ -91,8 +84,7 @@ class DelegationTokens:
         self._by_id: dict[str, TokenInformation] = {}
         self._id_of: dict[bytes, str] = {}  # by HMAC
         self._credentials: dict[tuple[ScramMechanism, str], ScramCredential] = {}
-        self._changing = asyncio.Lock()
-        self._changes: set[asyncio.Task[Any]] = set()  # the loop alone would not keep them alive
+        self._changes = StoreChanges()
         self.announcements = Announcements(
             store,
             f"{token_znodes.CHANGES}/{token_znodes.CHANGE_PREFIX}",
@@ -143,14 +135,14 @@ class DelegationTokens:
             self._credentials.pop((mechanism, token_id), None)
 
     async def _announced(self, data: bytes) -> None:
-        async with self._changing:
+        async with self._changes.lock:
             token_id = data.decode(errors="replace")
             await self._read(token_id)
         if token_id in self._by_id:
             await self._prepare_credentials(token_id)
 
     async def _read_all(self) -> None:
-        async with self._changing:
+        async with self._changes.lock:
             names = await self._store.children(token_znodes.TOKENS)
             for token_id in {*names, *self._by_id}:
                 await self._read(token_id)
@@ -199,7 +191,7 @@ class DelegationTokens:
             now_ms + lifetime_ms,
             now_ms + min(lifetime_ms, self._renew_time_ms),
         )
-        await self._in_turn(self._write_new(token))
+        await self._changes.in_turn(self._write_new(token))
         await self._prepare_credentials(token_id)
         logger.info(
             "delegation token created",
@@ -233,10 +225,7 @@ class DelegationTokens:
 
     def begin_removal(self) -> None:
         """Of what has expired."""
-        task = asyncio.get_running_loop().create_task(self.remove_expired())
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        report("removing expired delegation tokens", task)
+        report("removing expired delegation tokens", self._changes.task(self.remove_expired()))
 
     async def remove_expired(self) -> None:
         now_ms = self._clock.time_ms()
@@ -247,7 +236,7 @@ class DelegationTokens:
         for token in self.all():
             if token.has_expired(now_ms):
                 with contextlib.suppress(KafkaError):  # said by then; the next turn tries again
-                    await self._in_turn(self._change(token.token_id, edit))
+                    await self._changes.in_turn(self._change(token.token_id, edit))
 
     def _must_be_good(self, token: TokenInformation) -> int:
         now_ms = self._clock.time_ms()
@@ -267,19 +256,7 @@ class DelegationTokens:
                 raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
             return edit(token)
 
-        return await self._in_turn(self._change(token_id, checked))
-
-    async def _in_turn(self, change: Coroutine[Any, Any, T]) -> T:
-        """One after another; a caller that gives up does not stop one that has begun."""
-
-        async def locked() -> T:
-            async with self._changing:
-                return await change
-
-        task = asyncio.get_running_loop().create_task(locked())
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        return await asyncio.shield(task)
+        return await self._changes.in_turn(self._change(token_id, checked))
 
     async def _write_new(self, token: TokenInformation) -> None:
         path = token_znodes.path_of(token.token_id)
@@ -291,32 +268,28 @@ class DelegationTokens:
 
     async def _change(self, token_id: str, edit: Edit) -> TokenInformation | None:
         path = token_znodes.path_of(token_id)
+
+        async def attempt() -> TokenInformation | None:
+            version = await self._read(token_id)
+            token = self._by_id.get(token_id)
+            if version is None or token is None:
+                raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+            changed = edit(token)
+            if changed == token:
+                return token
+            write: Operation = Delete(path, version)
+            if changed is not None:
+                write = SetData(path, token_znodes.encode(changed), version)
+            await self._store.multi([write, _news(token)])
+            self._use(token_id, changed)
+            what = "removed" if changed is None else "changed"
+            logger.info("delegation token %s", what, extra={"token": token_id})
+            return changed
+
         try:
-            for _ in range(RETRIES_MAX + 1):
-                version = await self._read(token_id)
-                token = self._by_id.get(token_id)
-                if version is None or token is None:
-                    raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
-                changed = edit(token)
-                if changed == token:
-                    return token
-                write: Operation = Delete(path, version)
-                if changed is not None:
-                    write = SetData(path, token_znodes.encode(changed), version)
-                try:
-                    await self._store.multi([write, _news(token)])
-                except (BadVersion, NoNode, OutcomeUnknown):
-                    await pause(self._timer, RETRY_BACKOFF_S + random.random() * RETRY_JITTER_S)
-                    continue
-                self._use(token_id, changed)
-                what = "removed" if changed is None else "changed"
-                logger.info("delegation token %s", what, extra={"token": token_id})
-                return changed
-        except StoreError as error:
+            return await until_written(attempt, self._timer)
+        except (StoreError, ChangedByOthers) as error:
             raise _not_kept(error) from error
-        raise KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, "Others keep changing the delegation token: try again."
-        )
 
 
 def credential_of(mechanism: ScramMechanism, secret: bytes) -> ScramCredential:
@@ -331,7 +304,7 @@ def _news(token: TokenInformation) -> Create:
     return Create(path, token.token_id.encode(), sequence=True)
 
 
-def _not_kept(error: StoreError) -> KafkaError:
+def _not_kept(error: StoreError | ChangedByOthers) -> KafkaError:
     logger.warning("a delegation token cannot be written: %s", error)
     return KafkaError(
         ErrorCode.KAFKA_STORAGE_ERROR, f"The delegation token cannot be written: {error}"

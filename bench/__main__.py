@@ -34,6 +34,7 @@ MEASURES = (
     "fetch",
     "latency",
     "tls",
+    "security",
     "kcat",
     "confluent",
     "client_produce",

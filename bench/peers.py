@@ -42,17 +42,18 @@ COMMON = {
 }
 
 
-# Given as an override, the port of a second listener, with TLS.
-TLS_PORT = "bench.tls.port"
+# Given as an override, the port of a second listener, with TLS or with a login.
+TLS_PORT, SASL_PORT = "bench.tls.port", "bench.sasl.port"
 
 
-def with_tls_listener(settings: dict[str, str]) -> dict[str, str]:
-    port = settings.pop(TLS_PORT, None)
-    if port is not None:
-        settings["listeners"] += f",SSL://127.0.0.1:{port}"
-        settings["listener.security.protocol.map"] = (
-            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL"
-        )
+def with_second_listener(settings: dict[str, str]) -> dict[str, str]:
+    for key, protocol in ((TLS_PORT, "SSL"), (SASL_PORT, "SASL_PLAINTEXT")):
+        port = settings.pop(key, None)
+        if port is not None:
+            settings["listeners"] += f",{protocol}://127.0.0.1:{port}"
+            settings["listener.security.protocol.map"] = (
+                f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{protocol}:{protocol}"
+            )
     return settings
 
 
@@ -91,7 +92,7 @@ class Tidelog:
             "log.dirs": str(data),
             **overrides,
         }
-        settings = with_tls_listener(settings)
+        settings = with_second_listener(settings)
         command = [str(self._executable), "serve"]
         for key, value in settings.items():
             command += ["--override", f"{key}={value}"]
@@ -165,7 +166,7 @@ class ApacheKafka:
             "log.dirs": str(data),
             **overrides,
         }
-        settings = with_tls_listener(settings)
+        settings = with_second_listener(settings)
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 

@@ -165,7 +165,8 @@ def test_the_example_runs_tells_its_status_restarts_a_query_and_stops_when_signa
             within_s=START_TIMEOUT_S,
         )
         assert process.poll() is None, shown()
-        assert typed("restart", folder, "revenue").stdout == "revenue started again\n"
+        restarted = typed("restart", folder, "revenue", "--timeout", str(START_TIMEOUT_S / 2))
+        assert restarted.stdout == "revenue started again\n", restarted.stderr
         os.killpg(process.pid, signal.SIGTERM)
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(STOP_TIMEOUT_S) == 0, shown()

@@ -96,7 +96,7 @@ class Cluster:
 
     async def spread(self) -> None:
         """Until the other broker has heard of all changes."""
-        for _ in range(200):
+        for _ in range(5_000):
             await asyncio.sleep(0.005)
             if dict(self._known(self.one)) == dict(self._known(self.two)):
                 return
@@ -341,6 +341,8 @@ async def test_old_announcements_are_removed(tmp_path: Path) -> None:
     cluster.clock.advance(ms=EXPIRATION_MS + 60_000)
     await cluster.create()
     await cluster.spread()
+    for member in (cluster.one, cluster.two):
+        await member.tokens.announcements.caught_up()
     assert len(await cluster.store.children(token_znodes.CHANGES)) == 1
     await cluster.close()
 

@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +310,7 @@ class TestHostileBytes:
             struct.pack(">i", -1),
             struct.pack(">i", 2**31 - 1),
             struct.pack(">i", 4) + b"junk",
-            struct.pack(">i", 44) + bytes(16) + struct.pack(">i", 2**30) + bytes(24),
+            struct.pack(">i", 44) + bytes(24) + struct.pack(">i", 2**30) + bytes(16),
             b"GET / HTTP/1.1\r\n\r\n",
         ):
             with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
@@ -459,10 +460,8 @@ class Wire:
         self.password = greeting[20:36]
 
     def send(self, xid: int, type: int, body: bytes) -> None:
-        try:
+        with suppress(OSError):  # an earlier request may have ended it
             self.socket.sendall(struct.pack(">iii", len(body) + 8, xid, type) + body)
-        except OSError:
-            pass  # an earlier request has ended it
 
     def call(self, type: int, body: bytes) -> tuple[int, bytes]:
         """The code and the body of the answer."""
@@ -510,11 +509,9 @@ class Wire:
 
     def is_closed(self) -> bool:
         """Reads on until the server's end closes."""
-        try:
+        with suppress(ConnectionResetError):
             while self.socket.recv(4096):
                 pass
-        except ConnectionResetError:
-            pass
         self.socket.close()
         return True
 

@@ -8,7 +8,7 @@ def pass_time(clock: FakeClock, tracker: SessionTracker, seconds: float) -> list
     """In steps, as the server's timer takes them; which sessions were due."""
     due: list[int] = []
     for _ in range(round(seconds * 10)):
-        clock.advance(0.1)
+        clock.advance(ms=100)
         due += [session.id for session in tracker.due()]
     return due
 
@@ -39,7 +39,7 @@ def test_time_in_which_the_server_stood_still_does_not_count() -> None:
     clock = FakeClock()
     tracker = SessionTracker(clock)
     tracker.add(Session(1, 6_000, b""))
-    clock.advance(3600.0)
+    clock.advance(ms=3_600_000)
     assert tracker.due() == []
     assert pass_time(clock, tracker, 5.4) == [1]
 
